@@ -1,0 +1,5 @@
+"""`python -m distdbg` is `distdbg`."""
+
+from distdbg.cli import main
+
+main()

@@ -1,0 +1,18 @@
+"""Finds what ships beside the package: training scripts, presets, messages, sbatch templates.
+
+In a wheel these lie in `distdbg/_assets`; in a checkout they are the top folders of the repository.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+Folder = Literal["launch", "configs", "slurm"]
+
+
+def asset_dir(folder: Folder) -> Path:
+    """The folder on disk; in a checkout and an editable install the repository's own."""
+    package = Path(__file__).resolve().parent
+    shipped = package / "_assets" / folder
+    return shipped if shipped.is_dir() else package.parent / folder

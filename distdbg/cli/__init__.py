@@ -1,0 +1,86 @@
+"""The command line: one short file a command in this folder, loaded only when it is called.
+
+A new command is one file here (`my_command.py` defines `command`); the folder is the list.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from typing import NoReturn
+
+import click
+
+from distdbg.errors import EXIT_LAUNCHER_BROKE, EXIT_OWN_ERROR, DistdbgError
+
+
+class LazyGroup(click.Group):
+    """Finds commands by listing this folder; imports one only when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda c, _p, v: _version(c, v),
+    help="Show the versions of distdbg, torch, NCCL, py-spy and the driver, and exit.",
+)
+def cli() -> None:
+    """Launch distributed PyTorch jobs; when one goes wrong, name the rank, the line and the cause."""
+
+
+def _version(ctx: click.Context, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    from distdbg.collect.versions import version_lines
+
+    for line in version_lines():
+        click.echo(line)
+    ctx.exit()
+
+
+def main() -> NoReturn:
+    """Run a command; every error that a person can meet ends as one sentence and its documented exit code."""
+    try:
+        sys.exit(cli.main(standalone_mode=False))
+    except DistdbgError as error:
+        _say(error)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # `distdbg logs | head` is no error
+        sys.exit(141)
+    except Exception as error:
+        sys.exit(_own_error(error))
+
+
+def _say(error: DistdbgError) -> None:
+    first = click.style("distdbg: ", fg="red", bold=True)
+    click.echo(f"{first}{error.message}", err=True)
+    if error.remedy:
+        click.echo(f"         {error.remedy}", err=True)
+
+
+def _own_error(error: Exception) -> int:
+    import traceback
+
+    traceback.print_exception(error)
+    click.echo("distdbg: this is an error of distdbg's own; please report it with the lines above.", err=True)
+    return EXIT_LAUNCHER_BROKE if "launch" in sys.argv[1:2] else EXIT_OWN_ERROR

@@ -1,0 +1,88 @@
+"""Every error that a person can meet, its exit code, and what to do about it.
+
+    DistdbgError                 1   an error of ours, or no better name
+    ├── UsageError               2   the command line, the job file or the environment is wrong; nothing ran
+    │   └── JobFileError         2   … with the file and the line
+    ├── NothingToAnalyse         3
+    ├── ToolMissing              4   a tool is missing or not permitted
+    ├── EvidenceUnreadable       5
+    └── Refused                  6   it could not be done faithfully
+
+`launch` and `attach` return the job's own exit code; beside it only HUNG, LOST, USAGE and OURS below.
+Analysis commands exit with FINDINGS when they found something of severity error.
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_OWN_ERROR = 1
+EXIT_USAGE = 2
+EXIT_NOTHING = 3
+EXIT_TOOL_MISSING = 4
+EXIT_UNREADABLE = 5
+EXIT_REFUSED = 6
+EXIT_FINDINGS = 10
+#: launch, attach: an error of ours (analysis commands use 1)
+EXIT_LAUNCHER_BROKE = 70
+#: launch, attach: the job was hung and was ended
+EXIT_HUNG = 75
+#: launch, attach: this side lost sight of the job, which may still run
+EXIT_LOST = 76
+
+#: What each code means, for `--help`, the docs and the last line of a run.
+EXIT_CODES: dict[int, str] = {
+    EXIT_OK: "nothing found; for launch: every rank succeeded",
+    EXIT_OWN_ERROR: "an error of distdbg's own",
+    EXIT_USAGE: "usage: nothing ran",
+    EXIT_NOTHING: "nothing to analyse",
+    EXIT_TOOL_MISSING: "a tool is missing or not permitted",
+    EXIT_UNREADABLE: "evidence unreadable",
+    EXIT_REFUSED: "refused, because it could not be done faithfully",
+    EXIT_FINDINGS: "findings of severity error",
+    EXIT_LAUNCHER_BROKE: "launch: an error of distdbg's own",
+    EXIT_HUNG: "launch: the job was hung and was ended",
+    EXIT_LOST: "launch: lost sight of the job, which may still run",
+}
+
+
+class DistdbgError(Exception):
+    """Says what was wrong (`message`) and what to do next (`remedy`), each one sentence."""
+
+    exit_code = EXIT_OWN_ERROR
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.remedy}" if self.remedy else self.message
+
+
+class UsageError(DistdbgError):
+    exit_code = EXIT_USAGE
+
+
+class JobFileError(UsageError):
+    """A mistake in a YAML file of the user's; `line` is 1-based, 0 where no line can be named."""
+
+    def __init__(self, path: str, line: int, message: str, remedy: str = "") -> None:
+        super().__init__(f"{path}:{line}: {message}" if line else f"{path}: {message}", remedy)
+        self.path = path
+        self.line = line
+
+
+class NothingToAnalyse(DistdbgError):
+    exit_code = EXIT_NOTHING
+
+
+class ToolMissing(DistdbgError):
+    exit_code = EXIT_TOOL_MISSING
+
+
+class EvidenceUnreadable(DistdbgError):
+    exit_code = EXIT_UNREADABLE
+
+
+class Refused(DistdbgError):
+    exit_code = EXIT_REFUSED

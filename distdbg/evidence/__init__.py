@@ -1,0 +1,1 @@
+"""Bytes and text become records. Opens no file, asks no clock: works on data alone."""

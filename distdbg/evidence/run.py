@@ -1,0 +1,103 @@
+"""What is known about one run, as checks see it. Built by collect/run_evidence.py from a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distdbg.model import Citation, Unknown
+
+
+@dataclass(frozen=True)
+class ExceptionFact:
+    """An exception that the worker side saw in one rank.
+
+    `uncaught` is True where it ended the script; False where it was still being handled (a `finally`, an `except`)
+    when a sibling died and the agent asked. `t` is epoch seconds. `line` is that of facts.jsonl (1-based).
+    """
+
+    rank: int
+    type: str
+    message: str
+    traceback: str
+    t: float
+    uncaught: bool
+    thread: str = "MainThread"
+    #: the innermost frame in the user's own code: (file, line, function)
+    where: tuple[str, int, str] | None = None
+    citation: Citation | None = None
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """One rank of one attempt.
+
+    `exit_code` is negative for a signal (as subprocess has it), None while it runs or where it is not known
+    (`exit_unknown_because` says why). `asked_to_stop` is when its agent or torchrun began to end it (epoch
+    seconds), None where nobody did: a rank that dies of SIGTERM after that is a victim.
+    """
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    host: str
+    pid: int | None = None
+    started: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    exit_unknown_because: str = ""
+    asked_to_stop: float | None = None
+    #: from the heartbeat page at the last look
+    step: int | None = None
+    phase: str | None = None
+    #: True where the worker side saw the script's end (returned, SystemExit) before the interpreter's own end
+    script_finished: bool = False
+    exceptions: tuple[ExceptionFact, ...] = ()
+    #: torchelastic's error file, where @record wrote one
+    error_file: Mapping[str, Any] | None = None
+    #: the last 64 KiB of each stream, decoded with replacement, and the paths to cite
+    stdout_tail: str = ""
+    stderr_tail: str = ""
+    stdout_path: str = ""
+    stderr_path: str = ""
+    #: 1-based number of the first line of stderr_tail within the file
+    stderr_first_line: int = 1
+    exit_path: str = ""
+    rss_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """One node of one attempt. `events` are its agent's, each with its 1-based line in `events_path`."""
+
+    node_rank: int
+    host: str
+    events: tuple[tuple[int, Mapping[str, Any]], ...] = ()
+    events_path: str = ""
+    torchrun_tail: str = ""
+    torchrun_path: str = ""
+    torchrun_first_line: int = 1
+    torchrun_exit_code: int | None = None
+    #: memory counters of the ranks' cgroup before and after: {"oom_kill": [before, after], "limit": bytes …}
+    cgroup: Mapping[str, Any] = field(default_factory=dict)
+    #: kernel messages since the start, as the agent could read them: (text, epoch seconds or None)
+    kernel: tuple[tuple[str, float | None], ...] = ()
+    kernel_unknown_because: str = ""
+
+
+@dataclass(frozen=True)
+class RunEvidence:
+    """The newest attempt's ranks and nodes, and what stands above them."""
+
+    job: Mapping[str, Any]
+    attempt: int
+    ranks: tuple[RankRecord, ...]
+    nodes: tuple[NodeRecord, ...]
+    #: the launcher's own events.jsonl, each with its line
+    events: tuple[tuple[int, Mapping[str, Any]], ...] = ()
+    #: exit code the launcher returned, where it finished; None where it did not
+    cancelled_by: str | None = None
+    unknown: tuple[Unknown, ...] = ()
+    #: summaries of earlier attempts: attempt -> ranks that failed
+    earlier_attempts: Mapping[int, tuple[RankRecord, ...]] = field(default_factory=dict)

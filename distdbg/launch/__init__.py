@@ -1,0 +1,1 @@
+"""From a job to running ranks: torchrun, the node agent, signals, exit codes, restarts."""

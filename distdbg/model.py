@@ -1,0 +1,136 @@
+"""The nouns that every part shares: findings, their evidence, the report. Frozen, plain, pure.
+
+The JSON forms of these are the contract `distdbg.report/1`; field names here are the keys there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Literal
+
+REPORT_SCHEMA = "distdbg.report/1"
+
+Severity = Literal["error", "warning", "info"]
+Confidence = Literal["certain", "likely", "possible"]
+Outcome = Literal["succeeded", "failed", "hung", "cancelled", "unknown"]
+
+
+class CauseClass(IntEnum):
+    """How near to the root of a failure a finding stands; lower is nearer.
+
+    The order is what experience with interleaved logs teaches: a rank whose exception is still in flight
+    began it even when it dies last, and a communication error or a SIGTERM is almost always a consequence.
+    """
+
+    EXCEPTION_IN_FLIGHT = 0
+    UNCAUGHT_ERROR = 1
+    KILLED_OR_OOM = 2
+    EARLY_EXIT = 3
+    COMMUNICATION = 4
+    VICTIM = 5
+    #: not about the end of the job at all (a warning, a hint)
+    OBSERVATION = 6
+
+
+@dataclass(frozen=True)
+class Citation:
+    """Where a finding's evidence stands. `path` is relative to the run directory; `line` is 1-based or None."""
+
+    path: str
+    line: int | None = None
+    where: str | None = None
+    quote: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, for one cause. `id` is a contract; `first_seen` (epoch seconds) orders equals."""
+
+    id: str
+    severity: Severity
+    confidence: Confidence
+    summary: str
+    cause: str = ""
+    remedy: str = ""
+    ranks: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    step: int | None = None
+    explained_by: str | None = None
+    evidence: tuple[Citation, ...] = ()
+    cause_class: CauseClass = CauseClass.OBSERVATION
+    first_seen: float | None = None
+
+
+@dataclass(frozen=True)
+class FindingDoc:
+    """What `distdbg findings ID` prints. `source` is a paper, a page of documentation or an upstream issue."""
+
+    id: str
+    severity: Severity
+    title: str
+    meaning: str
+    how_seen: str
+    remedy: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """What could not be found out, and why: "skipped, because" is data."""
+
+    what: str
+    because: str
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    rank: int
+    node: str
+    state: str
+    step: int | None = None
+    top_frame: str | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole answer. `run` holds id, path, name, argv, started, ended, world_size …; None where there is no run."""
+
+    outcome: Outcome | None
+    findings: tuple[Finding, ...]
+    run: dict[str, Any] | None = None
+    exit_code: int | None = None
+    exit_code_of: str | None = None
+    unknown: tuple[Unknown, ...] = ()
+    ranks: tuple[RankSummary, ...] = ()
+
+    @property
+    def verdict(self) -> tuple[Finding, ...]:
+        """The findings that no other finding explains."""
+        return tuple(f for f in self.findings if f.explained_by is None)
+
+
+def fold_ranks(ranks: Iterable[int]) -> str:
+    """Ranks as people write them: `0-3,7`. Empty for none."""
+    spans: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def unfold_ranks(text: str) -> tuple[int, ...]:
+    """The reverse of fold_ranks; raises ValueError with a sentence for what is not such a list."""
+    ranks: set[int] = set()
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise ValueError(f"{part!r} is neither a rank nor a range such as 0-7")
+        low, high = int(first), int(last or first)
+        if high < low:
+            raise ValueError(f"{part!r} counts backwards")
+        ranks.update(range(low, high + 1))
+    return tuple(sorted(ranks))

@@ -1,0 +1,1 @@
+"""Findings become a verdict, and that becomes text, JSON and one offline HTML page."""

@@ -1,0 +1,297 @@
+"""The run directory: the only module that knows the names of a run's files.
+
+distdbg-runs/<utc>-<name>-<4 hex>/
+  job.json  events.jsonl  control
+  attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
+  attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
+  report/                            report.json report.html report.txt
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distdbg.errors import NothingToAnalyse, UsageError
+
+RUNS_FOLDER = "distdbg-runs"
+_RUN_NAME = re.compile(r"^\d{8}T\d{6}Z-.+-[0-9a-f]{4}$")
+
+
+def write_whole(path: Path, data: bytes | str) -> None:
+    """Write under another name, then rename: a reader sees the old file or the new one, never half of one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    raw = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
+    try:
+        temporary.write_bytes(raw)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def write_json(path: Path, value: object) -> None:
+    write_whole(path, json.dumps(value, indent=1, ensure_ascii=True, default=str) + "\n")
+
+
+@dataclass(frozen=True)
+class RankFiles:
+    """Files of one rank in one attempt."""
+
+    folder: Path
+
+    @property
+    def stdout(self) -> Path:
+        return self.folder / "stdout.log"
+
+    @property
+    def stderr(self) -> Path:
+        return self.folder / "stderr.log"
+
+    def stream(self, name: str) -> Path:
+        """`name` is stdout or stderr."""
+        return self.folder / f"{name}.log"
+
+    def index(self, name: str) -> Path:
+        """When which bytes of a stream arrived: what `logs --merge` sorts by."""
+        return self.folder / f"{name}.index"
+
+    @property
+    def error(self) -> Path:
+        """torchelastic's own error file, as @record writes it."""
+        return self.folder / "error.json"
+
+    @property
+    def exit(self) -> Path:
+        return self.folder / "exit.json"
+
+    @property
+    def facts(self) -> Path:
+        """What the worker side told its agent, one JSON object a line."""
+        return self.folder / "facts.jsonl"
+
+    @property
+    def nccl(self) -> Path:
+        return self.folder / "nccl.log"
+
+
+@dataclass(frozen=True)
+class NodeFiles:
+    folder: Path
+
+    @property
+    def agent_log(self) -> Path:
+        return self.folder / "agent.log"
+
+    @property
+    def torchrun_log(self) -> Path:
+        return self.folder / "torchrun.log"
+
+    @property
+    def events(self) -> Path:
+        return self.folder / "events.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def node_rank(self) -> int:
+        return int(self.folder.name.partition("-")[0])
+
+    @property
+    def host(self) -> str:
+        return self.folder.name.partition("-")[2]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    folder: Path
+
+    @property
+    def number(self) -> int:
+        return int(self.folder.name)
+
+    def node(self, node_rank: int, host: str) -> NodeFiles:
+        return NodeFiles(self.folder / "nodes" / f"{node_rank:04d}-{_safe(host)}")
+
+    def rank(self, rank: int) -> RankFiles:
+        return RankFiles(self.folder / "ranks" / f"{rank:05d}")
+
+    def nodes(self) -> list[NodeFiles]:
+        return [NodeFiles(p) for p in _numbered(self.folder / "nodes")]
+
+    def ranks(self) -> dict[int, RankFiles]:
+        return {int(p.name): RankFiles(p) for p in _numbered(self.folder / "ranks")}
+
+
+@dataclass(frozen=True)
+class RunDir:
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def job(self) -> Path:
+        return self.path / "job.json"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def control(self) -> Path:
+        """Requests to the agents: exists from the start, is appended to, reopened at each look."""
+        return self.path / "control"
+
+    @property
+    def preflight(self) -> Path:
+        return self.path / "preflight.json"
+
+    @property
+    def report_json(self) -> Path:
+        return self.path / "report" / "report.json"
+
+    @property
+    def report_html(self) -> Path:
+        return self.path / "report" / "report.html"
+
+    @property
+    def report_text(self) -> Path:
+        return self.path / "report" / "report.txt"
+
+    def attempt(self, number: int) -> Attempt:
+        return Attempt(self.path / "attempts" / str(number))
+
+    def attempts(self) -> list[Attempt]:
+        """In the order they were started."""
+        return [Attempt(p) for p in _numbered(self.path / "attempts")]
+
+    def relative(self, path: Path) -> str:
+        """As a citation names a file of this run."""
+        return path.relative_to(self.path).as_posix()
+
+    def read_job(self) -> dict[str, Any]:
+        """job.json, or an empty dict where it is missing or cut short (a dying node is no error of the reader)."""
+        try:
+            value = json.loads(self.job.read_text(encoding="utf-8", errors="replace"))
+        except (OSError, ValueError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def ask(self, request: dict[str, Any]) -> None:
+        """Append one request to the control file; every agent sees it at its next look."""
+        line = json.dumps({"t": time.time(), "id": secrets.token_hex(4), **request}) + "\n"
+        descriptor = os.open(self.control, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+
+
+def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | None = None) -> RunDir:
+    """Make a new run directory (0700) with its `latest` link; an existing one is never taken over.
+
+    mkdir is the lock: of two launches into one directory exactly one gets it.
+    Raises UsageError where the directory exists or cannot be made.
+    """
+    folder = parent or Path.cwd() / RUNS_FOLDER
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    path = explicit.absolute() if explicit else folder.absolute() / f"{stamp}-{_safe(name)}-{secrets.token_hex(2)}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        raise UsageError(
+            f"the run directory {str(path)!r} exists already", "Name another with --run-dir, or remove it first."
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"the run directory {str(path)!r} cannot be made: {error.strerror}",
+            "Name a directory that can be written with --run-dir.",
+        ) from None
+    run = RunDir(path)
+    try:
+        (path / ".gitignore").write_text("*\n")
+        run.control.touch(mode=0o600)
+        run.events.touch(mode=0o600)
+        (path / "attempts").mkdir()
+        (path / "report").mkdir()
+    except OSError as error:
+        raise UsageError(
+            f"nothing can be written into the run directory {str(path)!r}: {error.strerror}",
+            "Free some space, or name a directory on another disk with --run-dir.",
+        ) from None
+    if not explicit:
+        _link_latest(path)
+        with contextlib.suppress(OSError):
+            (path.parent / ".gitignore").write_text("*\n")
+    return run
+
+
+def find_run_dir(text: str | None) -> RunDir:
+    """The run a person means: a path, an id or a unique part of one; without a text, the newest here.
+
+    Raises NothingToAnalyse where there is none, UsageError where several fit.
+    """
+    if text is None:
+        runs = list_runs(Path.cwd() / RUNS_FOLDER)
+        if not runs:
+            raise NothingToAnalyse(
+                f"no run is here: {str(Path.cwd() / RUNS_FOLDER)!r} does not exist or is empty",
+                "Name the run's directory, or change to the folder that it was launched from.",
+            )
+        return runs[-1]
+    path = Path(text)
+    if path.is_dir():
+        if not ((path / "job.json").exists() or (path / "attempts").exists()):
+            raise NothingToAnalyse(f"{text!r} is no run directory: it holds neither job.json nor attempts/")
+        return RunDir(path.resolve())
+    fits = [run for run in list_runs(Path.cwd() / RUNS_FOLDER) if text in run.id]
+    if not fits:
+        raise NothingToAnalyse(f"no run is called {text!r}", "`distdbg runs` lists the runs of this folder.")
+    if len(fits) > 1:
+        raise UsageError(f"{text!r} fits {len(fits)} runs: {', '.join(r.id for r in fits[:4])}", "Write more of it.")
+    return fits[0]
+
+
+def list_runs(folder: Path) -> list[RunDir]:
+    """Oldest first. A folder that is missing holds no runs."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+    return [RunDir((folder / name).absolute()) for name in names if _RUN_NAME.match(name)]
+
+
+def _link_latest(path: Path) -> None:
+    link = path.parent / "latest"
+    temporary = path.parent / f".latest.{path.name}"
+    with contextlib.suppress(OSError):
+        temporary.symlink_to(path.name)
+        temporary.replace(link)
+
+
+def _numbered(folder: Path) -> Iterator[Path]:
+    """Sub-folders whose name begins with a number, in its order."""
+    try:
+        entries = [p for p in folder.iterdir() if p.name[:1].isdigit()]
+    except OSError:
+        return iter(())
+    return iter(sorted(entries, key=lambda p: int(re.match(r"\d+", p.name).group())))  # type: ignore[union-attr]
+
+
+def _safe(name: str) -> str:
+    """A name for a file: what is not plain becomes `_`; never empty, never long."""
+    return re.sub(r"[^A-Za-z0-9._]+", "_", name).strip("._")[:40] or "job"
