@@ -1,0 +1,197 @@
+"""What every test gets: a home of its own, an environment without a cluster's traces, and no process left behind.
+
+Fixtures
+    distdbg(*args)        the command line, as a subprocess in a folder of the test's own
+    torchrun(*args)       plain torchrun, to compare with
+    need(tool, package)   a system program that the test cannot do without
+
+Under CI (the variable CI is set) a skip is a failure: what the suite needs, `make system-packages` installs.
+Left out are tests marked `gpu`, and reasons that begin with "not possible here", for what a kernel cannot do.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
+
+IN_CI = bool(os.environ.get("CI"))
+#: Every process that a test starts, however indirectly, carries this with the test's own folder in it.
+MARK = "DISTDBG_TEST_FOLDER"
+#: A scheduler's, a launcher's or a tuner's traces would change what a test sees.
+FOREIGN = ("SLURM_", "PET_", "TORCHELASTIC_", "NCCL_", "TORCH_", "GLOO_", "DISTDBG_", "GROUP_", "OMPI_", "PMI_")
+FOREIGN_NAMES = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ROLE_RANK"}
+FOREIGN_NAMES |= {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONPATH", "XDG_RUNTIME_DIR"}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that has ended: exit code (negative for a signal), what it printed, and where it ran."""
+
+    code: int
+    out: str
+    err: str
+    cwd: Path
+
+    @property
+    def run(self) -> RunDir:
+        """The newest run directory below the folder that the command ran in."""
+        runs = list_runs(self.cwd / RUNS_FOLDER)
+        assert runs, f"no run directory was made in {self.cwd}\n{self.out}\n{self.err}"
+        return runs[-1]
+
+    def __str__(self) -> str:
+        return f"exit code {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+
+
+Command = Callable[..., Finished]
+
+
+def run_command(
+    command: list[str], cwd: Path, *, env: Mapping[str, str] | None = None, timeout: float = 120, stdin: bytes = b""
+) -> Finished:
+    """Run to the end; past `timeout` seconds it is interrupted as a person would, then killed, and the test fails."""
+    process = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        out, err = process.communicate(stdin, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+        pytest.fail(f"{command} did not end within {timeout} s\n{os.fsdecode(out)}\n{os.fsdecode(err)}")
+    return Finished(process.returncode, os.fsdecode(out), os.fsdecode(err), cwd)
+
+
+@pytest.fixture
+def distdbg(tmp_path: Path) -> Command:
+    """`distdbg("launch", "train.py", env={…}, timeout=60)`: runs in the test's folder unless cwd= names another."""
+
+    def call(*args: str | Path, cwd: Path | None = None, **options: object) -> Finished:
+        return run_command([sys.executable, "-m", "distdbg", *map(str, args)], cwd or tmp_path, **options)  # type: ignore[arg-type]
+
+    return call
+
+
+@pytest.fixture
+def torchrun(tmp_path: Path) -> Command:
+    """Plain torchrun with the same interpreter: the behaviour that unmodified scripts expect."""
+
+    def call(*args: str | Path, cwd: Path | None = None, **options: object) -> Finished:
+        command = [sys.executable, "-m", "torch.distributed.run", *map(str, args)]
+        return run_command(command, cwd or tmp_path, **options)  # type: ignore[arg-type]
+
+    return call
+
+
+@pytest.fixture
+def need() -> Callable[[str, str], str]:
+    """`need("fsfreeze", "util-linux")` gives the program's path, or skips (fails under CI) naming its package."""
+
+    def find(tool: str, package: str) -> str:
+        path = shutil.which(tool) or shutil.which(tool, path="/usr/sbin:/sbin")
+        if path is None:
+            pytest.skip(f"{tool} is missing: install Debian's {package}, or run `make system-packages`")
+        return path
+
+    return find
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes the user's own settings, caches or scheduler environment."""
+    for name in list(os.environ):
+        if name.startswith(FOREIGN) or name in FOREIGN_NAMES:
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(home / name.lower()))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "Tester")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv(MARK, str(tmp_path))
+
+
+@pytest.fixture(autouse=True)
+def no_orphans(tmp_path: Path, own_home: None) -> Iterator[None]:
+    """When a test ends, nothing that it started still runs. What does is named, ended, and fails the test."""
+    yield
+    left = processes_of(tmp_path)
+    deadline = time.monotonic() + 5
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = processes_of(tmp_path)
+    if not left:
+        return
+    for pid in left:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    pytest.fail("left running: " + "; ".join(f"{pid}: {line}" for pid, line in left.items()))
+
+
+def processes_of(folder: Path) -> dict[int, str]:
+    """Living processes that this test, or a run in its folder, started: pid -> command line."""
+    mine = os.fsencode(f"{MARK}={folder}") + b"\0", os.fsencode(f"DISTDBG_RUN_DIR={folder}/")
+    found: dict[int, str] = {}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = Path(entry.path, "environ").read_bytes()
+            if not any(mark in environment for mark in mine):
+                continue
+            command = Path(entry.path, "cmdline").read_bytes()
+        except OSError:
+            continue  # it ended meanwhile, or is another user's
+        if command:  # a zombie has none
+            found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace").strip()
+    return found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if item.get_closest_marker("gpu") is None:
+        _no_skip_in_ci(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    report = yield
+    _no_skip_in_ci(report)
+    return report
+
+
+def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not IN_CI or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if reason.removeprefix("Skipped: ").startswith("not possible here"):
+        return
+    report.outcome = "failed"
+    report.longrepr = f"a skip is a failure in CI: {reason}"
