@@ -1,0 +1,39 @@
+"""Kernel messages since a moment, where this user may read them: OOM kills, segfaults, NVRM Xid."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+
+#: Only what explains a dead rank; the rest of the kernel's talk stays out of the run directory.
+_RELEVANT = re.compile(r"oom|Out of memory|Killed process|segfault|general protection|NVRM|Xid|traps:|MCE|I/O error")
+_MOST = 200
+
+
+def kernel_messages(since: float) -> tuple[list[tuple[str, float]], str]:
+    """([(text, epoch seconds)], why unknown or ""). Reads /dev/kmsg without waiting; needs the right to."""
+    try:
+        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        return [], f"/dev/kmsg cannot be read: {error.strerror}"
+    offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    found: list[tuple[str, float]] = []
+    with contextlib.suppress(BlockingIOError), os.fdopen(descriptor, "rb", buffering=0):
+        while True:
+            try:
+                record = os.read(descriptor, 8192)
+            except BrokenPipeError:  # overwritten while we read: the next one is fine
+                continue
+            except BlockingIOError:
+                break
+            except OSError as error:
+                return found, f"/dev/kmsg: {error.strerror}"
+            head, _, text = record.decode("utf-8", "replace").partition(";")
+            with contextlib.suppress(ValueError, IndexError):
+                when = int(head.split(",")[2]) / 1e6 + offset
+                # The kernel's clock and ours drift a little: a second of grace.
+                if when >= since - 1 and _RELEVANT.search(text):
+                    found.append((text.split("\n")[0], when))
+    return found[-_MOST:], ""

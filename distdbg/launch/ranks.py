@@ -1,0 +1,131 @@
+"""One rank seen from outside: found below torchrun, watched through a pidfd, sampled from /proc and its page."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distdbg.launch import processes
+from distdbg.worker.page import PAGE_BYTES, Page, read_page
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class RankProcess:
+    """What the agent knows of one rank in one attempt. Times are epoch seconds, memory bytes."""
+
+    rank: int
+    local_rank: int
+    attempt: int
+    page_path: Path
+    error_path: Path
+    pid: int | None = None
+    pidfd: int | None = None
+    started: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    unknown_because: str = ""
+    asked_to_stop: float | None = None
+    rss: int | None = None
+    cpu_s: float | None = None
+    page: Page | None = None
+    rate: float | None = None
+    _last: tuple[float, int] | None = field(default=None, repr=False)
+
+    @property
+    def alive(self) -> bool:
+        return self.pid is not None and self.ended is None
+
+    @property
+    def failed(self) -> bool:
+        return self.ended is not None and self.exit_code != 0
+
+    def attach(self, pid: int) -> None:
+        """Begin to watch `pid`; one that is gone already is noted as such."""
+        self.pid = pid
+        self.started = time.time()
+        try:
+            self.pidfd = os.pidfd_open(pid)
+        except (OSError, AttributeError) as error:
+            self.end(None, f"the process could not be watched: {error}")
+
+    def end(self, exit_code: int | None, unknown_because: str = "") -> None:
+        self.ended = time.time()
+        self.exit_code, self.unknown_because = exit_code, unknown_because
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+    def sample(self) -> None:
+        """Refresh page, memory, CPU time and step rate. About 20 us."""
+        with contextlib.suppress(OSError):
+            self.page = self._own_page(self.page_path.read_bytes()[:PAGE_BYTES]) or self.page
+        fields = processes.stat_fields(self.pid or 0)
+        if len(fields) > 21 and fields[0] != "Z":
+            self.cpu_s = (int(fields[11]) + int(fields[12])) / _TICK
+            self.rss = int(fields[21]) * _PAGE_SIZE
+        now, step = time.monotonic(), self.step or 0
+        if self._last is None or now - self._last[0] >= 0.9:
+            if self._last is not None:
+                self.rate = (step - self._last[1]) / (now - self._last[0])
+            self._last = (now, step)
+
+    def _own_page(self, raw: bytes) -> Page | None:
+        page = read_page(raw)
+        return page if page is not None and page.pid == self.pid else None
+
+    @property
+    def step(self) -> int | None:
+        return self.page.step if self.page else None
+
+    @property
+    def phase(self) -> str | None:
+        return self.page.phase if self.page else None
+
+    def metrics(self) -> dict[str, Any]:
+        return {
+            "rank": self.rank,
+            "pid": self.pid,
+            "step": self.step,
+            "phase": self.phase,
+            "rate": self.rate,
+            "rss": self.rss,
+            "cpu": self.cpu_s,
+            "alive": self.alive,
+            "exit_code": self.exit_code,
+        }
+
+    def exit_record(self) -> dict[str, Any]:
+        names = ("rank", "local_rank", "attempt", "pid", "started", "ended", "exit_code", "unknown_because")
+        record = {name: getattr(self, name) for name in names}
+        return record | {"asked_to_stop": self.asked_to_stop, "step": self.step, "phase": self.phase, "rss": self.rss}
+
+
+def find_ranks(torchrun: int, waiting: list[RankProcess], known: set[int]) -> list[tuple[RankProcess, int]]:
+    """Pair the ranks that torchrun has just started with their processes, by RANK in each one's environment.
+
+    A process that has not exec'd yet has no RANK, and one that has died shows no environment at all: those are left
+    for the next look, unless as many corpses as ranks are waiting; torchrun starts them in order of local rank.
+    """
+    pairs: list[tuple[RankProcess, int]] = []
+    by_rank = {str(r.rank): r for r in waiting}
+    corpses: list[int] = []
+    for pid in processes.children(torchrun):
+        if pid in known:
+            continue
+        environment = processes.environment_of(pid)
+        rank = by_rank.get(environment.get("RANK", ""))
+        if rank is not None and environment.get("TORCHELASTIC_RUN_ID"):
+            pairs.append((rank, pid))
+        elif not environment and (processes.stat_fields(pid) or [""])[0] == "Z":
+            corpses.append(pid)
+    left = [r for r in waiting if all(r is not found for found, _ in pairs)]
+    if corpses and len(corpses) == len(left):
+        pairs += zip(sorted(left, key=lambda r: r.local_rank), sorted(corpses), strict=True)
+    return pairs
