@@ -1,0 +1,55 @@
+# Two commands: `make demo` and `make test`. Both set up what they need and can be called again at any time.
+
+PYTHON ?= python3
+VENV   ?= .venv
+# Used only where $(PYTHON) has no torch: `make demo TORCH=torch==2.11.0`
+TORCH  ?= torch==2.13.0
+# Arguments for pytest: `make test ARGS='-k cancel -x'`
+ARGS   ?=
+
+RUN    := $(VENV)/bin/python -m
+PYTEST := $(RUN) pytest -n 2 --dist loadgroup
+# What tests call beside Python: packages of Debian and Ubuntu.
+SYSTEM_PACKAGES := gcc libc6-dev git util-linux e2fsprogs
+
+.PHONY: help demo test test-fast lint bench system-packages clean
+.DELETE_ON_ERROR:
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: $(VENV)/.ready  ## install, train on two nodes of this machine, show the report
+	$(VENV)/bin/distdbg launch --nodes 2 launch/ddp.py
+	$(VENV)/bin/distdbg report
+
+test: lint  ## set up and run the whole suite
+	$(PYTEST) $(ARGS)
+
+test-fast: $(VENV)/.ready-test  ## the part that starts no torch process, under a minute
+	$(PYTEST) -m 'not slow' $(ARGS)
+
+lint: $(VENV)/.ready-test  ## ruff and mypy --strict
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+
+bench: $(VENV)/.ready-test  ## measure what distdbg costs, against plain torchrun
+	for file in benchmarks/*.py; do $(VENV)/bin/python "$$file" || exit 1; done
+
+system-packages:  ## install what the tests need from Debian (root)
+	@missing=$$(dpkg-query -W -f '$${Package} $${db:Status-Status}\n' $(SYSTEM_PACKAGES) 2>/dev/null \
+	  | awk -v want='$(SYSTEM_PACKAGES)' '$$2 == "installed" { have[$$1] = 1 } \
+	      END { n = split(want, w, " "); for (i = 1; i <= n; i++) if (!(w[i] in have)) printf "%s ", w[i] }'); \
+	if [ -n "$$missing" ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing; fi
+
+clean:  ## remove what make made (runs stay)
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.ready: pyproject.toml .ci/environment.py
+	$(PYTHON) .ci/environment.py $(VENV) --torch '$(TORCH)'
+	@touch $@
+
+$(VENV)/.ready-test: pyproject.toml .ci/environment.py
+	$(PYTHON) .ci/environment.py $(VENV) --torch '$(TORCH)' --extra test
+	@touch $@ $(VENV)/.ready
