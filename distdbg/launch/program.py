@@ -1,0 +1,72 @@
+"""Looks at the program before anything starts, so that what can be said once is not said by every rank."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+import zipfile
+from pathlib import Path
+
+from distdbg.errors import UsageError
+
+_PYTHON_MOST = 8 << 20  # bytes; a longer "script" is something else
+
+
+def check_script(text: str) -> None:
+    """Raise UsageError where `python SCRIPT` could not even begin: missing, a bare folder, unreadable, not Python."""
+    path = Path(text)
+    if not path.exists():
+        near = _nearest(path)
+        raise UsageError(
+            f"the script {text!r} does not exist",
+            f"Did you mean {near!r}?" if near else f"It was looked for from {str(Path.cwd())!r}.",
+        )
+    if path.is_dir():
+        if not (path / "__main__.py").exists():
+            raise UsageError(f"{text!r} is a directory without a __main__.py", "Name the script in it.")
+        return
+    if not os.access(path, os.R_OK):
+        raise UsageError(f"the script {text!r} cannot be read", f"Give yourself the right: chmod u+r {text!r}")
+    if path.is_file() and not zipfile.is_zipfile(path):
+        _check_source(text, path)
+
+
+def _check_source(text: str, path: Path) -> None:
+    if path.stat().st_size > _PYTHON_MOST:
+        return
+    source = path.read_bytes()
+    if b"\0" in source:
+        raise UsageError(f"{text!r} is not a Python script: it is binary", "A program of any kind: --no-python.")
+    first = source.split(b"\n", 1)[0]
+    if first.startswith(b"#!") and b"python" not in first and b"env" not in first:
+        hint = first[2:].strip().decode(errors="replace")
+        message = f"{text!r} is not a Python script: its first line names {hint!r}"
+        raise UsageError(message, "Start it with --no-python.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the ranks will say them
+            compile(source, text, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line = (error.text or "").strip()
+        where = f"{text}:{error.lineno}" if error.lineno else text
+        raise UsageError(f"{where}: {error.msg}{f': {line}' if line else ''}", "Nothing was started.") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UsageError(f"{text!r} is not a Python script: {error}", "Nothing was started.") from None
+
+
+def check_program(text: str) -> None:
+    """For --no-python: an executable by path or on PATH."""
+    if shutil.which(text) is None:
+        raise UsageError(f"the program {text!r} is not an executable on PATH or in this folder", "Nothing was started.")
+
+
+def _nearest(path: Path) -> str | None:
+    import difflib
+
+    try:
+        names = [p.name for p in path.parent.iterdir() if p.suffix == ".py"]
+    except OSError:
+        return None
+    found = difflib.get_close_matches(path.name, names, n=1)
+    return str(path.parent / found[0]) if found else None
