@@ -89,9 +89,10 @@ def install_torch(python: str, wanted: str) -> None:
         if packages and not cuda:
             pip(python, "install", "--quiet", wanted, *index)
             return
-        where = CPU_INDEX if index else "the configured package index"
-        brings = f"brings {len(cuda)} CUDA packages: {', '.join(cuda[:3])}, …"
-        answers.append(f"  {where}: {brings if cuda else why}")
+        if cuda:
+            why = f"only a build with {len(cuda)} CUDA packages: {', '.join(cuda[:3])}, …"
+        where = f"with {CPU_INDEX} (where it answers)" if index else "the configured package index"
+        answers.append(f"  {where}: {why}")
     stop(
         f"no CPU build of {wanted} can be had, and several GB of CUDA packages serve nobody here:\n"
         + "\n".join(answers)

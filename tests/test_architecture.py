@@ -1,0 +1,168 @@
+"""The house stands as it was drawn: who may import whom, what is pure, how long a file may be.
+
+Everything is read from the source with ast, imports inside functions included: no module is loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distdbg.checks import all_checks
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "distdbg"
+#: from the top of the house to the ground; an import may only point down
+FLOORS = (
+    "cli launch worker collect shrink lint report checks evidence rundir settings assets model errors __init__"
+).split()
+PURE = {"lint", "report", "checks", "evidence", "model", "errors"}
+IMPURE_MODULES = {"os", "time", "subprocess", "socket", "torch", "pynvml", "click", "psutil", "shutil", "threading"}
+LONGEST = 400
+#: the agent runs beside every job, under a torch that we did not choose: nothing but these may it need
+AGENT_MAY_NEED = {"psutil", "distdbg"}
+WORKER_MAY_NEED = {"torch", "distdbg"}
+
+MODULES = sorted(p for p in PACKAGE.rglob("*.py"))
+NAMES = [p.relative_to(ROOT).as_posix() for p in MODULES]
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, absolute module name) of each import; `from a import b` gives a.b where that is a module, else a."""
+    package = dotted(path) if path.name == "__init__.py" else dotted(path).rpartition(".")[0]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    only_typing = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in only_typing:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield node.lineno, inner if file_of(inner) else base
+
+
+def file_of(module: str) -> Path | None:
+    """The source of a module of ours, None for others'."""
+    path = ROOT.joinpath(*module.split("."))
+    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+        if module.split(".", maxsplit=1)[0] == "distdbg" and candidate.is_file():
+            return candidate
+    return None
+
+
+def floor(module: str) -> str:
+    """`distdbg.launch.agent` -> launch; the package itself (version, tick) stands on the ground."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def closure(*starts: str) -> set[Path]:
+    """Modules of ours that importing these loads, as far as the source tells."""
+    found: set[Path] = set()
+    todo = [file_of(s) for s in starts]
+    while todo:
+        path = todo.pop()
+        if path is None or path in found:
+            continue
+        found.add(path)
+        todo += [file_of(name) for _, name in imports(path)]
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=NAMES)
+def test_imports_point_down(path: Path) -> None:
+    here = floor(dotted(path))
+    if here in ("__main__", "__init__"):
+        return  # the front door: it opens onto whatever it names
+    assert here in FLOORS, f"{here} has no floor in the house: add it to FLOORS and to CONTRIBUTING.md"
+    for line, name in imports(path):
+        if name.split(".")[0] == "distdbg" and floor(name) != here:
+            assert FLOORS.index(floor(name)) > FLOORS.index(here), (
+                f"{path.relative_to(ROOT)}:{line} imports {name}: {here}/ may not look up at {floor(name)}/"
+            )
+
+
+@pytest.mark.parametrize("path", [m for m in MODULES if floor(dotted(m)) in PURE], ids=dotted)
+def test_pure_packages_touch_nothing(path: Path) -> None:
+    for line, name in imports(path):
+        assert name.split(".")[0] not in IMPURE_MODULES, f"{path.relative_to(ROOT)}:{line} imports {name}: it is pure"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=NAMES)
+def test_no_module_grows_without_end(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= LONGEST, f"{path.relative_to(ROOT)} has {lines} lines: split it by what changes together"
+
+
+def test_no_module_is_called_utils() -> None:
+    assert not [n for n in NAMES if re.search(r"/(utils?|helpers?|common|misc)(/|\.py)", n)]
+
+
+def test_the_agent_needs_only_the_standard_library_and_psutil() -> None:
+    for path in closure("distdbg.launch.agent"):
+        for line, name in imports(path):
+            root = name.split(".")[0]
+            assert root in AGENT_MAY_NEED or root in sys.stdlib_module_names, f"{dotted(path)}:{line} imports {name}"
+
+
+def test_the_worker_side_needs_only_the_standard_library_and_torch_when_it_is_there() -> None:
+    for path in closure(*(dotted(m) for m in MODULES if floor(dotted(m)) == "worker")):
+        for line, name in imports(path):
+            root = name.split(".")[0]
+            assert root in WORKER_MAY_NEED or root in sys.stdlib_module_names, f"{dotted(path)}:{line} imports {name}"
+        at_top = [
+            n for n in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(n, ast.Import | ast.ImportFrom)
+        ]
+        assert not any("torch" in ast.unparse(n).split() for n in at_top), f"{dotted(path)} imports torch as it loads"
+
+
+def test_every_command_stands_in_the_readme() -> None:
+    commands = {p.stem.replace("_", "-") for p in (PACKAGE / "cli").glob("*.py") if not p.stem.startswith("_")}
+    listed = set(re.findall(r"^\| `distdbg ([a-z-]+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+    assert listed == commands
+
+
+def test_every_finding_is_documented_by_one_check() -> None:
+    ids = [doc.id for check in all_checks() for doc in check.docs]
+    assert ids, "no check was found"
+    assert len(ids) == len(set(ids)), f"documented twice: {sorted(i for i in set(ids) if ids.count(i) > 1)}"
+    for check in all_checks():
+        assert check.docs, f"checks/{check.name}.py has no DOCS"
+        for doc in check.docs:
+            assert re.fullmatch(r"[a-z]+(-[a-z]+)*", doc.id), doc.id
+            assert doc.title and doc.meaning and doc.how_seen and doc.remedy, f"{doc.id} is not documented in full"
+
+
+def test_no_check_gives_a_finding_that_it_does_not_document() -> None:
+    known = {doc.id for check in all_checks() for doc in check.docs}
+    for path in (PACKAGE / "checks").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding"):
+                continue
+            given = [k.value for k in node.keywords if k.arg == "id"] + node.args[:1]
+            for value in given:
+                if isinstance(value, ast.Constant):
+                    assert value.value in known, (
+                        f"{path.name}:{node.lineno} gives {value.value}, which has no FindingDoc"
+                    )
