@@ -234,7 +234,7 @@ def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | No
             "Free some space, or name a directory on another disk with --run-dir.",
         ) from None
     if not explicit:
-        _link_latest(path)
+        _point_latest_at(path)
         with contextlib.suppress(OSError):
             (path.parent / ".gitignore").write_text("*\n")
     return run
@@ -275,7 +275,17 @@ def list_runs(folder: Path) -> list[RunDir]:
     return [RunDir((folder / name).absolute()) for name in names if _RUN_NAME.match(name)]
 
 
-def _link_latest(path: Path) -> None:
+def link_latest(folder: Path) -> None:
+    """Make `latest` point to the newest run that is left; without one, remove it."""
+    runs = list_runs(folder)
+    if runs:
+        _point_latest_at(runs[-1].path)
+    else:
+        with contextlib.suppress(OSError):
+            (folder / "latest").unlink()
+
+
+def _point_latest_at(path: Path) -> None:
     link = path.parent / "latest"
     temporary = path.parent / f".latest.{path.name}"
     with contextlib.suppress(OSError):
