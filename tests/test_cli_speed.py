@@ -1,0 +1,45 @@
+"""Asking for help costs nothing: no torch, little CPU. People and shells' completion do it all day."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distdbg.cli import cli
+
+CPU_SECONDS = 0.15
+HEAVY = ("torch", "numpy", "pydantic", "jinja2")
+
+
+def cpu_of(command: list[str]) -> float:
+    """User and system seconds of a command and of what it started and waited for."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, command
+    return usage.ru_utime + usage.ru_stime
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_are_cheap(option: str) -> None:
+    command = [sys.executable, "-m", "distdbg", option]
+    cpu_of(command)  # the first one may compile
+    # The smallest of many: neighbours on a busy machine can only add.
+    best = min(cpu_of(command) for _ in range(10))
+    assert best < CPU_SECONDS, f"{option} takes {best:.3f} s of CPU"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([c, "--help"] for c in cli.list_commands(None))])
+def test_help_never_imports_what_is_heavy(arguments: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "distdbg", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "click" in loaded  # the list is one
+    heavy = HEAVY[:1] if arguments[0] not in ("--help", "--version") else HEAVY
+    assert not loaded & set(heavy)
