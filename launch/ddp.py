@@ -143,6 +143,7 @@ def train(args, device):
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
                 save(path, {**state, "scheduler": scheduler.state_dict(), "at": at}, random.get_rng_state())
                 say(f"step {at['step']}/{steps}  validation loss {mean:.4f}  saved {path}", flush=True)
+                clock, tokens = time.perf_counter(), 0
         at["epoch"], at["seen"] = at["epoch"] + 1, 0
 
 

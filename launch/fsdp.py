@@ -104,9 +104,10 @@ def save(out, model, optimizer, scheduler, *, at, random):
 
 
 def load(path, model, optimizer, scheduler, *, at, random):
+    """The inverse, into the shards that this run has, whatever number of ranks wrote the folder; returns `at`."""
     weights, moments = sharded.get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments, "scheduler": scheduler.state_dict(), "at": dict(at)}
-    dcp.load(state, checkpoint_id=path)  # into the shards that are there, however many ranks wrote them
+    dcp.load(state, checkpoint_id=path)
     sharded.set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     scheduler.load_state_dict(state["scheduler"])
     random_state = path / f"random-{dist.get_rank()}-of-{dist.get_world_size()}.pt"
@@ -117,9 +118,8 @@ def load(path, model, optimizer, scheduler, *, at, random):
 
 def export(path, model):
     """The whole model in one file, gathered once, on rank 0's CPU alone: `GPT(Config()).load_state_dict` takes it."""
-    weights = sharded.get_model_state_dict(
-        model, options=sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
-    )
+    whole = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = sharded.get_model_state_dict(model, options=whole)
     if dist.get_rank() == 0:
         torch.save(weights, path.with_suffix(".partial"))
         path.with_suffix(".partial").replace(path)
@@ -170,6 +170,7 @@ def train(args, device):
                 mean = validate(model, held_out, device)
                 saved = save(args.out, model, optimizer, scheduler, at=at, random=random)
                 say(f"step {at['step']}/{steps}  validation loss {mean:.4f}  saved {saved}", flush=True)
+                clock, tokens = time.perf_counter(), 0
         at["epoch"], at["seen"] = at["epoch"] + 1, 0
     export(args.out / "model.pt", model)
 
