@@ -1,0 +1,105 @@
+"""What the README and the docs show can be typed: commands, options, links, exit codes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from distdbg.cli import cli
+from distdbg.errors import EXIT_CODES
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+IDS = [p.relative_to(ROOT).as_posix() for p in PAGES]
+
+
+def commands(page: Path) -> Iterator[tuple[int, str]]:
+    """(line, command) for each `distdbg …` in a code block (after a prompt or not) or between backticks."""
+    in_block = continued = ""
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            in_block = "" if in_block else line.strip()
+            continue
+        if in_block or line.startswith("    "):
+            text = continued + line.strip().removeprefix("$ ")
+            continued = text[:-1] if text.endswith("\\") else ""
+            if text.startswith("distdbg ") and not continued:
+                yield number, text
+        else:
+            yield from ((number, code) for code in re.findall(r"`(distdbg [^`]+)`", line))
+
+
+def unknown_options(text: str) -> Iterator[str]:
+    """What of a command line distdbg does not know: its command, or an option before the first script or program."""
+    words = shlex.split(text.replace("…", ""), comments=True)[1:]
+    command: click.Command = cli
+    context = click.Context(cli)
+    while words:
+        word = words.pop(0)
+        if word in ("|", ">", "2>", "<", "&&", ";"):
+            return
+        if word.startswith("-") and word != "-":
+            name, equals, _ = word.partition("=")
+            option = find(command, context, name)
+            if option is None:
+                yield f"{command.name} has no option {name}"
+            elif not equals and option.nargs == 1 and not (option.is_flag or option.count) and words:
+                words.pop(0)
+        elif isinstance(command, click.Group):
+            inner = command.get_command(context, word)
+            if inner is None:
+                if re.fullmatch(r"[a-z-]+", word):
+                    yield f"there is no command {word}"
+                return
+            command, context = inner, click.Context(inner, parent=context)
+        elif command.name == "launch":
+            return  # the script's own arguments follow
+
+
+def find(command: click.Command, context: click.Context, name: str) -> click.Option | None:
+    for option in command.get_params(context):
+        if isinstance(option, click.Option) and name in (*option.opts, *option.secondary_opts):
+            return option
+    return None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_command_can_be_typed(page: Path) -> None:
+    wrong = [f"{page.name}:{line}: {why}" for line, text in commands(page) for why in unknown_options(text)]
+    assert not wrong
+
+
+def test_the_search_finds_commands_and_mistakes() -> None:
+    assert len(list(commands(ROOT / "README.md"))) > 10
+    assert list(unknown_options("distdbg runs prune --keep 3 --older 3d")) == ["prune has no option --older"]
+    assert list(unknown_options("distdbg nonesuch x")) == ["there is no command nonesuch"]
+    assert not list(unknown_options("distdbg cancel RUN --timeout 5 | head --nonesuch"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not re.match(r"[a-z]+:", target):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert {p.name for p in (ROOT / "docs").rglob("*.md")} - {"index.md"} == set(re.findall(r"\]\((\w+\.md)\)", index))
+
+
+def test_the_readme_lists_every_exit_code() -> None:
+    rows = re.findall(r"^\| (\d+) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {int(r) for r in rows} == set(EXIT_CODES)
+
+
+def test_make_targets_that_are_named_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for page in PAGES:
+        named = set(re.findall(r"(?:`|^    |^\$ )make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE))
+        assert named <= targets, f"{page.name}: {named - targets}"
