@@ -37,7 +37,7 @@ def command(run: str | None, wait: bool, timeout: float) -> None:
 
 def _ask(run: RunDir) -> None:
     try:
-        run.ask({"request": "cancel", "by": f"{_user()}@{socket.gethostname()}, pid {os.getpid()}"})
+        run.ask({"request": "cancel", "by": f"cancelled by {_user()}@{socket.gethostname()} (pid {os.getpid()})"})
     except OSError as error:
         raise Refused(
             f"{str(run.control)!r} cannot be written: {error.strerror}", "Cancel it as the user who launched it."
