@@ -1,6 +1,7 @@
 """The command line: one short file a command in this folder, loaded only when it is called.
 
-A new command is one file here (`my_command.py` defines `command`); the folder is the list.
+A new command is one file here (`my_command.py` defines `command`); the folder is the list. Its first line,
+"`distdbg my-command`: what it does.", is what `distdbg --help` says of it: no command is imported for that.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -27,6 +29,18 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, _first_line(name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _first_line(command: str) -> str:
+    """What the first line of a command's file says after its name."""
+    path = Path(__file__).with_name(f"{command.replace('-', '_')}.py")
+    with path.open(encoding="utf-8") as file:
+        return file.readline().strip().strip('"').partition("`: ")[2].rstrip(".")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
