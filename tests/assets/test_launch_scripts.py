@@ -1,0 +1,58 @@
+"""The training scripts that ship: the loss falls, a save cut short costs nothing, and a resumed run is the same run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "launch"
+DIE_IN_SAVE = ROOT / "tests" / "programs" / "die_in_save.py"
+#: Small batches, for speed; 52 steps are one checkpoint at step 50 and one at the end.
+SMALL = ("--batch-size", 4, "--accumulate", 2, "--steps", 52)
+
+
+def losses(output: str) -> dict[str, str]:
+    """What a run printed as its losses, without the rates: {"step 10/52": "3.1415", "step 50/52 validation": …}."""
+    return dict(re.findall(r"(step \d+/\d+(?:  validation)?)\s+loss (\d+\.\d+)", output))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "victim"), [("ddp.py", 0), ("fsdp.py", 1)])
+def test_two_nodes_train_survive_a_kill_amid_a_save_and_resume_exactly(distdbg, tmp_path, monkeypatch, script, victim):
+    import torch
+
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    from gpt import GPT, Config
+
+    launch = ("launch", "--nodes", 2)
+    whole = distdbg(*launch, SCRIPTS / script, "--out", tmp_path / "whole", *SMALL)
+    assert whole.code == 0, whole
+    expected = losses(whole.run.attempt(1).rank(0).stdout.read_text())
+    assert float(expected["step 1/52"]) > 5, "an untrained model knows nothing: ln 256 = 5.5"
+    assert float(expected["step 52/52  validation"]) < 3.2
+
+    # The victim has synced one file of step 50's checkpoint (rank 0 under FSDP two), and dies at the next.
+    cut = distdbg(*launch, DIE_IN_SAVE, victim, 2, SCRIPTS / script, "--out", tmp_path / "cut", *SMALL)
+    assert cut.code == 137, cut
+    resumed = distdbg(*launch, SCRIPTS / script, "--out", tmp_path / "cut", *SMALL, "--resume")
+    assert resumed.code == 0, resumed
+    said = resumed.run.attempt(1).rank(0).stdout.read_text()
+    assert "resumed at step 50" in said
+    after = losses(said)
+    assert after.keys() == {"step 52/52  validation"}
+    assert float(after["step 52/52  validation"]) == pytest.approx(float(expected["step 52/52  validation"]), abs=2e-4)
+
+    weights = {
+        name: torch.load(tmp_path / name / ("checkpoint.pt" if script == "ddp.py" else "model.pt"), weights_only=True)
+        for name in ("whole", "cut")
+    }
+    if script == "ddp.py":
+        weights = {name: checkpoint["model"] for name, checkpoint in weights.items()}
+    GPT(Config()).load_state_dict(weights["whole"])  # strict: neither `module.` nor `_orig_mod.` before the names
+    for name, weight in weights["whole"].items():
+        torch.testing.assert_close(weights["cut"][name], weight, rtol=0, atol=1e-5, msg=name)
+    sys.modules.pop("gpt")

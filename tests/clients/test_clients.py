@@ -1,0 +1,26 @@
+"""What people train with runs under `distdbg launch` as it is: Trainer, Accelerate, Lightning, an FSDP2 loop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parents[1] / "programs" / "clients"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["hf_trainer", "accelerate_script", "lightning_script", "titan_like"])
+def test_client_unmodified_on_two_nodes_by_two_ranks(distdbg, tmp_path, client):
+    program = PROGRAMS / f"{client}.py"
+    done = distdbg("launch", "--nodes", 2, "--nproc-per-node", 2, program, tmp_path / "out")
+
+    assert done.code == 0, done
+    # Rank 0 says how many ranks its framework saw: 4 agents of one rank each would be another job.
+    said = done.run.attempt(1).rank(0).stdout.read_text()
+    assert "CLIENT OK 4" in said.splitlines(), said
+    report = json.loads(done.run.report_json.read_text())
+    assert report["outcome"] == "succeeded", report
+    assert [f for f in report["findings"] if f["severity"] == "error"] == []
+    assert [rank["rank"] for rank in report["ranks"]] == [0, 1, 2, 3]
