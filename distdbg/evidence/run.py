@@ -53,6 +53,9 @@ class RankRecord:
     phase: str | None = None
     #: True where the worker side saw the script's end (returned, SystemExit) before the interpreter's own end
     script_finished: bool = False
+    #: when and how the script ended, as the worker side saw it: "returned", "SystemExit" or "exception"
+    script_ended: float | None = None
+    script_end_how: str = ""
     exceptions: tuple[ExceptionFact, ...] = ()
     #: torchelastic's error file, where @record wrote one
     error_file: Mapping[str, Any] | None = None
@@ -61,10 +64,13 @@ class RankRecord:
     stderr_tail: str = ""
     stdout_path: str = ""
     stderr_path: str = ""
-    #: 1-based number of the first line of stderr_tail within the file
+    #: 1-based number of the first line of stderr_tail within the file; 0 where the file is too long to count
     stderr_first_line: int = 1
     exit_path: str = ""
     rss_bytes: int | None = None
+    #: warnings of NCCL from its own file, and that file
+    nccl_tail: str = ""
+    nccl_path: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,9 +92,9 @@ class NodeRecord:
     kernel_unknown_because: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RunEvidence:
-    """The newest attempt's ranks and nodes, and what stands above them."""
+    """The newest attempt's ranks and nodes, and what stands above them. Compares and hashes by identity."""
 
     job: Mapping[str, Any]
     attempt: int
@@ -101,3 +107,5 @@ class RunEvidence:
     unknown: tuple[Unknown, ...] = ()
     #: summaries of earlier attempts: attempt -> ranks that failed
     earlier_attempts: Mapping[int, tuple[RankRecord, ...]] = field(default_factory=dict)
+    run_id: str = ""
+    run_path: str = ""
