@@ -1,0 +1,50 @@
+"""Lines of JSON as they come out of a run directory: cut short, foreign or hostile, and still evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def objects(text: str) -> tuple[list[tuple[int, dict[str, Any]]], list[int]]:
+    """([(1-based line, object)], lines that are no JSON object). A node that dies cuts its last line short."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    bad: list[int] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        value = whole(line)
+        if value is None:
+            bad.append(number)
+        else:
+            found.append((number, value))
+    return found, bad
+
+
+def whole(text: str) -> dict[str, Any] | None:
+    """One JSON object, or None for anything else (nested too deep counts as anything else)."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def number(record: Mapping[str, Any], name: str) -> float | None:
+    """A finite number under `name`, else None; True and False are no numbers."""
+    value = record.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < 1e300 else None
+
+
+def integer(record: Mapping[str, Any], name: str) -> int | None:
+    value = number(record, name)
+    return int(value) if value is not None else None
+
+
+def text(record: Mapping[str, Any], name: str) -> str:
+    """A string under `name`, else the empty one."""
+    value = record.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,149 @@
+"""Python's tracebacks, read back from what a rank printed or what the worker side copied.
+
+Knows chains ("During handling of …"), torch's `[rank3]: ` prefix on every line, and syntax errors without a header.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_HEADER = "Traceback (most recent call last):"
+_DIRECT = "The above exception was the direct cause of the following exception:"
+_DURING = "During handling of the above exception, another exception occurred:"
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+_FRAME = re.compile(r'^ {2}File "(.+)", line (\d+)(?:, in (.+))?$')
+_LAST_LINE = re.compile(r"^([A-Za-z_][\w.]*(?:\.<locals>\.[\w.]+)?)(?:: (.*)|:?)$")
+_SYNTAX = re.compile(r"^(?:\w+\.)*(SyntaxError|IndentationError|TabError): (.*)$")
+#: What other writers print after a traceback: it does not belong to the message.
+_FOREIGN = re.compile(
+    r"^(\[rank\d+\]:\[|[WEIF]\d{4} \d\d:|terminate called|Exception ignored|Fatal Python error|Current thread 0x|"
+    r"\d{4}-\d\d-\d\d[ T]\d\d:|\S+Warning: |\S+\.py:\d+: )"
+)
+_MOST_MESSAGE_LINES = 80
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<frozen|/distdbg/(worker|launch)/|^<__array_function__")
+
+
+@dataclass(frozen=True)
+class Frame:
+    file: str
+    line: int
+    function: str
+    #: the source line that Python printed; empty where it had none
+    source: str = ""
+
+    @property
+    def is_library(self) -> bool:
+        return bool(_LIBRARY.search(self.file))
+
+    def __str__(self) -> str:
+        name = self.file.rsplit("/", 1)[-1]
+        return f"{name}:{self.line} in {self.function}" if self.function else f"{name}:{self.line}"
+
+
+@dataclass(frozen=True)
+class ParsedException:
+    """One exception of a traceback. `line` is the 0-based line of its first line within the text it was read from."""
+
+    type: str
+    message: str
+    frames: tuple[Frame, ...]
+    text: str
+    line: int
+    #: how it came out of the one before it in a chain: "cause", "context" or "" for the first
+    link: str = ""
+
+    @property
+    def where(self) -> Frame | None:
+        """The innermost frame of the user's own code; of any code where none is the user's."""
+        own = [f for f in self.frames if not f.is_library]
+        return (own or list(self.frames) or [None])[-1]
+
+    @property
+    def first_line(self) -> str:
+        return self.message.split("\n", 1)[0].strip()
+
+
+def last_chain(text: str) -> tuple[ParsedException, ...]:
+    """The last traceback in `text` with the chain that it ends, oldest first; empty where there is none."""
+    if _HEADER not in text and "Error: " not in text:
+        return ()
+    raw = text.split("\n")
+    lines = [_RANK_PREFIX.sub("", line) for line in raw]
+    heads = [i for i, line in enumerate(lines) if line.strip() == _HEADER]
+    if not heads:
+        return _headless_syntax_error(lines)
+    chain: list[ParsedException] = []
+    follower = len(lines)
+    for head in reversed(heads):
+        block = _block(lines, raw, head, follower)
+        if block is None:
+            if chain:
+                break
+            continue
+        if chain:
+            between = [line.strip() for line in lines[head:follower]]
+            link = "cause" if _DIRECT in between else "context" if _DURING in between else ""
+            if not link:
+                break
+            chain[-1] = _linked(chain[-1], link)
+        chain.append(block)
+        follower = head
+    return tuple(reversed(chain))
+
+
+def _linked(block: ParsedException, link: str) -> ParsedException:
+    return ParsedException(block.type, block.message, block.frames, block.text, block.line, link)
+
+
+def _block(lines: list[str], raw: list[str], head: int, end: int) -> ParsedException | None:
+    frames: list[Frame] = []
+    at = head + 1
+    while at < end and (lines[at].startswith("  ") or not lines[at].strip()):
+        if frame := _FRAME.match(lines[at]):
+            source = lines[at + 1].strip() if at + 1 < end and lines[at + 1].startswith("    ") else ""
+            frames.append(Frame(frame[1], _small(frame[2]), frame[3] or "", source))
+        at += 1
+    if at >= end or not (last := _LAST_LINE.match(lines[at])):
+        return None
+    stop = at + 1
+    prefixed = raw[at] != lines[at]
+    while stop < min(end, at + _MOST_MESSAGE_LINES) and not _ends_message(lines, raw, stop, prefixed):
+        stop += 1
+    message = "\n".join([last[2] or "", *lines[at + 1 : stop]]).rstrip()
+    return ParsedException(last[1], message, tuple(frames), "\n".join(lines[head:stop]).rstrip(), head)
+
+
+def _ends_message(lines: list[str], raw: list[str], at: int, prefixed: bool) -> bool:
+    if lines[at].strip() in (_HEADER, _DIRECT, _DURING) or _FOREIGN.match(raw[at]):
+        return True
+    if prefixed:  # torch marks every line of its own traceback: the message ends where the marks end
+        return raw[at] == lines[at]
+    return not lines[at].strip() and (at + 1 >= len(lines) or not lines[at + 1].startswith((" ", "\t")))
+
+
+def _headless_syntax_error(lines: list[str]) -> tuple[ParsedException, ...]:
+    """Python prints a script's own syntax error without the header."""
+    for at in range(len(lines) - 1, -1, -1):
+        if not (last := _SYNTAX.match(lines[at])):
+            continue
+        for first in range(at - 1, max(-1, at - 6), -1):
+            if frame := _FRAME.match(lines[first]):
+                source = lines[first + 1].strip() if first + 1 < at else ""
+                frames = (Frame(frame[1], _small(frame[2]), "", source),)
+                return (ParsedException(last[1], last[2], frames, "\n".join(lines[first : at + 1]), first),)
+    return ()
+
+
+def _small(digits: str) -> int:
+    """A line number; hostile output may print one with a million digits."""
+    return int(digits[:9])
+
+
+def shortened(text: str, lines: int = 40) -> str:
+    """A traceback for a reader: its head and its end, the middle counted."""
+    rows = [row[:400] for row in text.split("\n")]
+    if len(rows) <= lines:
+        return "\n".join(rows)
+    head, tail = 6, lines - 7
+    return "\n".join([*rows[:head], f"  … {len(rows) - head - tail} lines left out …", *rows[-tail:]])
