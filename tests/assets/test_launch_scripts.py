@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "launch"
-DIE_IN_SAVE = ROOT / "tests" / "programs" / "die_in_save.py"
+DIE_IN_SAVE = Path(__file__).with_name("die_in_save.py")
 #: Small batches, for speed; 52 steps are one checkpoint at step 50 and one at the end.
 SMALL = ("--batch-size", 4, "--accumulate", 2, "--steps", 52)
 
