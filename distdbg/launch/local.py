@@ -24,7 +24,7 @@ from distdbg.launch.wire import Wire
 
 _AGENT = Path(__file__).with_name("agent.py")
 #: After one node has failed for good the others get this long to end by themselves, with their own evidence.
-_OTHERS_MAY_TAKE_S = 5.0
+_OTHERS_MAY_TAKE_S = 3.0
 _TURN_S = 0.1
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)

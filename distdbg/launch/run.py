@@ -1,0 +1,138 @@
+"""One run from plan to verdict: run directory, agents, view, report, exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from distdbg.errors import EXIT_LOST
+from distdbg.launch.disk import DiskWriter
+from distdbg.launch.job_record import complete_later, job_record, write_job
+from distdbg.launch.journal import Journal
+from distdbg.launch.live import LiveView, PlainView
+from distdbg.launch.local import AgentCommand, LocalNodes
+from distdbg.launch.state import RunState
+from distdbg.rundir import RunDir
+
+if TYPE_CHECKING:
+    from distdbg.launch.plan import NodePlan, Plan
+    from distdbg.model import Report
+    from distdbg.settings import JobSettings
+
+#: A file system that does not answer for this long is not waited for at the end.
+_REPORT_WITHIN_S = 60.0
+_Result = TypeVar("_Result")
+
+
+def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
+    """Start the plan's nodes here, follow them to the end, write and show the verdict; the job's exit code."""
+    disk = DiskWriter()
+    journal = Journal(run, disk)
+    record = job_record(run, settings.name or run.id, plan)
+    write_job(run, record, disk)
+    state = RunState()
+    nodes = LocalNodes(
+        [_agent_command(settings, run, plan, node) for node in plan.nodes], settings.grace, journal, state.apply
+    )
+    journal.note("launched", nodes=len(plan.nodes))
+    nodes.start()
+    facts = complete_later(run, record, settings.script, disk)
+    view = _view(settings, state, run)
+    output = _Output(settings, run, view)
+    try:
+        nodes.run(lambda: (output.pump(), view.tick()))
+        output.finish()
+    finally:
+        view.close()
+    facts.join(5.0)
+    fallback = _fallback_code(nodes)
+    journal.note("agents-gone", exit_codes=[a.exit_code for a in nodes.agents], cancelled_by=nodes.cancelled_by)
+    report = _within(_REPORT_WITHIN_S, lambda: _report(settings, run, disk)) if disk.flush(10.0) else None
+    code = fallback if report is None or report.exit_code is None else report.exit_code
+    journal.note("finished", exit_code=code)
+    disk.close(5.0)
+    if report is None:
+        print(f"distdbg: {run.path} does not answer: no report; exit code {code} is torchrun's", file=sys.stderr)
+    return code
+
+
+def _agent_command(settings: JobSettings, run: RunDir, plan: Plan, node: NodePlan) -> AgentCommand:
+    stdin = "inherit" if plan.inherit_stdin else "null"
+    own = ["--run-dir", str(run.path), "--node-rank", str(node.node_rank), "--host", socket.gethostname()]
+    own += ["--grace", str(settings.grace), "--stdin", stdin, "--rank-env", json.dumps(plan.rank_env)]
+    own += [] if plan.capture else ["--no-capture"]
+    environment = dict(os.environ) | {variable.name: variable.value for variable in node.environment}
+    for name in node.unset:
+        environment.pop(name, None)
+    return AgentCommand(node.node_rank, [*own, "--", *node.torchrun], environment, plan.inherit_stdin)
+
+
+def _view(settings: JobSettings, state: RunState, run: RunDir) -> LiveView | PlainView:
+    live = settings.capture and sys.stderr.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return LiveView(state, run.id) if live else PlainView(state)
+
+
+class _Output:
+    """The shown ranks' lines, from their log files to the terminal."""
+
+    def __init__(self, settings: JobSettings, run: RunDir, view: LiveView | PlainView) -> None:
+        self._view = view
+
+    def pump(self) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+def _fallback_code(nodes: LocalNodes) -> int:
+    """Where no evidence says more: the worst of torchrun's own."""
+    codes = [a.exit_code if a.exit_code is not None else EXIT_LOST for a in nodes.agents]
+    worst = next((code for code in codes if code), 0)
+    return worst if worst >= 0 else 128 - worst
+
+
+def _report(settings: JobSettings, run: RunDir, disk: DiskWriter) -> Report:
+    from distdbg.collect.report_files import write_report
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.report.text import render_text
+    from distdbg.report.verdict import build_report
+
+    evidence = load_evidence(run)
+    report = build_report(evidence)
+    write_report(run, report, evidence)
+    print(render_text(report, color=sys.stderr.isatty()), file=sys.stderr)
+    if settings.on_finding and report.findings:
+        _on_finding(settings.on_finding, run.report_json)
+    return report
+
+
+def _on_finding(command: str, report_json: Path) -> None:
+    with report_json.open("rb") as stdin:
+        done = subprocess.run(command, shell=True, stdin=stdin, check=False)
+    if done.returncode:
+        print(f"distdbg: --on-finding {command!r} ended with exit code {done.returncode}", file=sys.stderr)
+
+
+def _within(seconds: float, work: Callable[[], _Result]) -> _Result | None:
+    """The result, or None where a file system holds the work up for too long."""
+    results: list[_Result] = []
+    failure: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    return results[0] if results else None

@@ -1,0 +1,46 @@
+"""Every program under tests/programs gets the verdict that its docstring promises, at 2 nodes x 2 ranks."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from distdbg.model import fold_ranks
+
+PROGRAMS = Path(__file__).parent / "programs"
+_VERDICT = re.compile(
+    r"^Verdict: (?P<ids>[\w-]+)(?:; ranks: (?P<ranks>[\d,-]+))?; exit: (?P<exit>\d+)(?:; says: (?P<says>.+))?$", re.M
+)
+
+
+def programs():
+    files = sorted([*(PROGRAMS / "dies").glob("*.py"), *(PROGRAMS / "healthy").glob("*.py")])
+    assert files
+    return files
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", programs(), ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_verdict(program, distdbg):
+    wanted = _VERDICT.search(program.read_text())
+    assert wanted, f"{program} promises no verdict"
+    result = distdbg(
+        "launch", "--nodes", "2", "--nproc-per-node", "2", "--worker-side", "on", str(program), timeout=120
+    )
+    report = json.loads(result.run.report_json.read_text())
+    roots = [f for f in report["findings"] if f["explained_by"] is None and f["severity"] == "error"]
+    context = json.dumps(report, indent=1) + result.err
+    assert result.code == int(wanted["exit"]), context
+    if wanted["ids"] == "none":
+        assert report["findings"] == [], context
+        assert report["outcome"] == "succeeded", context
+        return
+    assert [f["id"] for f in roots] == [wanted["ids"]], context
+    assert fold_ranks(roots[0]["ranks"]) == wanted["ranks"], context
+    assert report["outcome"] == "failed", context
+    if wanted["says"]:
+        assert wanted["says"] in roots[0]["summary"] + roots[0]["cause"] + "".join(
+            e["quote"] for e in roots[0]["evidence"]
+        ), context
+        assert wanted["says"] in result.err, "the terminal's last screen does not say it"
