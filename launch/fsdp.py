@@ -28,7 +28,7 @@ LOG_EVERY, SAVE_EVERY = 10, 50  # optimizer steps
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--steps", type=int, default=10**9, help="stop after so many optimizer steps, epochs or not")
     parser.add_argument("--batch-size", type=int, default=16, help="windows of text in a micro-batch of one rank")
     parser.add_argument("--accumulate", type=int, default=2, help="micro-batches in an optimizer step")
