@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -91,7 +92,9 @@ class _Output:
 
 
 def _fallback_code(nodes: LocalNodes) -> int:
-    """Where no evidence says more: the worst of torchrun's own."""
+    """Where no evidence says more: the signal that cancelled the job, else the first bad code of torchrun's own."""
+    if nodes.cancelled_by:
+        return 128 + getattr(signal, nodes.cancelled_by, signal.SIGTERM)
     codes = [a.exit_code if a.exit_code is not None else EXIT_LOST for a in nodes.agents]
     worst = next((code for code in codes if code), 0)
     return worst if worst >= 0 else 128 - worst
