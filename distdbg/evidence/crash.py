@@ -29,7 +29,7 @@ class Crash:
     @property
     def where(self) -> Frame | None:
         own = [f for f in self.frames if not f.is_library]
-        return (own or list(self.frames) or [None])[0]
+        return next(iter(own or self.frames), None)
 
 
 def fatal_error(text: str) -> Crash | None:

@@ -21,7 +21,7 @@ _FOREIGN = re.compile(
     r"\d{4}-\d\d-\d\d[ T]\d\d:|\S+Warning: |\S+\.py:\d+: )"
 )
 _MOST_MESSAGE_LINES = 80
-_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<frozen|/distdbg/(worker|launch)/|^<__array_function__")
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<frozen|/distdbg/(worker|launch)/|^<string>")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ParsedException:
     def where(self) -> Frame | None:
         """The innermost frame of the user's own code; of any code where none is the user's."""
         own = [f for f in self.frames if not f.is_library]
-        return (own or list(self.frames) or [None])[-1]
+        return next(reversed(own or self.frames), None)
 
     @property
     def first_line(self) -> str:
