@@ -1,0 +1,222 @@
+"""The agents' files become rank and node records. Whatever is missing or of the wrong kind becomes an Unknown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distdbg.evidence.jsonl import integer, number, text
+from distdbg.evidence.run import ExceptionFact, NodeRecord, RankRecord
+from distdbg.model import Citation, Unknown, fold_ranks
+
+Events = Sequence[tuple[int, Mapping[str, Any]]]
+
+#: Of a hostile or broken worker's facts, no more than this many exceptions are kept for a rank.
+_MOST_EXCEPTIONS = 64
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The end of a text file; `first_line` is the 1-based number of its first line, 0 where nobody counted."""
+
+    text: str = ""
+    first_line: int = 1
+
+
+@dataclass(frozen=True)
+class RankTexts:
+    """What stands in one rank's folder, parsed no further than JSON; paths are as citations name them."""
+
+    folder: str
+    exit: Mapping[str, Any] | None = None
+    facts: Events = ()
+    error: Mapping[str, Any] | None = None
+    stdout: Tail = field(default_factory=Tail)
+    stderr: Tail = field(default_factory=Tail)
+    nccl: str = ""
+
+
+def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], texts: RankTexts) -> RankRecord:
+    """`seen` is what the node's events say about this rank; exit.json, where it is whole, knows better."""
+    fields = {**seen, **(texts.exit or {})}
+    end = next((fact for _, fact in reversed(texts.facts) if fact.get("op") == "script-end"), {})
+    how = text(end, "how")
+    ended = number(fields, "ended")
+    exit_code = integer(fields, "exit_code")
+    because = text(fields, "unknown_because")
+    return RankRecord(
+        rank=rank,
+        local_rank=integer(fields, "local_rank") or 0,
+        node_rank=node.node_rank if node else integer(fields, "node_rank") or 0,
+        host=node.host if node else text(fields, "host"),
+        pid=integer(fields, "pid"),
+        started=number(fields, "started"),
+        ended=ended,
+        exit_code=exit_code if exit_code is None or -256 < exit_code < 256 else None,
+        exit_unknown_because=because if exit_code is None else "",
+        asked_to_stop=number(fields, "asked_to_stop"),
+        step=integer(fields, "step"),
+        phase=text(fields, "phase") or None,
+        script_finished=how in ("returned", "SystemExit"),
+        script_ended=number(end, "t"),
+        script_end_how=how,
+        exceptions=tuple(exceptions(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_EXCEPTIONS],
+        error_file=texts.error,
+        stdout_tail=texts.stdout.text,
+        stderr_tail=texts.stderr.text,
+        stdout_path=f"{texts.folder}/stdout.log",
+        stderr_path=f"{texts.folder}/stderr.log",
+        stderr_first_line=texts.stderr.first_line,
+        exit_path=f"{texts.folder}/exit.json",
+        rss_bytes=integer(fields, "rss"),
+        nccl_tail=texts.nccl,
+        nccl_path=f"{texts.folder}/nccl.log",
+    )
+
+
+def exceptions(rank: int, facts: Events, path: str) -> Iterable[ExceptionFact]:
+    """Uncaught ones, and those that were being handled when the agent asked."""
+    for line, fact in facts:
+        if fact.get("op") == "exception":
+            yield _exception(rank, fact, fact, Citation(path, line))
+        elif fact.get("op") == "exceptions" and isinstance(threads := fact.get("threads"), list):
+            for thread in threads:
+                if isinstance(thread, dict):
+                    yield _exception(rank, {**thread, "uncaught": False}, fact, Citation(path, line))
+
+
+def _exception(rank: int, own: Mapping[str, Any], message: Mapping[str, Any], citation: Citation) -> ExceptionFact:
+    return ExceptionFact(
+        rank=rank,
+        type=text(own, "type") or "Exception",
+        message=text(own, "message"),
+        traceback=text(own, "traceback"),
+        t=number(own, "t") or number(message, "t") or 0.0,
+        uncaught=own.get("uncaught") is True,
+        thread=text(own, "thread") or "MainThread",
+        where=_where(own.get("where")),
+        citation=citation,
+    )
+
+
+def _where(value: object) -> tuple[str, int, str] | None:
+    match value:
+        case [str(file), int(line), str(function)]:
+            return file, line, function
+    return None
+
+
+def node_record(
+    node_rank: int,
+    host: str,
+    *,
+    events: Events,
+    events_path: str,
+    torchrun: Tail,
+    torchrun_path: str,
+    before: Events = (),
+) -> NodeRecord:
+    """`before` are the same agent's events of earlier attempts: the control group's counters at the start."""
+    exited = _last(events, "torchrun-exited")
+    kernel = _last(events, "kernel")
+    return NodeRecord(
+        node_rank=node_rank,
+        host=text(_last([*before, *events], "agent-started"), "host") or host,
+        events=tuple(events),
+        events_path=events_path,
+        torchrun_tail=torchrun.text,
+        torchrun_path=torchrun_path,
+        torchrun_first_line=torchrun.first_line,
+        torchrun_exit_code=integer(exited, "exit_code"),
+        cgroup=_cgroup([*before, *events]),
+        kernel=tuple(_kernel_messages(kernel.get("messages"))),
+        kernel_unknown_because=text(kernel, "because") if kernel else "the agent did not come to read them",
+    )
+
+
+def _cgroup(events: Events) -> dict[str, Any]:
+    counters = [event for _, event in events if event.get("event") == "cgroup"]
+    before = next((c for c in counters if c.get("when") == "before"), {})
+    after = next((c for c in reversed(counters) if c.get("when") == "after"), {})
+    found: dict[str, Any] = {"oom_kill": [integer(before, "oom_kill"), integer(after, "oom_kill")]}
+    found["limit"] = integer(after, "limit") or integer(before, "limit")
+    found["because"] = text(after, "because") or text(before, "because")
+    return found
+
+
+def _kernel_messages(value: object) -> Iterable[tuple[str, float | None]]:
+    for item in value if isinstance(value, list) else ():
+        match item:
+            case [str(message), int() | float() as t] if not isinstance(t, bool) and math.isfinite(t):
+                yield message, float(t)
+            case [str(message), *_]:
+                yield message, None
+            case str(message):
+                yield message, None
+
+
+def _last(events: Events, name: str) -> Mapping[str, Any]:
+    return next((event for _, event in reversed(events) if event.get("event") == name), {})
+
+
+def ranks_seen(events: Events) -> dict[int, dict[str, Any]]:
+    """What one agent's events say about each of its ranks: the fields of exit.json, as far as they were known."""
+    seen: dict[int, dict[str, Any]] = {}
+    for _, event in events:
+        match event.get("event"):
+            case "attempt-started" if isinstance(ranks := event.get("ranks"), dict):
+                for name, local_rank in ranks.items():
+                    if (rank := _rank_number(name)) is not None:
+                        seen.setdefault(rank, {})["local_rank"] = local_rank
+            case "rank-started" if (rank := _rank_number(event.get("rank"))) is not None:
+                seen.setdefault(rank, {}).update(pid=event.get("pid"), started=event.get("t"))
+            case "rank-exited" if (rank := _rank_number(event.get("rank"))) is not None:
+                seen.setdefault(rank, {}).update({k: v for k, v in event.items() if k not in ("t", "event")})
+                seen[rank].setdefault("ended", event.get("t"))
+    return seen
+
+
+def _rank_number(value: object) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 8:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10_000_000 else None
+
+
+def first_failures(seen: Mapping[int, Mapping[str, Any]], most: int) -> set[int]:
+    """The ranks whose last words are worth most: all of them up to `most`, else the first that failed by themselves."""
+    if len(seen) <= most:
+        return set(seen)
+    failed = [
+        (number(fields, "ended") or 0.0, rank)
+        for rank, fields in seen.items()
+        if fields.get("exit_code") != 0 and not fields.get("asked_to_stop")
+    ]
+    return {rank for _, rank in sorted(failed)[:most]}
+
+
+def unknown_exits(ranks: Iterable[RankRecord], *, finished: bool) -> list[Unknown]:
+    """Ranks whose exit code nobody knows, folded by the reason."""
+    reasons: dict[str, list[int]] = {}
+    for rank in ranks:
+        if rank.exit_code is None:
+            gone = rank.ended is not None or finished
+            default = "no agent recorded its end" if gone else "it had not ended when this was written"
+            reasons.setdefault(rank.exit_unknown_because or default, []).append(rank.rank)
+    return [
+        Unknown(f"exit code of rank{'s' if len(which) > 1 else ''} {fold_ranks(which)}", because)
+        for because, which in reasons.items()
+    ]
+
+
+def lost_logs(node: NodeRecord) -> list[Unknown]:
+    """Bytes of logs that could not be written."""
+    found = []
+    for _, event in node.events:
+        if event.get("event") == "log-lost":
+            count = integer(event, "bytes")
+            what = f"{text(event, 'stream') or 'log'} of rank {_rank_number(event.get('rank'))}"
+            how_much = f"{count} bytes" if count is not None else "the capture"
+            found.append(Unknown(f"{how_much} of {what}", text(event, "because") or "not said"))
+    return found
