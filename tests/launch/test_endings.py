@@ -28,14 +28,17 @@ def wait_until(condition, seconds=60.0):
     return value
 
 
+def command(*words):
+    return [sys.executable, "-m", "distdbg", "launch", "--nodes", "2", "--nproc-per-node", "2", *words]
+
+
 class Job:
     """A launch of waits.py on 2 nodes x 2 ranks that has come to `ready`."""
 
     def __init__(self, folder, manner="plain", *options):
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "distdbg", "launch", "--nodes", "2", "--nproc-per-node", "2", *options]
-            + [str(WAITS), str(folder), manner],
+            command(*options, str(WAITS), str(folder), manner),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

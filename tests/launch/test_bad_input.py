@@ -1,0 +1,160 @@
+"""Bad input: one clear sentence, exit code 2, no run directory, nothing started."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from distdbg.rundir import RUNS_FOLDER
+
+
+def refused(distdbg, *args, cwd=None, env=None, says=(), code=2):
+    result = distdbg("launch", *args, **({"cwd": cwd} if cwd else {}), env=env or {}, timeout=60)
+    assert result.code == code, result
+    assert "Traceback" not in result.err, result
+    for words in says:
+        assert words in result.err, result
+    assert not (result.cwd / RUNS_FOLDER).exists(), "a run directory was made for nothing"
+    return result
+
+
+def script(folder, text="print('hello')\n", name="train.py"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_a_script_that_is_missing(distdbg, tmp_path):
+    script(tmp_path)
+    refused(distdbg, "trian.py", says=["'trian.py' does not exist", "train.py"])
+
+
+def test_a_directory(distdbg, tmp_path):
+    (tmp_path / "code").mkdir()
+    refused(distdbg, "code", says=["'code' is a directory without a __main__.py"])
+
+
+def test_a_program_that_is_not_python(distdbg, tmp_path):
+    refused(distdbg, "/bin/true", says=["is not a Python script", "--no-python"])
+    script(tmp_path, "#!/bin/sh\necho hello\n", "train.sh")
+    refused(distdbg, "train.sh", says=["is not a Python script", "/bin/sh"])
+
+
+def test_a_syntax_error_is_said_once(distdbg, tmp_path):
+    script(tmp_path, "x = 1\nif x\n    pass\n")
+    result = refused(distdbg, "--nproc-per-node", "4", "train.py", says=["train.py:2: "])
+    assert result.err.count("train.py:2") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="not possible here: root reads everything")
+def test_a_script_that_cannot_be_read(distdbg, tmp_path):
+    script(tmp_path).chmod(0)
+    refused(distdbg, "train.py", says=["cannot be read"])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--nodes", "0"], "0"),
+        (["--nodes", "-1"], "-1"),
+        (["--nodes", "two"], "two"),
+        (["--nproc-per-node", "0"], "0"),
+        (["--nproc-per-node", "-3"], "-3"),
+        (["--nproc-per-node", "many"], "many"),
+        (["--nproc-per-node", "1000000"], "1000000"),
+        (["--nodes", "1000000"], "1000000"),
+        (["--grace", "-1"], "-1"),
+        (["--show-ranks", "x-y"], "x-y"),
+        (["--preset", "debgu"], "debug"),
+        (["--nproc-per-nodes", "2"], "nproc-per-node"),
+    ],
+)
+def test_options_that_make_no_sense(distdbg, tmp_path, options, says):
+    script(tmp_path)
+    refused(distdbg, *options, "train.py", says=[says])
+
+
+def test_no_script_at_all(distdbg):
+    refused(distdbg)
+
+
+def test_a_program_that_is_not_there(distdbg):
+    refused(distdbg, "--no-python", "no-such-program", says=["'no-such-program'"])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nodes: [1\n", "job.yaml:"),
+        ("- nodes\n", "job.yaml:1"),
+        ("script: train.py\nnodse: 2\n", "job.yaml:2"),
+        ("script: train.py\nnodes: 1\nnodes: 2\n", "job.yaml:3"),
+        ("script: train.py\nnodes: many\n", "job.yaml:2"),
+        ("script: train.py\n\tnodes: 2\n", "job.yaml:2"),
+        ("", "job.yaml"),
+    ],
+)
+def test_job_files_with_mistakes(distdbg, tmp_path, text, says):
+    script(tmp_path)
+    (tmp_path / "job.yaml").write_text(text)
+    refused(distdbg, "--config", "job.yaml", *([] if "script" in text else ["train.py"]), says=[says])
+
+
+def test_a_job_file_that_is_missing(distdbg):
+    refused(distdbg, "--config", "nowhere.yaml", says=["nowhere.yaml"])
+
+
+def test_a_run_directory_that_exists_is_left_alone(distdbg, tmp_path):
+    script(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "precious").write_text("data")
+    refused(distdbg, "--run-dir", "mine", "train.py", says=["exists already"])
+    assert (tmp_path / "mine" / "precious").read_text() == "data"
+
+
+def test_a_run_directory_that_cannot_be_made(distdbg, tmp_path):
+    script(tmp_path)
+    (tmp_path / "file").write_text("")
+    refused(distdbg, "--run-dir", "file/run", "train.py", says=["cannot be made"])
+
+
+def test_torch_is_missing(tmp_path):
+    """An interpreter that cannot import torch: said before anything starts."""
+    script(tmp_path)
+    hide = "import sys; sys.modules['torch'] = None; import importlib.util as u; f = u.find_spec; "
+    hide += "u.find_spec = lambda n, p=None: None if n.partition('.')[0] == 'torch' else f(n, p); "
+    code = hide + "from distdbg.cli import main; main()"
+    command = [sys.executable, "-c", code, "launch", "train.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2, result
+    assert "torch" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / RUNS_FOLDER).exists()
+
+
+@pytest.mark.slow
+def test_paths_and_environments_that_are_odd(distdbg, tmp_path):
+    """A path with spaces, quotes and a newline, an argument that is no UTF-8, an environment that is neither."""
+    folder = tmp_path / 'it\'s "odd"\nindeed'
+    folder.mkdir()
+    script(
+        folder,
+        "import os, sys\nprint(os.fsencode(sys.argv[1]), os.environb[b'ODD'], __file__.count('odd'))\n",
+        "a b.py",
+    )
+    odd = os.fsdecode(b"caf\xe9")
+    result = distdbg("launch", "a b.py", odd, cwd=folder, env={"ODD": odd}, timeout=60)
+    assert result.code == 0, result
+    assert "b'caf\\xe9' b'caf\\xe9' 1" in result.out, result
+
+
+@pytest.mark.slow
+def test_two_launches_into_one_run_directory(distdbg, tmp_path):
+    """Exactly one gets it; the other is refused and disturbs nothing."""
+    script(tmp_path)
+    command = [sys.executable, "-m", "distdbg", "launch", "--run-dir", "same", "train.py"]
+    both = [subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    outs = [process.communicate(timeout=60) for process in both]
+    assert sorted(process.returncode for process in both) == [0, 2], outs
+    assert (tmp_path / "same" / "report" / "report.json").exists()
