@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -115,8 +116,10 @@ def would_install(python: str, arguments: list[str]) -> tuple[list[str], str]:
 
 
 def pip(python: str, *arguments: str) -> None:
-    if subprocess.run([python, "-m", "pip", *arguments], check=False, stdin=subprocess.DEVNULL).returncode:
-        stop(f"pip failed; its reason stands above. The command: {python} -m pip {' '.join(arguments)}")
+    quiet = {**os.environ, "PYTHONWARNINGS": "ignore"}  # setuptools warns at every editable install
+    command = [python, "-m", "pip", *arguments]
+    if subprocess.run(command, check=False, stdin=subprocess.DEVNULL, env=quiet).returncode:
+        stop(f"pip failed; its reason stands above. The command: {' '.join(command)}")
 
 
 def succeeds(*command: str) -> bool:
