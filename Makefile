@@ -10,7 +10,7 @@ ARGS   ?=
 RUN    := $(VENV)/bin/python -m
 PYTEST := $(RUN) pytest -n 2 --dist loadgroup
 # What tests call beside Python: packages of Debian and Ubuntu.
-SYSTEM_PACKAGES := gcc libc6-dev git util-linux e2fsprogs
+SYSTEM_PACKAGES := gcc libc6-dev git util-linux e2fsprogs zsh fish
 
 .PHONY: help demo test test-fast lint bench system-packages clean
 .DELETE_ON_ERROR:

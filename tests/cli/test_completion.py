@@ -1,40 +1,59 @@
 from __future__ import annotations
 
-import shutil
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Command
 
+Need = Callable[[str, str], str]
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_asks_distdbg_and_parses(distdbg: Command, tmp_path: Path, shell: str) -> None:
-    done = distdbg("completion", shell)
-    assert done.code == 0 and f"_DISTDBG_COMPLETE={shell}_complete" in done.out, done
-    if shutil.which(shell):
-        script = tmp_path / "script"
-        script.write_text(done.out)
-        assert subprocess.run([shell, "-n", str(script)], check=False).returncode == 0
+#: How each shell can be made to show what Tab would offer after "distdbg canc"; zsh cannot without a terminal.
+PRESS_TAB = {
+    "bash": "source ./script; COMP_WORDS=(distdbg canc); COMP_CWORD=1; _distdbg_completion distdbg; echo ${COMPREPLY[@]}",
+    "fish": "source ./script; complete -C 'distdbg canc'",
+}
 
 
-def test_commands_and_options_are_completed(tmp_path: Path) -> None:
-    """What the shell's function runs when a person presses Tab, through the installed program's name."""
-    program = tmp_path / "distdbg"
+@pytest.fixture
+def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program called distdbg, as an installation has it."""
+    program = tmp_path / "bin" / "distdbg"
+    program.parent.mkdir()
     program.write_text(f"#!{sys.executable}\nfrom distdbg.cli import main\nmain()\n")
     program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return program
 
-    def press_tab(line: str) -> list[str]:
-        words = line.split(" ")
-        env = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_DISTDBG_COMPLETE": "bash_complete"}
-        done = subprocess.run([str(program)], env=env, capture_output=True, text=True, check=True)
-        return [word.partition(",")[2] for word in done.stdout.split()]
 
-    assert press_tab("distdbg canc") == ["cancel"]
-    assert "--dry-run" in press_tab("distdbg runs prune --")
-    assert press_tab("distdbg completion f") == ["fish"]
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_parses(distdbg: Command, tmp_path: Path, need: Need, shell: str) -> None:
+    done = distdbg("completion", shell)
+    assert done.code == 0 and f"_DISTDBG_COMPLETE={shell}_complete" in done.out, done
+    (tmp_path / "script").write_text(done.out)
+    assert subprocess.run([need(shell, shell), "-n", str(tmp_path / "script")], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("shell", sorted(PRESS_TAB))
+def test_tab_completes_a_command(distdbg: Command, on_path: Path, tmp_path: Path, need: Need, shell: str) -> None:
+    (tmp_path / "script").write_text(distdbg("completion", shell).out)
+    command = [need(shell, shell), "-c", PRESS_TAB[shell]]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[:1] == ["cancel"], done
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [("distdbg canc", "cancel"), ("distdbg runs prune --", "--dry-run"), ("distdbg completion f", "fish")],
+)
+def test_options_and_values_are_completed(on_path: Path, line: str, offered: str) -> None:
+    env = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_DISTDBG_COMPLETE": "bash_complete"}
+    done = subprocess.run([str(on_path)], env=env, capture_output=True, text=True, check=True)
+    assert offered in [word.partition(",")[2] for word in done.stdout.split()]
 
 
 def test_another_shell_is_refused(distdbg: Command) -> None:
