@@ -14,7 +14,7 @@ Need = Callable[[str, str], str]
 
 #: How each shell can be made to show what Tab would offer after "distdbg canc"; zsh cannot without a terminal.
 PRESS_TAB = {
-    "bash": "source ./script; COMP_WORDS=(distdbg canc); COMP_CWORD=1; _distdbg_completion distdbg; echo ${COMPREPLY[@]}",
+    "bash": "source ./script; COMP_WORDS=(distdbg canc); COMP_CWORD=1; _distdbg_completion distdbg; echo $COMPREPLY",
     "fish": "source ./script; complete -C 'distdbg canc'",
 }
 
