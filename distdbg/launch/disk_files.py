@@ -1,0 +1,176 @@
+"""Files that only grow: their descriptors, their index, and the room that logs leave to everything else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+#: One entry of an index this often on the long run …
+_ENTRY_EVERY_NS = 20_000_000
+#: … and this many at once, so that the first lines of a quiet stream each have their own.
+_ENTRIES_AT_ONCE = 50
+#: What logs leave free on their file system: events, exit records and the report must still fit.
+_RESERVE_BYTES = 4 << 20
+_LOOK_EVERY_S = 1.0
+_MOST_PIECES = 512  # of one writev; the kernel's own limit is 1024
+
+
+class OpenFiles:
+    """Descriptors to append through; of more than `limit` the longest unused is closed. Makes missing folders."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: OrderedDict[Path, int] = OrderedDict()
+
+    def get(self, path: Path) -> int:
+        """Raises OSError."""
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            descriptor = self._open_new(path)
+            while len(self._open) >= self._limit:
+                os.close(self._open.popitem(last=False)[1])
+            self._open[path] = descriptor
+        self._open.move_to_end(path)
+        return descriptor
+
+    def close_all(self) -> None:
+        """Also after a pause: a network file system shows others what was written once the file is closed."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @staticmethod
+    def _open_new(path: Path) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(path, flags, 0o600)
+
+
+class Log:
+    """One log with its index: where the next byte goes, and which arrivals get an entry of their own."""
+
+    def __init__(self, index: Path | None) -> None:
+        self.index = index
+        #: monotonic seconds; until then nothing is tried, because of `because`
+        self.refused_until = 0.0
+        self.because = ""
+        self._tokens = float(_ENTRIES_AT_ONCE)
+        self._last_ns = 0
+
+    def entries(self, offset: int, pieces: Sequence[tuple[int, int]]) -> bytes:
+        """Index lines for pieces of (epoch ns, bytes) written from `offset` on.
+
+        An arrival without an entry belongs to the entry before it: at most one every 20 ms on the long run.
+        """
+        lines = []
+        for t_ns, length in pieces:
+            now = max(t_ns, self._last_ns)  # a clock that was set back must not turn a log round
+            if self._last_ns:
+                self._tokens = min(_ENTRIES_AT_ONCE, self._tokens + (now - self._last_ns) / _ENTRY_EVERY_NS)
+            self._last_ns = now
+            if self._tokens >= 1:
+                self._tokens -= 1
+                lines.append(b"%d %d %d\n" % (now, offset, length))
+            offset += length
+        return b"".join(lines)
+
+
+class Space:
+    """How many bytes of logs the file system may still take. One statvfs a second, more often as it fills."""
+
+    def __init__(self) -> None:
+        self._looked = float("-inf")
+        self._spare = 0
+        self._free = 0
+        self._reserve = 0
+
+    def allows(self, folder: Path, wanted: int) -> int:
+        """At most `wanted`; 0 where only the reserve is left. Raises OSError."""
+        now = time.monotonic()
+        if now - self._looked > _LOOK_EVERY_S or 0 < self._spare < wanted:
+            self._look(folder)
+            self._looked = now
+        return min(wanted, max(0, self._spare))
+
+    def took(self, count: int) -> None:
+        self._spare -= count
+
+    @property
+    def because(self) -> str:
+        return f"the file system is full: {self._free >> 10} KiB free, {self._reserve >> 10} KiB of it kept for reports"
+
+    def _look(self, folder: Path) -> None:
+        while not folder.exists() and folder.parent != folder:
+            folder = folder.parent
+        found = os.statvfs(folder)
+        total = found.f_blocks * found.f_frsize
+        self._free = found.f_bavail * found.f_frsize
+        self._reserve = min(_RESERVE_BYTES, total // 4)
+        # A file system that counts no blocks tells nothing; its own errors will.
+        self._spare = self._free - self._reserve if total else 1 << 60
+
+
+def write_pieces(descriptor: int, pieces: Sequence[bytes]) -> tuple[int, OSError | None]:
+    """All of them, in as few system calls as it takes: bytes written and, where that was not all, why."""
+    written = 0
+    for first in range(0, len(pieces), _MOST_PIECES):
+        batch: list[bytes | memoryview] = list(pieces[first : first + _MOST_PIECES])
+        while batch:
+            try:
+                count = os.writev(descriptor, batch)
+            except OSError as error:
+                return written, error
+            written += count
+            while batch and count >= len(batch[0]):
+                count -= len(batch.pop(0))
+            if batch and count:
+                batch[0] = memoryview(batch[0])[count:]
+    return written, None
+
+
+def replace_whole(path: Path, data: bytes, *, link: bool) -> OSError | None:
+    """Write under another name (or link to the name in `data`), then rename; what went wrong, if anything."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if link:
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(os.fsdecode(data))
+        else:
+            temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        return error
+    return None
+
+
+def first_bytes(pieces: list[bytes], count: int) -> list[bytes]:
+    taken: list[bytes] = []
+    for piece in pieces:
+        taken.append(piece[:count])
+        count -= len(taken[-1])
+        if count <= 0:
+            break
+    return taken
+
+
+def first_stamps(batch: list[tuple[int, bytes]], count: int) -> list[tuple[int, int]]:
+    """(epoch ns, length) of the pieces that the first `count` bytes came in."""
+    stamps: list[tuple[int, int]] = []
+    for t_ns, data in batch:
+        if count <= 0:
+            break
+        stamps.append((t_ns, min(len(data), count)))
+        count -= len(data)
+    return stamps
