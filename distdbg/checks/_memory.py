@@ -1,0 +1,73 @@
+"""Was a SIGKILL the kernel's, for lack of memory? Only its messages and the control group's counter can say."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from distdbg.evidence.failure import RankFailure, failures
+from distdbg.evidence.kernel import memory_kills
+from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
+from distdbg.model import Citation, Confidence
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    confidence: Confidence
+    how: str
+    citation: Citation
+
+
+def node_of(evidence: RunEvidence, rank: RankRecord) -> NodeRecord | None:
+    return next((n for n in evidence.nodes if n.node_rank == rank.node_rank), None)
+
+
+def killed_for_memory(evidence: RunEvidence, failure: RankFailure) -> OutOfMemory | None:
+    """None where nothing says that memory was the reason (which does not say that it was not)."""
+    node = node_of(evidence, failure.rank)
+    if failure.signal != signal.SIGKILL or node is None:
+        return None
+    for kill in memory_kills(node.kernel):
+        if kill.pid == failure.rank.pid:
+            whose = "its control group" if kill.cgroup else "the machine"
+            citation = Citation(node.events_path, event_line(node, "kernel"), "kernel message", kill.text)
+            return OutOfMemory("certain", f"the kernel killed it because {whose} had no memory left", citation)
+    rise = oom_rise(node)
+    if rise <= 0:
+        return None
+    killed = [f for f in failures(evidence) if f.signal == signal.SIGKILL and f.rank.node_rank == node.node_rank]
+    before, after = node.cgroup["oom_kill"]
+    how = f"the kernel's count of memory kills in its control group rose from {before} to {after}"
+    citation = Citation(node.events_path, event_line(node, "cgroup"), "oom_kill", f"oom_kill: {before} -> {after}")
+    return OutOfMemory("likely" if len(killed) <= rise else "possible", how, citation)
+
+
+def oom_rise(node: NodeRecord) -> int:
+    """By how much the control group's oom_kill counter rose; 0 where that is not known."""
+    match node.cgroup.get("oom_kill"):
+        case [int(before), int(after)]:
+            return after - before
+    return 0
+
+
+def why_not_known(node: NodeRecord | None) -> str:
+    """Why the sender of a SIGKILL stays unknown, in words that end a sentence."""
+    if node is None:
+        return "no agent's record of its node was found"
+    kernel = "the kernel's messages name no memory kill of this process"
+    if node.kernel_unknown_because:
+        kernel = f"the kernel's messages are not known ({node.kernel_unknown_because})"
+    match node.cgroup.get("oom_kill"):
+        case [int(before), int(after)] if before == after:
+            counter = f"the control group's count of memory kills stayed at {after}"
+        case [int(), int()]:
+            counter = "the control group's count of memory kills rose"
+        case _:
+            counter = "the control group's count of memory kills is not known"
+            if because := node.cgroup.get("because"):
+                counter += f" ({because})"
+    return f"the kernel records no sender, {kernel}, and {counter}"
+
+
+def event_line(node: NodeRecord, name: str) -> int | None:
+    return next((line for line, event in reversed(node.events) if event.get("event") == name), None)

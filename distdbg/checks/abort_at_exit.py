@@ -1,0 +1,54 @@
+"""The script had finished; then the interpreter's end aborted. Noise with an exit code, no failed training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.checks._findings import citations, hosts, signal_name, who
+from distdbg.evidence.failure import failures
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import CauseClass, Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="abort-at-exit",
+        severity="warning",
+        title="a rank aborted after its script had finished",
+        meaning="The script ran to its end; afterwards, while the interpreter took its objects apart, native code "
+        "aborted (gloo's threads do so now and then: `terminate called without an active exception`). The training is "
+        "complete, but the process has a bad exit code, and so has the job.",
+        how_seen="The worker side saw the script's end before the signal; standard error holds the last words.",
+        remedy="At the end of the script delete the DDP model and the optimizers, gc.collect(), then "
+        "torch.distributed.destroy_process_group().",
+        source="https://pytorch.org/docs/stable/distributed.html#shutdown",
+    ),
+)
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    found = [f for f in failures(evidence) if f.finding == "abort-at-exit"]
+    if not found:
+        return
+    lead = found[0]
+    ranks = tuple(f.rank.rank for f in found)
+    name = signal_name(lead.signal or 0)
+    finished = [r for r in evidence.ranks if r.script_finished or r.exit_code == 0]
+    all_done = len(finished) == len(evidence.ranks)
+    rest = "Every rank's script had finished: the training is complete." if all_done else (
+        f"{len(finished)} of {len(evidence.ranks)} ranks had finished their script."
+    )  # fmt: skip
+    yield Finding(
+        id="abort-at-exit",
+        severity="warning",
+        confidence=lead.confidence,
+        summary=f"{who(evidence, ranks)} finished the script and then aborted ({name}) at interpreter exit: "
+        "no failure of the training",
+        cause=rest,
+        remedy=DOCS[0].remedy,
+        ranks=ranks,
+        nodes=hosts(evidence, ranks),
+        step=lead.rank.step,
+        evidence=citations(found),
+        cause_class=CauseClass.OBSERVATION,
+        first_seen=lead.t,
+    )

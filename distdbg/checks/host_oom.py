@@ -1,0 +1,52 @@
+"""The kernel killed a rank because memory ran out, or refused it memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from distdbg.checks._findings import finding, findings_of, who
+from distdbg.checks._memory import killed_for_memory, node_of
+from distdbg.evidence.failure import failures
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="host-oom",
+        severity="error",
+        title="the node's memory ran out",
+        meaning="The kernel ended a rank with SIGKILL because the machine, or the container's or job's limit, had no "
+        "memory left; or an allocation was refused.",
+        how_seen="A kernel message that names the process (certain), or the control group's oom_kill counter that "
+        "rose while the job ran (likely).",
+        remedy="Ask for more memory, lower num_workers and prefetch_factor, keep large Python objects out of the "
+        "dataset, load data and checkpoints memory-mapped or once a node.",
+        source="https://docs.kernel.org/admin-guide/cgroup-v2.html",
+    ),
+)
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    yield from findings_of(evidence, "host-oom")
+    for failure in failures(evidence):
+        if failure.finding != "rank-killed" or not (reason := killed_for_memory(evidence, failure)):
+            continue
+        base = finding(evidence, [failure])
+        node = node_of(evidence, failure.rank)
+        limit = node.cgroup.get("limit") if node else None
+        facts = [f"its last known size was {_size(failure.rank.rss_bytes)}"] if failure.rank.rss_bytes else []
+        facts += [f"the limit is {_size(limit)}"] if isinstance(limit, int) else []
+        yield replace(
+            base,
+            id="host-oom",
+            confidence=reason.confidence,
+            summary=f"{who(evidence, base.ranks)} was killed (SIGKILL): {reason.how}",
+            cause=f"{'; '.join(facts)}.".capitalize() if facts else "How large it was is not known.",
+            remedy=DOCS[0].remedy,
+            evidence=(reason.citation, *base.evidence),
+        )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"

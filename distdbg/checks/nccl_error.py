@@ -1,0 +1,44 @@
+"""NCCL reported an error: with its own warning, where it wrote one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from distdbg.checks._findings import finding, groups
+from distdbg.evidence.failure import failures
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.model import Citation, Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="nccl-error",
+        severity="error",
+        title="NCCL reported an error",
+        meaning="A collective failed or timed out. That another rank or the network went away is most often a "
+        "consequence: then it stands behind the finding that explains it.",
+        how_seen="NCCL's or the watchdog's words in the rank's exception, before its abort, or in its nccl.log.",
+        remedy="Look at the rank that failed first; where none did, run again with `--preset network` and check the "
+        "interfaces.",
+        source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+    ),
+)
+_WARNING = re.compile(r"^.*NCCL WARN (.+)$", re.MULTILINE)
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    for group in groups(f for f in failures(evidence) if f.finding == "nccl-error"):
+        base = finding(evidence, group)
+        warnings = [c for c in (_warning(f.rank) for f in group[:8]) if c is not None]
+        cause = base.cause
+        if warnings:
+            cause += f" NCCL's own words: {warnings[0].where}."
+        yield replace(base, cause=cause, evidence=(*base.evidence, *warnings[:2]))
+
+
+def _warning(rank: RankRecord) -> Citation | None:
+    found = list(_WARNING.finditer(rank.nccl_tail))
+    if not found:
+        return None
+    return Citation(rank.nccl_path, None, found[-1][1].strip()[:300], found[-1][0].strip()[:500])

@@ -1,0 +1,81 @@
+"""A node's agent or its torchrun vanished, and with it the sight of its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from distdbg.checks._findings import signal_name
+from distdbg.checks._memory import event_line
+from distdbg.evidence.jsonl import integer, number
+from distdbg.evidence.run import NodeRecord, RunEvidence
+from distdbg.model import CauseClass, Citation, Finding, FindingDoc, fold_ranks
+
+DOCS = (
+    FindingDoc(
+        id="node-lost",
+        severity="error",
+        title="a node was lost",
+        meaning="The process that ran a node's ranks (torchrun, or distdbg's agent beside it) was killed or went "
+        "silent without a last word, or the node itself went away.",
+        how_seen="torchrun's exit status as its agent read it, or an agent's record that ends in the middle although "
+        "the launcher saw the job end.",
+        remedy="Look at the node: its memory, its scheduler's log, `last -x` for reboots. Leave it out and resume from "
+        "the last checkpoint.",
+        source="https://github.com/pytorch/pytorch/issues/88251",
+    ),
+)
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    gone = {integer(e, "node_rank"): e for _, e in evidence.events if e.get("event") == "agent-exited"}
+    over = any(e.get("event") in ("agents-gone", "finished") for _, e in evidence.events)
+    for node in evidence.nodes:
+        names = {e.get("event") for _, e in node.events}
+        code = node.torchrun_exit_code
+        if code is not None and code < 0 and not names & {"stopping", "killing"}:
+            yield _torchrun_killed(evidence, node, -code)
+        elif "agent-finished" not in names and (node.node_rank in gone or over):
+            yield _agent_gone(evidence, node, gone.get(node.node_rank, {}))
+
+
+def _torchrun_killed(evidence: RunEvidence, node: NodeRecord, number_: int) -> Finding:
+    cause = "Its ranks were ended after it. The kernel records no sender of a signal."
+    line = event_line(node, "torchrun-exited")
+    quote = f'"exit_code": {node.torchrun_exit_code}'
+    summary = f"torchrun on node {node.node_rank} ({node.host}) was killed by {signal_name(number_)}"
+    return _finding(evidence, node, summary, cause, Citation(node.events_path, line, quote=quote))
+
+
+def _agent_gone(evidence: RunEvidence, node: NodeRecord, exited: Mapping[str, Any]) -> Finding:
+    code = integer(exited, "exit_code")
+    how = "ended without a last word"
+    if code is not None and code < 0:
+        how = f"was killed by {signal_name(-code)}"
+    elif code:
+        how = f"ended with exit code {code} in the middle"
+    last = node.events[-1] if node.events else (None, {})
+    quote = f'the last event is "{last[1].get("event", "")}"' if node.events else "no events"
+    summary = f"distdbg's agent on node {node.node_rank} ({node.host}) {how}"
+    return _finding(evidence, node, summary, "What its ranks did after that is not known.",
+                    Citation(node.events_path, last[0], quote=quote))  # fmt: skip
+
+
+def _finding(evidence: RunEvidence, node: NodeRecord, summary: str, cause: str, citation: Citation) -> Finding:
+    ranks = tuple(r.rank for r in evidence.ranks if r.node_rank == node.node_rank)
+    times = [t for _, e in node.events if (t := number(e, "t")) is not None]
+    return Finding(
+        id="node-lost",
+        severity="error",
+        confidence="certain",
+        summary=f"{summary}, and with it rank{'s' if len(ranks) != 1 else ''} {fold_ranks(ranks)}"
+        if ranks
+        else summary,
+        cause=cause,
+        remedy=DOCS[0].remedy,
+        ranks=ranks,
+        nodes=(node.host,) if node.host else (),
+        evidence=(citation,),
+        cause_class=CauseClass.KILLED_OR_OOM,
+        first_seen=max(times, default=None),
+    )

@@ -1,0 +1,82 @@
+"""A rank left with exit code 0 while its siblings still needed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.checks._findings import hosts, who
+from distdbg.evidence.failure import RankFailure, failures
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.model import CauseClass, Citation, Confidence, Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="rank-exited-early",
+        severity="error",
+        title="a rank left in the middle with exit code 0",
+        meaning="A rank ended well while other ranks were in a collective that needed it; they failed with lost "
+        "connections. torchrun blames one of those, because it takes exit code 0 for success.",
+        how_seen="A rank that exited 0 before the first communication error of the others, where no rank has an error "
+        "of its own. Ranks that merely finish at different times in a job that succeeds are not meant.",
+        remedy="Look for sys.exit, return or break under a condition that differs by rank, and for datasets of "
+        "different lengths (then drop_last, a DistributedSampler or torch.distributed.algorithms.join.Join).",
+        source="https://pytorch.org/docs/stable/notes/ddp.html",
+    ),
+)
+#: An agent notes the end of a process a little after its peers have felt it.
+_LATE_NOTE_S = 0.5
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    found = failures(evidence)
+    lost = [f for f in found if f.cause_class is CauseClass.COMMUNICATION]
+    if not lost or any(f.cause_class < CauseClass.EARLY_EXIT for f in found):
+        return
+    first = min(lost, key=lambda f: (f.t or float("inf"), f.rank.rank))
+    early = [rank for rank in evidence.ranks if _left_before(rank, first)]
+    if not early or len(early) + len(lost) > len(evidence.ranks):
+        return
+    ranks = tuple(sorted(r.rank for r in early))
+    how = {r.script_end_how for r in early}
+    way = "sys.exit(0)" if how == {"SystemExit"} else "the end of its script" if how == {"returned"} else "exit code 0"
+    others = tuple(sorted(f.rank.rank for f in lost))
+    step = early[0].step
+    yield Finding(
+        id="rank-exited-early",
+        severity="error",
+        confidence=_confidence(early, lost),
+        summary=f"{who(evidence, ranks)} left by {way}{f' at step {step}' if step is not None else ''} while "
+        f"{who(evidence, others)} still needed {'it' if len(ranks) == 1 else 'them'}",
+        cause=f"After that, {who(evidence, others)} failed with: {first.headline[:200]}",
+        remedy=DOCS[0].remedy,
+        ranks=ranks,
+        nodes=hosts(evidence, ranks),
+        step=step,
+        evidence=(
+            *(Citation(r.exit_path, None, quote='"exit_code": 0') for r in early[:3]),
+            *((first.citation,) if first.citation else ()),
+        ),
+        cause_class=CauseClass.EARLY_EXIT,
+        first_seen=min(_left(r) for r in early),
+    )
+
+
+def _left(rank: RankRecord) -> float:
+    return rank.script_ended or rank.ended or float("inf")
+
+
+def _left_before(rank: RankRecord, first: RankFailure) -> bool:
+    if rank.exit_code != 0 or rank.asked_to_stop is not None or rank.exceptions:
+        return False
+    grace = 0.0 if rank.script_ended else _LATE_NOTE_S
+    return first.t is not None and _left(rank) <= first.t + grace
+
+
+def _confidence(early: list[RankRecord], lost: list[RankFailure]) -> Confidence:
+    """Certain where it left by SystemExit, which no finished script does in passing, or steps behind the others."""
+    steps = [f.rank.step for f in lost if f.rank.step is not None]
+    behind = steps and all(r.step is not None and r.step < max(steps) for r in early)
+    said = all(r.script_ended is not None for r in early)
+    if said and (behind or all(r.script_end_how == "SystemExit" for r in early)):
+        return "certain"
+    return "likely"

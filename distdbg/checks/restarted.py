@@ -1,0 +1,51 @@
+"""Earlier attempts of the same run failed and torchrun started the ranks again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.checks._findings import signal_name
+from distdbg.evidence.failure import failure_of
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.model import Citation, Finding, FindingDoc, fold_ranks
+
+DOCS = (
+    FindingDoc(
+        id="restarted",
+        severity="warning",
+        title="the ranks were started more than once",
+        meaning="An earlier attempt failed and --max-restarts started the ranks again. The verdict is about the newest "
+        "attempt; the earlier ones have folders of their own.",
+        how_seen="More than one folder under attempts/, with failed ranks in the earlier ones.",
+        remedy="`distdbg report RUN --attempt 1` gives the verdict on an earlier attempt.",
+        source="https://pytorch.org/docs/stable/elastic/run.html",
+    ),
+)
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    for attempt, ranks in sorted(evidence.earlier_attempts.items()):
+        if not ranks:
+            continue
+        own = [(rank, failure) for rank in ranks if (failure := failure_of(rank)) is not None]
+        first = min(own, key=lambda pair: (pair[1].cause_class, pair[1].t or 0.0), default=None)
+        if first is None:
+            told, which = "its ranks were stopped", ranks
+        else:
+            told, which = f"rank {first[0].rank}: {first[1].headline[:200] or _how(first[0])}", (first[0],)
+        yield Finding(
+            id="restarted",
+            severity="warning",
+            confidence="certain",
+            summary=f"attempt {attempt} failed ({told}) and the ranks were started again",
+            cause=f"Ranks {fold_ranks(r.rank for r in ranks)} of attempt {attempt} did not end with exit code 0.",
+            remedy=f"`distdbg report --attempt {attempt}` gives the verdict on it.",
+            ranks=tuple(r.rank for r in which),
+            evidence=tuple(Citation(r.exit_path, None, quote=f'"exit_code": {r.exit_code}') for r in which[:3]),
+            first_seen=min((r.ended for r in ranks if r.ended is not None), default=None),
+        )
+
+
+def _how(rank: RankRecord) -> str:
+    code = rank.exit_code
+    return signal_name(-code) if code is not None and code < 0 else f"exit code {code}"

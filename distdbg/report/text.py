@@ -1,0 +1,151 @@
+"""The report for a terminal: the verdict first, then what it rests on, what is not known, and whose exit code it is."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from distdbg.model import Citation, Finding, Report, fold_ranks
+
+#: Terminal controls and other characters that a training script may print: shown, never obeyed.
+_ANSI = re.compile(r"\x1b(?:\[[0-9;:?<=>]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_WORST = ("error", "warning", "info")
+_MOST_EXPLAINED = 8
+_MOST_UNKNOWN = 8
+_MOST_QUOTE_LINES = 40
+
+
+@dataclass(frozen=True)
+class Style:
+    """Escape sequences for each kind of text; all empty for a plain one."""
+
+    error: str = ""
+    warning: str = ""
+    good: str = ""
+    strong: str = ""
+    dim: str = ""
+    end: str = ""
+
+
+PLAIN = Style()
+COLOR = Style("\x1b[1;31m", "\x1b[1;33m", "\x1b[1;32m", "\x1b[1m", "\x1b[2m", "\x1b[0m")
+
+
+def clean(text: str) -> str:
+    """Text of a rank as plain text: colours are dropped, other control characters become visible ones."""
+    kept = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROL.sub(lambda m: chr(0x2400 + ord(m[0])) if ord(m[0]) < 0x20 else "\ufffd", kept)
+
+
+def render_text(report: Report, *, color: bool = False, width: int = 100) -> str:
+    """The whole report as text, without a newline at its end. With `color`, ANSI styles; width is columns."""
+    return "\n".join(_Text(COLOR if color else PLAIN, max(50, width)).lines(report))
+
+
+class _Text:
+    def __init__(self, style: Style, width: int) -> None:
+        self.style = style
+        self.width = width
+
+    def lines(self, report: Report) -> Iterable[str]:
+        yield self._title(report)
+        roots = [f for f in report.findings if f.explained_by is None]
+        for finding in sorted(roots, key=lambda f: _WORST.index(f.severity)):
+            yield ""
+            yield from self._finding(finding)
+        yield from self._explained([f for f in report.findings if f.explained_by is not None])
+        yield from self._unknown(report)
+        yield ""
+        yield self._last_line(report)
+
+    def _title(self, report: Report) -> str:
+        run = report.run or {}
+        mark = {"succeeded": self.style.good, "failed": self.style.error, "hung": self.style.error}
+        word = self._paint(mark.get(report.outcome or "", self.style.warning), report.outcome or "analysis")
+        words = [clean(str(run.get("id") or "")), word]
+        if run.get("world_size"):
+            nodes = len(run.get("nodes") or ())
+            words.append(f"{run['world_size']} rank{_s(run['world_size'])} on {nodes} node{_s(nodes)}")
+        if (run.get("attempt") or 1) > 1:
+            words.append(f"attempt {run['attempt']}")
+        started, ended = run.get("started"), run.get("ended")
+        if isinstance(started, (int, float)) and isinstance(ended, (int, float)) and ended >= started:
+            words.append(duration(ended - started))
+        return " · ".join(filter(None, words))
+
+    def _finding(self, finding: Finding) -> Iterable[str]:
+        mark = self.style.error if finding.severity == "error" else self.style.warning
+        sure = "" if finding.confidence == "certain" else f" ({finding.confidence})"
+        head = f"{self._paint(mark, finding.id)}{sure}  {self._paint(self.style.strong, one_line(finding.summary))}"
+        yield head
+        yield from self._field("why", finding.cause)
+        yield from self._field("do", finding.remedy)
+        for place, citation in enumerate(finding.evidence):
+            yield from self._citation(citation, whole=place == 0)
+
+    def _field(self, name: str, text: str) -> Iterable[str]:
+        if text:
+            wrapped = textwrap.wrap(clean(text), self.width - 7, break_long_words=False, break_on_hyphens=False)
+            yield from (f"  {name if i == 0 else '':<4} {line}" for i, line in enumerate(wrapped))
+
+    def _citation(self, citation: Citation, *, whole: bool) -> Iterable[str]:
+        place = citation.path + (f":{citation.line}" if citation.line else "")
+        where = f" ({one_line(citation.where)})" if citation.where else ""
+        yield self._paint(self.style.dim, f"  seen {clean(place)}{where}")
+        if whole and citation.quote:
+            for line in clean(citation.quote).split("\n")[-_MOST_QUOTE_LINES:]:
+                yield f"       {line[:240]}".rstrip()
+
+    def _explained(self, findings: list[Finding]) -> Iterable[str]:
+        if not findings:
+            return
+        yield ""
+        yield "Explained by it:"
+        for finding in findings[:_MOST_EXPLAINED]:
+            yield f"  {finding.id}  {one_line(finding.summary)}"
+        if len(findings) > _MOST_EXPLAINED:
+            yield f"  … and {len(findings) - _MOST_EXPLAINED} more"
+
+    def _unknown(self, report: Report) -> Iterable[str]:
+        if not report.unknown:
+            return
+        yield ""
+        yield "Unknown:"
+        for unknown in report.unknown[:_MOST_UNKNOWN]:
+            yield f"  {one_line(unknown.what)}, because {one_line(unknown.because)}"
+        if len(report.unknown) > _MOST_UNKNOWN:
+            yield f"  … and {len(report.unknown) - _MOST_UNKNOWN} more: see report.json"
+
+    def _last_line(self, report: Report) -> str:
+        if report.exit_code is None:
+            return "exit code unknown: no rank's and no torchrun's is recorded"
+        return f"exit code {report.exit_code}: {clean(report.exit_code_of or 'nobody')}"
+
+    def _paint(self, style: str, text: str) -> str:
+        return f"{style}{text}{self.style.end}" if style else text
+
+
+def one_line(text: str) -> str:
+    return " ".join(clean(text).split())
+
+
+def duration(seconds: float) -> str:
+    """`0.8 s`, `42 s`, `3 min 20 s`, `5 h 2 min`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def ranks_text(ranks: tuple[int, ...]) -> str:
+    return f"rank{_s(len(ranks))} {fold_ranks(ranks)}" if ranks else ""

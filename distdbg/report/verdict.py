@@ -1,0 +1,231 @@
+"""Findings become an answer: in the order of causes, with what explains what, the outcome and whose exit code it is."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from distdbg.checks import all_checks
+from distdbg.errors import EXIT_LOST
+from distdbg.evidence.failure import RankFailure, failures
+from distdbg.evidence.jsonl import integer, number
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.model import CauseClass, Finding, Outcome, RankSummary, Report, Unknown
+
+#: Root causes: what stands below them in the order can be their consequence.
+_CONSEQUENCES = (CauseClass.COMMUNICATION, CauseClass.VICTIM)
+_SEVERITY = {"error": 0, "warning": 1, "info": 2}
+
+
+def build_report(evidence: RunEvidence) -> Report:
+    """Run every check and judge what they found. Costs next to nothing where nothing failed."""
+    found = [finding for check in all_checks() for finding in check.run(evidence)]
+    cancelled = _cancelled_first(evidence, found)
+    if cancelled:
+        found = [f for f in found if f.cause_class not in _CONSEQUENCES]
+    findings = explain(order(found))
+    outcome = _outcome(evidence, findings, cancelled)
+    code, whose = _exit_code(evidence, findings, outcome)
+    return Report(
+        outcome=outcome,
+        findings=tuple(findings),
+        run=run_facts(evidence),
+        exit_code=code,
+        exit_code_of=whose,
+        unknown=(*evidence.unknown, *_blind_spots(evidence, findings)),
+        ranks=tuple(rank_summaries(evidence)),
+    )
+
+
+def order(found: Iterable[Finding]) -> list[Finding]:
+    """Errors first; among them by class of cause, then by first symptom, never by who exited first."""
+    return sorted(
+        found,
+        key=lambda f: (
+            f.cause_class is CauseClass.OBSERVATION,
+            int(f.cause_class),
+            _SEVERITY[f.severity],
+            f.first_seen if f.first_seen is not None else float("inf"),
+            f.ranks,
+            f.id,
+        ),
+    )
+
+
+def explain(findings: list[Finding]) -> list[Finding]:
+    """Set explained_by: lost connections and victims by the root; another cause only where it plainly came after."""
+    root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
+    if root is None:
+        return findings
+    return [replace(f, explained_by=root.id) if _explains(root, f) else f for f in findings]
+
+
+def _explains(root: Finding, other: Finding) -> bool:
+    if other is root or other.explained_by is not None or other.cause_class is CauseClass.OBSERVATION:
+        return False
+    if other.cause_class in _CONSEQUENCES:
+        return True
+    # A node that went down took its ranks with it; a rank's own error on a lost node is no second cause.
+    return root.id == "node-lost" and bool(other.ranks) and set(other.ranks) <= set(root.ranks)
+
+
+# -- outcome and exit code ----------------------------------------------------------------------------------------
+
+
+def _cancelled_first(evidence: RunEvidence, found: list[Finding]) -> bool:
+    """True where the wish to end came before any failure of its own."""
+    if evidence.cancelled_by is None:
+        return False
+    asked = [
+        t
+        for _, event in (*evidence.events, *(pair for node in evidence.nodes for pair in node.events))
+        if event.get("event") in ("cancelled", "stopping") and (t := number(event, "t")) is not None
+    ]
+    roots = [f for f in found if f.cause_class < CauseClass.COMMUNICATION and f.severity == "error"]
+    return not any(f.first_seen is not None and asked and f.first_seen < min(asked) for f in roots)
+
+
+def _outcome(evidence: RunEvidence, findings: list[Finding], cancelled: bool) -> Outcome:
+    if cancelled:
+        return "cancelled"
+    codes = [rank.exit_code for rank in evidence.ranks]
+    if any(f.severity == "error" and f.cause_class < CauseClass.OBSERVATION for f in findings):
+        return "failed"
+    if any(codes):
+        return "failed"
+    torchruns = [node.torchrun_exit_code for node in evidence.nodes]
+    if any(torchruns):
+        return "failed"
+    if codes and all(code == 0 for code in codes) and _all_ranks_known(evidence):
+        return "succeeded"
+    return "unknown"
+
+
+def _all_ranks_known(evidence: RunEvidence) -> bool:
+    wanted = world_size(evidence)
+    return wanted is None or len(evidence.ranks) >= wanted
+
+
+def world_size(evidence: RunEvidence) -> int | None:
+    """What the job asked for, where job.json says it."""
+    topology = evidence.job.get("topology")
+    if not isinstance(topology, dict):
+        return None
+    return integer(topology, "world_size")
+
+
+def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> tuple[int | None, str | None]:
+    """The root-cause rank's own code, 128+N where signal N ended it; None where nothing is known."""
+    if outcome == "succeeded":
+        return 0, f"all {len(evidence.ranks)} ranks" if len(evidence.ranks) > 1 else "rank 0"
+    if outcome == "cancelled":
+        number_ = _signal_of(evidence.cancelled_by or "")
+        return 128 + number_, f"{signal.Signals(number_).name} (the job was cancelled)"
+    root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
+    root = root or next(iter(f for f in findings if f.id == "abort-at-exit"), None)
+    by_rank = {rank.rank: rank for rank in evidence.ranks}
+    if root is not None:
+        own = {f.rank.rank: f for f in failures(evidence)}
+        if root.id == "node-lost":
+            return EXIT_LOST, f"{root.summary.partition(',')[0]}"
+        for rank in root.ranks:
+            code = _own_code(by_rank.get(rank), own.get(rank))
+            if code:
+                return code, f"rank {rank}"
+    return _first_bad_code(evidence) or (None, None)
+
+
+def _own_code(rank: RankRecord | None, failure: RankFailure | None) -> int | None:
+    if rank is None:
+        return None
+    if failure is not None and failure.kind == "exception" and failure.signal is None and (rank.exit_code or -1) < 0:
+        return 1  # what Python exits with on an exception; the signal that it got meanwhile is a consequence
+    if rank.exit_code is None:
+        return None
+    return rank.exit_code if rank.exit_code >= 0 else 128 - rank.exit_code
+
+
+def _first_bad_code(evidence: RunEvidence) -> tuple[int, str] | None:
+    failed = [r for r in evidence.ranks if r.exit_code]
+    if failed:
+        first = min(failed, key=lambda r: (r.asked_to_stop is not None, r.ended or float("inf"), r.rank))
+        return _own_code(first, None) or 1, f"rank {first.rank}"
+    for node in evidence.nodes:
+        code = node.torchrun_exit_code
+        if code:
+            return (code if code > 0 else 128 - code), f"torchrun on node {node.node_rank}"
+    return None
+
+
+def _signal_of(cancelled_by: str) -> int:
+    """SIGINT where Ctrl-C ended it, the signal named, else SIGTERM: what `distdbg cancel` sends."""
+    for word in cancelled_by.replace(",", " ").split():
+        if word in signal.Signals.__members__:
+            return int(signal.Signals[word])
+    return int(signal.SIGTERM)
+
+
+# -- the rest of a report -----------------------------------------------------------------------------------------
+
+
+def run_facts(evidence: RunEvidence) -> dict[str, Any]:
+    """The report's `run`: what was launched, when, over how many ranks."""
+    job = evidence.job
+    times = [t for _, event in evidence.events if (t := number(event, "t")) is not None]
+    ends = [rank.ended for rank in evidence.ranks if rank.ended is not None]
+    topology = job.get("topology") if isinstance(job.get("topology"), dict) else {}
+    return {
+        "id": evidence.run_id,
+        "path": evidence.run_path,
+        "name": job.get("name"),
+        "argv": job.get("argv"),
+        "started": number(job, "started") or (min(times) if times else None),
+        "ended": max([*ends, *times], default=None),
+        "attempt": evidence.attempt,
+        "world_size": world_size(evidence) or len(evidence.ranks),
+        "nodes": [node.host for node in evidence.nodes],
+        "topology": topology,
+        "worker_side": job.get("worker_side"),
+        "versions": job.get("versions"),
+        "cancelled_by": evidence.cancelled_by,
+    }
+
+
+def rank_summaries(evidence: RunEvidence) -> Iterable[RankSummary]:
+    own = {f.rank.rank: f for f in failures(evidence)}
+    for rank in evidence.ranks:
+        failure = own.get(rank.rank)
+        where = str(failure.where) if failure is not None and failure.where else None
+        yield RankSummary(rank.rank, rank.host, rank_state(rank, failure), rank.step, where)
+
+
+def rank_state(rank: RankRecord, failure: RankFailure | None) -> str:
+    """`finished`, `failed (exit code 1)`, `killed (SIGKILL)`, `stopped (SIGTERM)`, `running`, `unknown`."""
+    code = rank.exit_code
+    if code is None:
+        ended = "unknown" if rank.ended is not None or rank.exit_unknown_because else "running"
+        return ended if rank.pid is not None else "never started" if ended == "running" else ended
+    if code == 0:
+        return "finished"
+    how = f"exit code {code}"
+    if code < 0:
+        how = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
+    if rank.asked_to_stop is not None and (failure is None or failure.cause_class is CauseClass.VICTIM):
+        return f"stopped ({how})"
+    if failure is not None and failure.cause_class is CauseClass.EXCEPTION_IN_FLIGHT:
+        return f"failed ({failure.type}; then {how})"
+    if failure is not None and failure.kind == "abort-at-exit":
+        return f"finished, then aborted ({how})"
+    return f"killed ({how})" if code < 0 and (failure is None or failure.kind == "signal") else f"failed ({how})"
+
+
+def _blind_spots(evidence: RunEvidence, findings: list[Finding]) -> Iterable[Unknown]:
+    """What could not be seen at all, where it matters."""
+    wanted = world_size(evidence)
+    if wanted is not None and len(evidence.ranks) < wanted:
+        missing = wanted - len(evidence.ranks)
+        yield Unknown(f"{missing} of {wanted} ranks", "no agent left a record of them")
+    if findings and evidence.job.get("worker_side") is False:
+        yield Unknown("exceptions that were handled, steps", "the ranks had no worker side (--worker-side off)")
