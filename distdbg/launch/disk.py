@@ -123,7 +123,7 @@ class DiskWriter:
             return dict(self._lost)
 
     def flush(self, deadline: float) -> bool:
-        """Wait until all is written that the file system takes; False where it has not answered in `deadline` seconds."""
+        """Wait until all is written that the file system takes; False where it has not in `deadline` seconds."""
         with self._changed:
             self._retry_at = 0.0
             self._stir(urgent=True)

@@ -1,0 +1,222 @@
+"""`distdbg logs`: what the ranks of a run printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, BinaryIO
+
+import click
+
+from distdbg.collect.log_follow import LOOK_EVERY_S, LineAssembler, LogFollower
+from distdbg.collect.log_reader import (
+    STREAMS,
+    Chunk,
+    LogLine,
+    choose_attempt,
+    choose_ranks,
+    lines_in_turn,
+    losses,
+    merged_lines,
+    raw_chunks,
+    stream_readers,
+)
+from distdbg.errors import UsageError
+from distdbg.evidence.log_text import coloured, last_state, plain, rank_prefix, states
+from distdbg.model import unfold_ranks
+from distdbg.rundir import RunDir, find_run_dir
+
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_cyan", "bright_green")
+
+
+@click.command("logs")
+@click.argument("run", required=False)
+@click.option("--rank", "ranks", metavar="RANKS", help="Only these: 3, or 0-7, or 0,4-6. Default: all.")
+@click.option("--stream", type=click.Choice(STREAMS), help="Only standard output, or only standard error.")
+@click.option("--grep", "pattern", metavar="REGEX", help="Only lines in which this Python regular expression is found.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended; ranks and restarts that come, too.")
+@click.option("--merge", is_flag=True, help="All ranks' lines in the order of time, not rank after rank.")
+@click.option(
+    "--attempt", type=click.IntRange(min=1), metavar="N", help="The N-th start of the ranks. Default: the newest."
+)
+@click.option("--no-prefix", is_flag=True, help="Lines as they are, without `[rank 3]`.")
+@click.option("--times", is_flag=True, help="Each line's time (UTC) before it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: t, attempt, rank, stream, text, ended.")
+def command(
+    run: str | None,
+    ranks: str | None,
+    stream: str | None,
+    pattern: str | None,
+    follow: bool,
+    merge: bool,
+    attempt: int | None,
+    no_prefix: bool,
+    times: bool,
+    as_json: bool,
+) -> None:
+    """Show what the ranks of a run printed: all of them one after the other, or merged in time.
+
+    RUN is a run directory, an id or a part of one; without it the newest run of this folder.
+
+    One rank alone comes byte by byte, its standard error to standard error (with --stream to standard output).
+    Several, and whatever is searched or dated, come as lines with a prefix; there a progress bar is shown in its last
+    state, and of terminal control sequences only colours are kept.
+    """
+    expression = _compile(pattern)
+    wanted = _ranks(ranks)
+    found = find_run_dir(run)
+    streams = (stream,) if stream else STREAMS
+    raw = not (merge or expression or times or as_json)
+    printer = _Printer(expression, prefix=not no_prefix, times=times, as_json=as_json)
+    if follow:
+        if attempt is not None:
+            choose_attempt(found, attempt)
+        follower = LogFollower(found, wanted, streams, attempt)
+        raw = raw and wanted is not None and len(wanted) == 1
+        _follow(follower, printer, raw_to=_targets(streams) if raw else None)
+        return
+    chosen = choose_attempt(found, attempt)
+    there = choose_ranks(chosen, wanted)
+    readers = stream_readers(chosen, there, streams)
+    if raw and len(there) == 1:
+        _write_raw(raw_chunks(readers), _targets(streams))
+    else:
+        printer.print(merged_lines(readers) if merge else lines_in_turn(readers))
+    _say_losses(found, chosen.number, [(r.rank, r.stream) for r in readers])
+
+
+@dataclass
+class _Printer:
+    """Lines to standard output."""
+
+    pattern: re.Pattern[str] | None
+    prefix: bool
+    times: bool
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        self.out = sys.stdout.buffer
+        self.colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and not self.as_json
+
+    def print(self, lines: Iterable[LogLine]) -> None:
+        for line in lines:
+            data = self._searched(line.data)
+            if data is not None:
+                text = self._as_json(line, data) if self.as_json else self._as_text(line, data)
+                self.out.write(text.encode("utf-8", "replace") + b"\n")
+
+    def flush(self) -> None:
+        self.out.flush()
+
+    def _searched(self, data: bytes) -> bytes | None:
+        """What is shown of a line: the last state of it that matches; None where none does."""
+        if self.pattern is None:
+            return data if self.as_json else last_state(data)
+        if b"\r" not in data:
+            return data if self.pattern.search(plain(data)) else None
+        return next((s for s in reversed(states(data)) if self.pattern.search(plain(s))), None)
+
+    def _as_text(self, line: LogLine, data: bytes) -> str:
+        time_text = _utc(line.t_ns) + " " if self.times else ""
+        prefix = rank_prefix(line.rank) if self.prefix else ""
+        if not self.colour:
+            return time_text + prefix + plain(data)
+        colour = _COLOURS[line.rank % len(_COLOURS)]
+        return click.style(time_text, dim=True) + click.style(prefix, fg=colour) + coloured(data)
+
+    def _as_json(self, line: LogLine, data: bytes) -> str:
+        value: dict[str, Any] = {
+            "t": line.t_ns / 1e9 if line.t_ns else None,
+            "attempt": line.attempt,
+            "rank": line.rank,
+            "stream": line.stream,
+            "text": data.decode("utf-8", "replace"),
+            "ended": line.ended,
+        }
+        return json.dumps(value, ensure_ascii=False)
+
+
+def _follow(follower: LogFollower, printer: _Printer, raw_to: dict[str, BinaryIO] | None) -> None:
+    """Until the run has ended and everything is shown, or Ctrl-C."""
+    assembler = LineAssembler()
+    try:
+        while True:
+            chunks = follower.poll()
+            if raw_to is not None:
+                _write_raw(chunks, raw_to)
+            else:
+                printer.print(assembler.feed(chunks))
+                printer.flush()
+            if not chunks:
+                if follower.has_ended():
+                    break
+                time.sleep(LOOK_EVERY_S)
+        printer.print(assembler.rest())
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _targets(streams: tuple[str, ...]) -> dict[str, BinaryIO]:
+    if len(streams) == 1:
+        return {streams[0]: sys.stdout.buffer}
+    return {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+
+
+def _write_raw(chunks: Iterable[Chunk], targets: dict[str, BinaryIO]) -> None:
+    for stream, parts in _runs_of(chunks):
+        for data in parts:
+            targets[stream].write(data)
+        targets[stream].flush()
+
+
+def _runs_of(chunks: Iterable[Chunk]) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Neighbours of one stream together: one flush for all of them."""
+    from itertools import groupby
+
+    for stream, group in groupby(chunks, key=lambda chunk: chunk.stream):
+        yield stream, (chunk.data for chunk in group)
+
+
+def _say_losses(run: RunDir, attempt: int, shown: list[tuple[int, str]]) -> None:
+    lost = losses(run.attempt(attempt))
+    for rank, stream in shown:
+        if (rank, stream) in lost:
+            count, because = lost[rank, stream]
+            click.echo(f"distdbg: {count} bytes of rank {rank}'s {stream} are missing: {because}", err=True)
+
+
+def _utc(t_ns: int) -> str:
+    """`2026-01-31T08:15:00.123Z`; as wide where the time is not known."""
+    if not t_ns:
+        return "-" * 24
+    moment = datetime.fromtimestamp(t_ns / 1e9, tz=timezone.utc)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def _compile(pattern: str | None) -> re.Pattern[str] | None:
+    try:
+        return re.compile(pattern) if pattern is not None else None
+    except re.error as error:
+        at = f" (at character {error.pos + 1})" if error.pos is not None else ""
+        raise UsageError(
+            f"--grep: {pattern!r} is no regular expression: {error.msg}{at}",
+            "Write a backslash before a character that is meant as it is.",
+        ) from None
+
+
+def _ranks(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        ranks = unfold_ranks(text)
+    except ValueError as error:
+        raise UsageError(f"--rank: {error}", "Write ranks as 3, 0-7 or 0,4-6.") from None
+    if not ranks:
+        raise UsageError("--rank: no rank is named", "Write ranks as 3, 0-7 or 0,4-6.")
+    return ranks
