@@ -49,6 +49,7 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_
 @click.option("--times", is_flag=True, help="Each line's time (UTC) before it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: t, attempt, rank, stream, text, ended.")
 def command(
+    *,
     run: str | None,
     ranks: str | None,
     stream: str | None,
@@ -80,6 +81,7 @@ def command(
         follower = LogFollower(found, wanted, streams, attempt)
         raw = raw and wanted is not None and len(wanted) == 1
         _follow(follower, printer, raw_to=_targets(streams) if raw else None)
+        choose_ranks(choose_attempt(found, attempt), wanted)  # says so where what was asked for never came
         return
     chosen = choose_attempt(found, attempt)
     there = choose_ranks(chosen, wanted)

@@ -1,0 +1,64 @@
+"""Real file systems for tests: one of a megabyte, and one that can be frozen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+def _run(*command: str | Path) -> None:
+    try:
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip(f"{command[0]} is missing: install Debian's e2fsprogs and util-linux")
+    if done.returncode:
+        pytest.skip(f"not possible here: {command[0]} {done.stderr.strip()}")
+
+
+@contextlib.contextmanager
+def tiny_file_system(folder: Path, size: str = "1m") -> Iterator[Path]:
+    """A tmpfs of `size`; skips where mounting is not permitted."""
+    if os.geteuid() != 0:
+        pytest.skip("not possible here: mounting needs root")
+    folder.mkdir()
+    _run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+class FreezableDisk:
+    """An ext4 image, mounted; `freeze` makes every write to it hang, as a dead file server does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def freeze(self) -> None:
+        _run("fsfreeze", "-f", self.path)
+
+    def thaw(self) -> None:
+        subprocess.run(["fsfreeze", "-u", self.path], capture_output=True)
+
+
+@contextlib.contextmanager
+def freezable_file_system(folder: Path) -> Iterator[FreezableDisk]:
+    if os.geteuid() != 0:
+        pytest.skip("not possible here: mounting needs root")
+    image = folder.with_suffix(".img")
+    image.touch()
+    os.truncate(image, 64 << 20)
+    folder.mkdir()
+    _run("mkfs.ext4", "-q", "-F", image)
+    _run("mount", "-o", "loop", image, folder)
+    disk = FreezableDisk(folder)
+    try:
+        yield disk
+    finally:
+        disk.thaw()  # whatever happened: what hangs in a write to it cannot even be killed
+        subprocess.run(["umount", "-l", folder], check=True)
