@@ -12,6 +12,7 @@ import pytest
 
 from distdbg.cli import cli
 from distdbg.errors import EXIT_CODES
+from distdbg.settings import settle
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -86,6 +87,21 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if not re.match(r"[a-z]+:", target):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_job_file_that_is_shown_is_one(tmp_path: Path) -> None:
+    shown = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "launch.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert shown
+    for text in shown:
+        (tmp_path / "job.yaml").write_text(text)
+        settings, _ = settle({}, tmp_path / "job.yaml")
+        assert settings.program
+
+
+def test_every_preset_is_described() -> None:
+    page = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
+    names = {p.stem.removeprefix("preset-") for p in (ROOT / "configs").glob("preset-*.yaml")}
+    assert set(re.findall(r"^\| `([a-z-]+)`", page, re.MULTILINE)) == names
 
 
 def test_every_page_is_in_the_index() -> None:
