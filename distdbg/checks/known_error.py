@@ -24,7 +24,7 @@ def docs() -> tuple[FindingDoc, ...]:
                 FindingDoc(
                     id=known.finding,
                     severity="error",
-                    title=known.symptom.rstrip(".").lower(),
+                    title=known.symptom.rstrip("."),
                     meaning=f"{known.symptom} {known.cause}",
                     how_seen="By the message of the exception that ended a rank.",
                     remedy=known.fix,

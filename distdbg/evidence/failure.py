@@ -28,6 +28,7 @@ _COMMUNICATION = re.compile(
 _SOCKET = re.compile(r"Connection (closed by|reset by|refused)|Broken pipe|[Tt]imed out|No route to host")
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS}
 _ORDERED_ENDS = {signal.SIGTERM, signal.SIGKILL, signal.SIGINT}
+_CLOSING = re.compile(r"Sending process (\d{1,9}) closing signal SIG")
 _OOM = {"cuda-oom", "host-oom"}
 _IMPORT = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
 
@@ -66,8 +67,20 @@ class RankFailure:
 @lru_cache(maxsize=1)
 def failures(evidence: RunEvidence) -> tuple[RankFailure, ...]:
     """Every rank that failed by itself, by rank. Ranks that merely obeyed a SIGTERM are not among them."""
-    found = (failure_of(rank) for rank in evidence.ranks)
+    told = {pid for node in evidence.nodes for pid in _told_by_torchrun(node.torchrun_tail)}
+    found = (failure_of(_as_told(rank, told)) for rank in evidence.ranks)
     return tuple(f for f in found if f is not None)
+
+
+def _told_by_torchrun(said: str) -> set[int]:
+    """Processes that torchrun itself ended, by its own words: on another node than the one that failed first."""
+    return {int(pid) for pid in _CLOSING.findall(said)}
+
+
+def _as_told(rank: RankRecord, told: set[int]) -> RankRecord:
+    if rank.asked_to_stop is None and rank.pid in told and -(rank.exit_code or 0) in _ORDERED_ENDS:
+        return replace(rank, asked_to_stop=rank.ended or 0.0)
+    return rank
 
 
 def failure_of(rank: RankRecord) -> RankFailure | None:

@@ -11,7 +11,7 @@ from distdbg.model import Citation, Finding, Report, fold_ranks
 
 #: Terminal controls and other characters that a training script may print: shown, never obeyed.
 _ANSI = re.compile(r"\x1b(?:\[[0-9;:?<=>]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _WORST = ("error", "warning", "info")
 _MOST_EXPLAINED = 8
 _MOST_UNKNOWN = 8
@@ -96,7 +96,7 @@ class _Text:
         where = f" ({one_line(citation.where)})" if citation.where else ""
         yield self._paint(self.style.dim, f"  seen {clean(place)}{where}")
         if whole and citation.quote:
-            for line in clean(citation.quote).split("\n")[-_MOST_QUOTE_LINES:]:
+            for line in clean(citation.quote).rstrip().split("\n")[-_MOST_QUOTE_LINES:]:
                 yield f"       {line[:240]}".rstrip()
 
     def _explained(self, findings: list[Finding]) -> Iterable[str]:
@@ -105,7 +105,7 @@ class _Text:
         yield ""
         yield "Explained by it:"
         for finding in findings[:_MOST_EXPLAINED]:
-            yield f"  {finding.id}  {one_line(finding.summary)}"
+            yield f"  {finding.id}  {textwrap.shorten(one_line(finding.summary), 2 * self.width, placeholder=' …')}"
         if len(findings) > _MOST_EXPLAINED:
             yield f"  … and {len(findings) - _MOST_EXPLAINED} more"
 

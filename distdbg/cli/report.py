@@ -1,0 +1,89 @@
+"""`distdbg report`: read a run again, write its report files anew and show the verdict."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EvidenceUnreadable, NothingToAnalyse, UsageError
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Report
+from distdbg.rundir import RunDir, find_run_dir, write_whole
+
+
+@click.command("report")
+@click.argument("run", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
+@click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+              help="Write the HTML page to PATH as well.")  # fmt: skip
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Judge attempt N; the newest by default.")
+def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int | None) -> None:
+    """Build RUN's report anew from its files and show it.
+
+    RUN is a run's directory, its id or a part of it; without one, the newest run in ./distdbg-runs. Writes
+    report/report.json, report.txt and report.html in the run directory.
+
+    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 nothing to analyse, 5 unreadable.
+    """
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.report.json_form import dumps
+    from distdbg.report.text import render_text
+    from distdbg.report.verdict import build_report
+
+    folder = find_run_dir(run)
+    evidence = load_evidence(folder, attempt)
+    _refuse_nothing(folder, evidence, attempt)
+    report = build_report(evidence)
+    if attempt is None:
+        _write(folder, report, evidence)
+    if html_path is not None:
+        _write_html(html_path, report, evidence)
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    click.echo(
+        dumps(report) if as_json else render_text(report, color=sys.stdout.isatty(), width=width), nl=not as_json
+    )
+    errors = any(finding.severity == "error" for finding in report.findings)
+    sys.exit(EXIT_FINDINGS if errors else EXIT_OK)
+
+
+def _refuse_nothing(folder: RunDir, evidence: RunEvidence, attempt: int | None) -> None:
+    if evidence.ranks or evidence.nodes:
+        return
+    if attempt is not None and (numbers := [str(a.number) for a in folder.attempts()]):
+        raise NothingToAnalyse(
+            f"the run {folder.id} has no attempt {attempt}", f"It has: {', '.join(numbers)} (1 is the first)."
+        )
+    unreadable = [u for u in evidence.unknown if u.what.startswith(("job.json", "events.jsonl", "attempts"))]
+    if unreadable:
+        raise EvidenceUnreadable(
+            f"{folder.path}: {unreadable[0].what} cannot be read: {unreadable[0].because}",
+            "Check the directory's owner and permissions.",
+        )
+    raise NothingToAnalyse(
+        f"the run {folder.id} has no record of any rank: no agent came as far as to start torchrun",
+        "Look at events.jsonl in its directory, and whether it is still being launched.",
+    )
+
+
+def _write(folder: RunDir, report: Report, evidence: RunEvidence) -> None:
+    """A read-only run can still be read: the report is shown, and that it was not written is said."""
+    from distdbg.collect.report_files import write_report
+
+    try:
+        write_report(folder, report, evidence)
+    except OSError as error:
+        click.echo(f"distdbg: the report files were not written: {error.strerror}: {error.filename}", err=True)
+
+
+def _write_html(path: Path, report: Report, evidence: RunEvidence) -> None:
+    from distdbg.report.html import render_html
+
+    try:
+        write_whole(path, render_html(report, evidence))
+    except OSError as error:
+        raise UsageError(
+            f"the page cannot be written to {str(path)!r}: {error.strerror}", "Name another path."
+        ) from None

@@ -1,0 +1,117 @@
+"""When each rank ran and how it ended, as rows of a drawing: equal ranks are one row, what differs comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distdbg.model import fold_ranks
+
+#: Up to so many ranks each has a row of its own.
+FOLD_ABOVE = 16
+#: Of the folded rows, so many are drawn; the rest is counted.
+MOST_ROWS = 40
+#: Ranks whose times differ by less than this part of the whole look alike.
+_ALIKE = 0.01
+
+
+@dataclass(frozen=True)
+class Span:
+    """One rank's life in epoch seconds; `kind` is a word for its end (see KINDS), `mark` the first symptom."""
+
+    rank: int
+    node: str
+    start: float
+    end: float
+    kind: str
+    state: str
+    mark: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Positions are percent of the drawing's width."""
+
+    label: str
+    title: str
+    left: float
+    width: float
+    kind: str
+    state: str
+    mark: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """`ticks` are (percent, label); `hidden` counts ranks in rows that are not drawn."""
+
+    rows: tuple[Row, ...]
+    ticks: tuple[tuple[float, str], ...]
+    hidden: int = 0
+
+
+#: How a rank ended, worst first: the order of rows, and a class of the style sheet each.
+KINDS = ("root", "failed", "stopped", "unknown", "running", "finished")
+
+
+def timeline(spans: Sequence[Span]) -> Timeline | None:
+    """None where no rank has a time."""
+    if not spans:
+        return None
+    first = min(span.start for span in spans)
+    whole = max(max(span.end for span in spans) - first, 1e-3)
+    groups = _groups(spans, whole, fold=len(spans) > FOLD_ABOVE)
+    rows = [_row(group, first, whole) for group in groups]
+    hidden = sum(row.count for row in rows[MOST_ROWS:])
+    return Timeline(tuple(rows[:MOST_ROWS]), tuple(_ticks(whole)), hidden)
+
+
+def _groups(spans: Sequence[Span], whole: float, *, fold: bool) -> list[list[Span]]:
+    if not fold:
+        return [[span] for span in sorted(spans, key=lambda s: s.rank)]
+    same: dict[tuple[str, str, int, int], list[Span]] = {}
+    for span in sorted(spans, key=lambda s: s.rank):
+        start, end = round(span.start / whole / _ALIKE), round(span.end / whole / _ALIKE)
+        same.setdefault((span.kind, span.state, start, end), []).append(span)
+    return sorted(same.values(), key=lambda group: (KINDS.index(group[0].kind), len(group), group[0].rank))
+
+
+def _row(group: list[Span], first: float, whole: float) -> Row:
+    lead = group[0]
+    ranks = fold_ranks(span.rank for span in group)
+    label = f"rank {ranks}" if len(group) == 1 else f"{len(group)} ranks"
+    nodes = list(dict.fromkeys(span.node for span in group))
+    where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
+    marks = [span.mark for span in group if span.mark is not None]
+    return Row(
+        label=label,
+        title=f"ranks {ranks} on {where}: {lead.state}, {lead.end - lead.start:.1f} s",
+        left=100 * (lead.start - first) / whole,
+        width=max(100 * (lead.end - lead.start) / whole, 0.4),
+        kind=lead.kind,
+        state=lead.state,
+        mark=100 * (min(marks) - first) / whole if marks else None,
+        count=len(group),
+    )
+
+
+def _ticks(whole: float) -> list[tuple[float, str]]:
+    """About five round moments, labelled from the start of the first rank."""
+    step = next((s for s in _steps() if whole / s <= 6), whole / 5)
+    return [(100 * n * step / whole, _clock(n * step, step)) for n in range(int(whole / step) + 1)]
+
+
+def _steps() -> list[float]:
+    small = [m * 10.0**e for e in range(-3, 1) for m in (1, 2, 5)]
+    return [*small, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800]
+
+
+def _clock(seconds: float, step: float) -> str:
+    if step < 1:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if step >= 3600:
+        return f"{hours} h"
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}" if step >= 1 else f"{rest} s"
