@@ -84,7 +84,7 @@ class Agent:
             self.torchrun_argv, self.node_dir, self.run_dir.path, capture=self.options.capture, stdin=self.options.stdin
         )
         self.disk = DiskWriter()
-        self.follower = Follower(self.selector, self.disk, self._log_lost)
+        self.follower = Follower(self.selector, self.disk, self._log_lost, self.after)
         self.control = ControlWatcher(self.run_dir.control)
         self.launcher = self._connect_launcher()
         self.files = self._node_files(self.options.attempt)
@@ -125,6 +125,7 @@ class Agent:
         """torchrun is gone: end what it left, collect what stands in pipes, say the last words."""
         exit_code = self.torchrun.exit_code or 0
         self._end_leftovers()
+        self.follower.close(deadline=5.0)
         self._torchrun_says_rest()
         self._complete_exit_codes(exit_code)
         messages, because = kernel_messages(self.started) if exit_code else ([], "not asked: nothing failed")
@@ -285,15 +286,16 @@ class Agent:
         files, local = self._rank_files(rank), str(rank.local_rank)
         if not self.options.capture:
             return
-        for stream in ("stdout", "stderr"):
+        for stream in ("stdout", "stderr", *(("nccl",) if "{nccl_log}" in self.options.rank_env else ())):
             fifo = self.node_dir / f"{rank.rank:05d}.{self.attempt}.{stream}"
             try:
                 self.follower.open(rank.rank, stream, fifo, files.stream(stream), files.index(stream))
             except OSError as error:  # no FIFO, no capture: the rank keeps torchrun's own stream
                 self.event("log-lost", rank=rank.rank, stream=stream, bytes=None, because=str(error))
                 continue
-            answer[f"{stream}s"][local] = str(fifo)
-            answer[f"{stream}_logs"][local] = str(files.stream(stream))
+            if stream != "nccl":
+                answer[f"{stream}s"][local] = str(fifo)
+                answer[f"{stream}_logs"][local] = str(files.stream(stream))
 
     def _rank_environment(self, rank: RankProcess) -> dict[str, str]:
         values = {
@@ -303,6 +305,7 @@ class Agent:
             "run": str(self.run_dir.path),
             "node_dir": str(self.node_dir),
             "rank_dir": str(self._rank_files(rank).folder),
+            "nccl_log": str(self.node_dir / f"{rank.rank:05d}.{self.attempt}.nccl"),
         }
         templates: dict[str, str] = json.loads(self.options.rank_env)
         return {"DISTDBG_ATTEMPT": str(self.attempt)} | {
@@ -492,7 +495,7 @@ def main() -> int:
     try:
         return Agent(options, torchrun).run()
     except subprocess.SubprocessError as error:
-        print(f"distdbg agent: torchrun could not be started: {error}", file=sys.stderr)  # noqa: T201
+        print(f"distdbg agent: torchrun could not be started: {error}", file=sys.stderr)
         return 70
 
 

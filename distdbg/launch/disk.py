@@ -63,7 +63,9 @@ class DiskWriter:
         self._lost: dict[Path, tuple[int, str]] = {}
         self._busy_since: float | None = None
         self._sleeping = False
+        #: somebody waits, or much is waiting: write at once; and whether it has been waited for more already
         self._urgent = False
+        self._lingered = False
         self._full_was_seen = False
         self._closing = False
         self._closed = False
@@ -165,7 +167,7 @@ class DiskWriter:
             self._thread = threading.Thread(target=self._work, name="disk", daemon=True)
             self._thread.start()
         if self._sleeping or (urgent and not self._urgent):
-            self._urgent = urgent
+            self._urgent |= urgent
             self._changed.notify_all()
 
     def _lose(self, path: Path, count: int, because: str) -> None:
@@ -217,10 +219,10 @@ class DiskWriter:
     def _wait_for_work(self) -> bool:
         """False at the end. Marks the thread busy."""
         with self._changed:
-            if self._logs and not self._changes and self._log_cost < _LINGER_BELOW and not self._closing:
-                self._urgent = False
-                self._changed.wait_for(lambda: self._urgent or bool(self._changes) or self._closing, _LINGER_S)
+            if self._logs and not self._lingered and not self._urgent:
+                self._lingered = self._changed.wait_for(lambda: self._urgent or bool(self._changes), _LINGER_S) or True
             while self._is_empty():
+                self._lingered = self._urgent = False
                 if self._closing and (not self._held or self._retry_at > 0):
                     return False
                 if self._held and time.monotonic() >= self._retry_at:
@@ -232,7 +234,7 @@ class DiskWriter:
     def _sleep(self) -> None:
         """Until something comes, held things are due, or files have been unused for a while: those are closed."""
         patience = None if not (self._held or len(self._files)) else _IDLE_S
-        self._sleeping, self._urgent = True, False
+        self._sleeping = True
         came = self._changed.wait(patience)
         self._sleeping = False
         if not came and len(self._files):

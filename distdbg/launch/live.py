@@ -6,6 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from distdbg.launch.console import Shown
 from distdbg.launch.state import RankState, RunState
 from distdbg.model import fold_ranks
 
@@ -20,14 +21,16 @@ _STYLE = {"running": "green", "failed": "bold red", "stopped": "yellow", "finish
 
 
 class PlainView:
-    """One line every 30 s on standard error: for logs, batch jobs and pipes."""
+    """One line every 30 s on standard error: for logs, batch jobs and pipes. The console writes by itself."""
+
+    live = False
 
     def __init__(self, state: RunState, out: TextIO | None = None) -> None:
         self._state = state
         self._out = out or sys.stderr
         self._started = self._last = time.monotonic()
 
-    def tick(self) -> None:
+    def tick(self, _shown: Shown) -> None:
         now = time.monotonic()
         if now - self._last >= _PLAIN_EVERY_S:
             self._last = now
@@ -36,18 +39,14 @@ class PlainView:
     def say(self, text: str) -> None:
         print(f"distdbg: {text}", file=self._out, flush=True)
 
-    def show(self, stream: str, data: bytes) -> None:
-        """A shown rank's output, as it is."""
-        target = (sys.stdout if stream == "stdout" else sys.stderr).buffer
-        target.write(data)
-        target.flush()
-
     def close(self) -> None:
         pass
 
 
 class LiveView:
     """A table under the shown ranks' output. Lines go above it; an unfinished line (a progress bar) stands in it."""
+
+    live = True
 
     def __init__(self, state: RunState, title: str) -> None:
         from rich.console import Console
@@ -57,12 +56,18 @@ class LiveView:
         self._title = title
         self._started = time.monotonic()
         self._last = 0.0
-        self._partial: dict[str, bytes] = {}
+        self._partial: list[bytes] = []
         self._console = Console(stderr=True, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._live.start()
 
-    def tick(self) -> None:
+    def tick(self, shown: Shown) -> None:
+        """Lines of the shown ranks go above the table."""
+        from rich.text import Text
+
+        for line in shown.lines:
+            self._console.print(Text.from_ansi(line.data.decode("utf-8", "replace")), soft_wrap=True)
+        self._partial = [line.data for line in shown.partial]
         now = time.monotonic()
         if now - self._last >= _DRAW_EVERY_S:
             self._last = now
@@ -71,21 +76,7 @@ class LiveView:
     def say(self, text: str) -> None:
         self._console.print(f"distdbg: {text}", markup=False)
 
-    def show(self, stream: str, data: bytes) -> None:
-        from rich.text import Text
-
-        lines = (self._partial.pop(stream, b"") + data).split(b"\n")
-        for line in lines[:-1]:
-            shown = line.rstrip(b"\r").rpartition(b"\r")[2]  # the last state of a progress bar
-            self._console.print(Text.from_ansi(shown.decode("utf-8", "replace")), soft_wrap=True)
-        if lines[-1]:
-            self._partial[stream] = lines[-1][-4096:]
-
     def close(self) -> None:
-        rest = {stream: data for stream, data in self._partial.items() if data}
-        self._partial = {}
-        for stream, data in rest.items():
-            self.show(stream, data + b"\n")
         self._live.update("", refresh=True)
         self._live.stop()
 
@@ -101,7 +92,7 @@ class LiveView:
             table.add_column(column, justify=justify, header_style="dim")  # type: ignore[arg-type]
         for row, style in self._rows():
             table.add_row(*row, style=style)
-        bars = [Text(p.rpartition(b"\r")[2].decode("utf-8", "replace")) for p in self._partial.values()]
+        bars = [Text(p.rpartition(b"\r")[2].decode("utf-8", "replace")) for p in self._partial]
         return Group(*bars, table)
 
     def _rows(self) -> list[tuple[list[str], str]]:

@@ -70,3 +70,15 @@ def _nearest(path: Path) -> str | None:
         return None
     found = difflib.get_close_matches(path.name, names, n=1)
     return str(path.parent / found[0]) if found else None
+
+
+def check_torch() -> None:
+    """Raise UsageError where this interpreter has no torch: torchrun is part of it."""
+    import importlib.util
+    import sys
+
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            f"torch is not installed for {sys.executable!r}, and torchrun is part of it",
+            "Install PyTorch there, or run the distdbg of the environment that has it.",
+        )

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from distdbg.errors import EXIT_LOST
+from distdbg.launch.console import Console, Show
 from distdbg.launch.disk import DiskWriter
 from distdbg.launch.job_record import complete_later, job_record, write_job
 from distdbg.launch.journal import Journal
 from distdbg.launch.live import LiveView, PlainView
 from distdbg.launch.local import AgentCommand, LocalNodes
 from distdbg.launch.state import RunState
+from distdbg.model import unfold_ranks
 from distdbg.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -45,17 +47,19 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     journal.note("launched", nodes=len(plan.nodes))
     nodes.start()
     facts = complete_later(run, record, settings.script, disk)
-    view = _view(settings, state, run)
-    output = _Output(settings, run, view)
+    view = _view(plan, state, run)
+    console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
     try:
-        nodes.run(lambda: (output.pump(), view.tick()))
-        output.finish()
+        nodes.run(lambda: view.tick(console.poll()))
+        if not console.close():
+            view.say("the terminal or the disk does not take the rest of the output; `distdbg logs` has it")
+        view.tick(console.poll())
     finally:
         view.close()
     facts.join(5.0)
     fallback = _fallback_code(nodes)
     journal.note("agents-gone", exit_codes=[a.exit_code for a in nodes.agents], cancelled_by=nodes.cancelled_by)
-    report = _within(_REPORT_WITHIN_S, lambda: _report(settings, run, disk)) if disk.flush(10.0) else None
+    report = _within(_REPORT_WITHIN_S, lambda: _report(settings, run)) if disk.flush(10.0) else None
     code = fallback if report is None or report.exit_code is None else report.exit_code
     journal.note("finished", exit_code=code)
     disk.close(5.0)
@@ -75,20 +79,15 @@ def _agent_command(settings: JobSettings, run: RunDir, plan: Plan, node: NodePla
     return AgentCommand(node.node_rank, [*own, "--", *node.torchrun], environment, plan.inherit_stdin)
 
 
-def _view(settings: JobSettings, state: RunState, run: RunDir) -> LiveView | PlainView:
-    live = settings.capture and sys.stderr.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+def _shown(plan: Plan) -> Show:
+    if not plan.capture or plan.show_ranks == "none":
+        return "none"
+    return "all" if plan.show_ranks == "all" else unfold_ranks(plan.show_ranks)
+
+
+def _view(plan: Plan, state: RunState, run: RunDir) -> LiveView | PlainView:
+    live = plan.capture and sys.stderr.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     return LiveView(state, run.id) if live else PlainView(state)
-
-
-class _Output:
-    """The shown ranks' lines, from their log files to the terminal."""
-
-    def __init__(self, settings: JobSettings, run: RunDir, view: LiveView | PlainView) -> None:
-        self._view = view
-
-    def pump(self) -> None: ...
-
-    def finish(self) -> None: ...
 
 
 def _fallback_code(nodes: LocalNodes) -> int:
@@ -100,7 +99,7 @@ def _fallback_code(nodes: LocalNodes) -> int:
     return worst if worst >= 0 else 128 - worst
 
 
-def _report(settings: JobSettings, run: RunDir, disk: DiskWriter) -> Report:
+def _report(settings: JobSettings, run: RunDir) -> Report:
     from distdbg.collect.report_files import write_report
     from distdbg.collect.run_evidence import load_evidence
     from distdbg.report.text import render_text

@@ -1,0 +1,151 @@
+"""`distdbg launch`: the command that is typed instead of torchrun."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distdbg.launch.torchrun_flags import FLAGS, from_environment, normalise
+
+#: Options of ours whose name is also a key of the job file.
+_KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "on_finding")
+
+
+class LaunchCommand(click.Command):
+    """Reads torchrun's spellings, and shows torchrun's flags in a section of their own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = {
+            name: not option.is_flag for option in self._options() for name in (*option.opts, *option.secondary_opts)
+        }
+        return super().parse_args(ctx, normalise(args, own | {"--help": False, "-h": False}))
+
+    def _options(self) -> list[click.Option]:
+        return [p for p in self.params if isinstance(p, click.Option) and not p.name.startswith("torchrun_")]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = [r for o in self._options() if (r := o.get_help_record(ctx))]
+        with formatter.section("Options"):
+            formatter.write_dl([*records, ("-h, --help", "Show this and exit.")])
+        with formatter.section("torchrun's own, with the meaning they have there"):
+            formatter.write_dl([(_spelling(flag.name, flag.short, flag.takes_value), flag.help) for flag in FLAGS])
+
+
+def _spelling(name: str, short: str | None, takes_value: bool) -> str:
+    return (f"-{short}, " if short else "") + f"--{name}" + (" VALUE" if takes_value else "")
+
+
+_TORCHRUN_OPTIONS: list[click.Parameter] = [
+    click.Option([f"--{f.name}", f"torchrun_{f.name.replace('-', '_')}"], is_flag=not f.takes_value, default=None)
+    for f in FLAGS
+]
+
+
+@click.command(
+    cls=LaunchCommand,
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    epilog="Returns the job's exit code: the root-cause rank's, 128+N where signal N ended it. Beside it only 2 "
+    "(usage, nothing ran), 70 (an error of distdbg's own), 75 (hung and ended) and 76 (lost sight of).",
+)
+@click.option("--nodes", metavar="N", help="Number of nodes; on one machine, that many torchruns.  [default: 1]")
+@click.option("--on", type=click.Choice(["auto", "local"]), help="Where to run.  [default: auto]")
+@click.option("--name", help="Name of the run, for its directory.")
+@click.option("--config", "config", type=click.Path(path_type=Path), metavar="FILE", help="A job file (YAML).")
+@click.option("--preset", "presets", multiple=True, metavar="NAME", help="A set of variables; see `distdbg env`.")
+@click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="A variable for the ranks.")
+@click.option("--show-ranks", metavar="RANKS", help="Whose output is shown: 0-3,8, all or none.  [default: 0]")
+@click.option("--no-capture", "capture", flag_value=False, default=None, help="Give the ranks the terminal.")
+@click.option("--worker-side", type=click.Choice(["on", "off"]), help="distdbg's code in the ranks.  [default: on]")
+@click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
+@click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")
+@click.option("--on-finding", metavar="CMD", help="Shell command that gets report.json on standard input.")
+@click.option("--dry-run", is_flag=True, help="Print what would run, as shell, and exit.")
+@click.argument("program", nargs=-1, type=click.UNPROCESSED)
+def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
+    """Run SCRIPT on every rank of a distributed job, and explain what goes wrong with it.
+
+    \b
+    distdbg launch --nodes 2 --nproc-per-node 4 train.py --lr 1e-3
+    distdbg launch -m package.train
+    distdbg launch --no-python accelerate launch train.py
+    """
+    from distdbg.collect.gpus import visible_devices
+    from distdbg.launch.plan import make_plan, render_dry_run
+    from distdbg.launch.ports import ReservedPort
+    from distdbg.launch.program import check_torch
+    from distdbg.launch.topology import MachineFacts, visible_gpus
+    from distdbg.settings import settle
+
+    settings, origins = settle(_given(program, options), config)
+    _check_program(settings)
+    check_torch()
+    gpus = visible_gpus(visible_devices(), os.environ)
+    machine = MachineFacts(cpus=len(os.sched_getaffinity(0)), gpus=gpus)
+    port = ReservedPort()
+    name = settings.name or Path(settings.program).stem
+    plan = make_plan(
+        settings,
+        os.environ,
+        machine,
+        port=port.number,
+        run_id=f"{name}-{port.number}",
+        env_origin=origins.get("env", "command line"),
+    )
+    if dry_run:
+        click.echo(render_dry_run(plan))
+        return
+    from distdbg.launch.run import run_job
+    from distdbg.rundir import create_run_dir
+
+    run = create_run_dir(name, explicit=settings.run_dir)
+    sys.exit(run_job(settings, plan, run))
+
+
+command.params += _TORCHRUN_OPTIONS
+
+
+def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """What the command line (and PET_*, as torchrun reads it) says, by the job file's keys."""
+    prefix = "torchrun_"
+    typed = {
+        name.removeprefix(prefix).replace("_", "-"): "" if value is True else str(value)
+        for name, value in options.items()
+        if name.startswith(prefix) and value not in (None, False)
+    }
+    flags = from_environment(os.environ) | typed
+    given = {key: options[key] for key in _KEYS if options.get(key) is not None}
+    nnodes = flags.get("nnodes", "")
+    if nnodes and ":" not in nnodes:
+        given.setdefault("nodes", flags.pop("nnodes"))
+    if "nproc-per-node" in flags:
+        given["nproc_per_node"] = flags.pop("nproc-per-node")
+    if program:
+        key = "command" if "no-python" in flags else "module" if "module" in flags else "script"
+        given |= {key: program[0], "args": list(program[1:])}
+    if options["presets"]:
+        given["presets"] = list(options["presets"])
+    if options["env"]:
+        given["env"] = dict(_pair(text) for text in options["env"])
+    for switch in ("no-python", "module"):
+        flags.pop(switch, None)
+    return given | ({"torchrun": flags} if flags else {})
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--env {text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _check_program(settings: Any) -> None:  # noqa: ANN401
+    from distdbg.launch.program import check_program, check_script
+
+    if settings.command:
+        check_program(settings.command)
+    elif settings.script or not settings.module:
+        check_script(settings.program)

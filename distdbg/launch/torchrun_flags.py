@@ -1,0 +1,179 @@
+"""torchrun's own flags: any torchrun command line works with its first word replaced by `distdbg launch`.
+
+Source: torch/distributed/run.py (get_args_parser) of torch 2.13; a flag that a newer torch has and this table lacks is
+found by reading that file's `add_argument` calls, without importing torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from distdbg.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Flag:
+    """`name` is the dashed long form without dashes in front; `takes_value` False for a switch."""
+
+    name: str
+    takes_value: bool = True
+    short: str | None = None
+    help: str = ""
+
+    @property
+    def variable(self) -> str:
+        """torchrun reads its defaults from these (argparse_util.env)."""
+        return "PET_" + self.name.upper().replace("-", "_")
+
+
+FLAGS: tuple[Flag, ...] = (
+    Flag("nnodes", help="Number of nodes, or a range MIN:MAX. Without an endpoint, --nodes."),
+    Flag("nproc-per-node", help="Ranks on each node: a number, auto, gpu, cpu."),
+    Flag("rdzv-backend"),
+    Flag("rdzv-endpoint", help="HOST:PORT of the rendezvous: this is one node of N."),
+    Flag("rdzv-id"),
+    Flag("rdzv-conf"),
+    Flag("standalone", takes_value=False),
+    Flag("max-restarts", help="How often the ranks are started again after a failure."),
+    Flag("monitor-interval", help="Seconds between torchrun's looks at its ranks."),
+    Flag("start-method"),
+    Flag("event-log-handler"),
+    Flag("role"),
+    Flag("module", takes_value=False, short="m", help="The program is a module, as with python -m."),
+    Flag("no-python", takes_value=False, help="The program is no Python script: run it as it is."),
+    Flag("run-path", takes_value=False),
+    Flag("log-dir"),
+    Flag("redirects", short="r"),
+    Flag("tee", short="t"),
+    Flag("local-ranks-filter"),
+    Flag("duplicate-stdout-filters"),
+    Flag("duplicate-stderr-filters"),
+    Flag("node-rank", help="Which node this is: this is one node of N."),
+    Flag("master-addr"),
+    Flag("master-port"),
+    Flag("local-addr"),
+    Flag("logs-specs"),
+    Flag("numa-binding"),
+    Flag("signals-to-handle"),
+    Flag("shutdown-timeout"),
+    Flag("virtual-local-rank", takes_value=False),
+)
+_BY_NAME = {flag.name: flag for flag in FLAGS}
+_BY_SHORT = {flag.short: flag for flag in FLAGS if flag.short}
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A torchrun command line, read: flags by dashed name (a switch has ""), and the program with its arguments."""
+
+    flags: Mapping[str, str]
+    program: tuple[str, ...]
+
+
+def normalise(arguments: Iterable[str], own: Mapping[str, bool]) -> list[str]:
+    """Rewrite to full dashed names up to the program, which begins at the first word that is no option.
+
+    `own` holds distdbg's options, long and short with their dashes -> whether they take a value. Raises UsageError
+    for a flag that neither distdbg nor torchrun knows, with the nearest that one of them does.
+    """
+    rest = list(arguments)
+    done: list[str] = []
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return [*done, "--", *rest]
+        if not word.startswith("-") or word == "-":
+            return [*done, "--", word, *rest]
+        name, equals, value = word.partition("=")
+        if not name.startswith("--") and len(name) > 2 and "=" not in name[:3]:
+            name, equals, value = _split_short(word, own)
+        canonical, takes_value = _resolve(name, own)
+        done.append(canonical)
+        if takes_value:
+            if not equals and not rest:
+                raise UsageError(f"the option {name} needs a value")
+            done.append(value if equals else rest.pop(0))
+        elif equals:
+            raise UsageError(f"the option {name} takes no value, and {value!r} was given")
+    return done
+
+
+def _split_short(word: str, own: Mapping[str, bool]) -> tuple[str, str, str]:
+    """`-r3` as argparse reads it: -r with the value 3."""
+    head = word[:2]
+    flag = _BY_SHORT.get(head[1])
+    if (flag and flag.takes_value) or own.get(head):
+        return head, "=", word[2:].removeprefix("=")
+    return word, "", ""
+
+
+def _resolve(name: str, own: Mapping[str, bool]) -> tuple[str, bool]:
+    """The canonical option and whether it takes a value; exact names first, then argparse's unique beginnings."""
+    if name in own:
+        return name, own[name]
+    if not name.startswith("--"):
+        flag = _BY_SHORT.get(name[1:])
+        if flag is None:
+            raise _unknown(name, own)
+        return f"--{flag.name}", flag.takes_value
+    wanted = name[2:].replace("_", "-")
+    if f"--{wanted}" in own:
+        return f"--{wanted}", own[f"--{wanted}"]
+    table = _BY_NAME if wanted in _BY_NAME else _BY_NAME | _installed_flags()
+    fits = [table[wanted]] if wanted in table else [f for n, f in table.items() if wanted and n.startswith(wanted)]
+    if len(fits) != 1:
+        raise _unknown(name, own, [f"--{f.name}" for f in fits])
+    return f"--{fits[0].name}", fits[0].takes_value
+
+
+def _unknown(name: str, own: Mapping[str, bool], fits: list[str] | None = None) -> UsageError:
+    if fits:
+        return UsageError(f"the option {name} could be {' or '.join(fits)}", "Write more of it.")
+    known = [*own, *(f"--{n}" for n in _BY_NAME)]
+    near = difflib.get_close_matches(name.replace("_", "-"), known, n=1)
+    hint = f"Did you mean {near[0]}?" if near else "`distdbg launch --help` lists all options."
+    return UsageError(f"neither distdbg nor torchrun has an option {name}", hint)
+
+
+def _installed_flags() -> dict[str, Flag]:
+    """Flags of the torch that is installed, read from its source; empty where there is none."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        return {}
+    source = Path(spec.submodule_search_locations[0]) / "distributed" / "run.py"
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (OSError, SyntaxError):
+        return {}
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "add_argument")
+    found = (_flag_of(call) for call in calls)
+    return {flag.name: flag for flag in found if flag is not None}
+
+
+def _flag_of(call: ast.Call) -> Flag | None:
+    names = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    long = next((n[2:].replace("_", "-") for n in names if n.startswith("--")), None)
+    if long is None:
+        return None
+    action = next((ast.unparse(k.value) for k in call.keywords if k.arg == "action"), "")
+    short = next((n[1:] for n in names if n.startswith("-") and not n.startswith("--")), None)
+    return Flag(long, takes_value=not ("check_env" in action or "store_true" in action), short=short)
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Flags that PET_* variables set, as torchrun reads them: a switch is on where its variable is a true number."""
+    found: dict[str, str] = {}
+    for flag in FLAGS:
+        value = environ.get(flag.variable)
+        if value is None:
+            continue
+        if flag.takes_value:
+            found[flag.name] = value
+        elif value.strip().lower() not in ("", "0", "false"):
+            found[flag.name] = ""
+    return found
