@@ -15,6 +15,8 @@ OWN_CHECKS = frozenset({"rank-exception", "rank-killed", "host-oom", "cuda-oom",
                         "loader-worker-died", "shm-exhausted", "launch-failed", "abort-at-exit"})  # fmt: skip
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _MOST_HEADLINE = 300
+#: Longer lists of ranks are counted instead.
+_MOST_NAMED = 40
 #: Beside the first rank's own evidence, so many others are cited.
 _MOST_CITED = 3
 
@@ -70,10 +72,15 @@ def citations(group: list[RankFailure]) -> tuple[Citation, ...]:
 
 
 def who(evidence: RunEvidence, ranks: tuple[int, ...]) -> str:
-    """`rank 3`, `ranks 0-2`, `all 8 ranks`."""
+    """`rank 3`, `ranks 0-2`, `all 8 ranks`, `128 ranks (3,11,19,…)`."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    return f"all {len(ranks)} ranks" if len(ranks) == len(evidence.ranks) else f"ranks {fold_ranks(ranks)}"
+    if len(ranks) == len(evidence.ranks):
+        return f"all {len(ranks)} ranks"
+    folded = fold_ranks(ranks)
+    if len(folded) <= _MOST_NAMED:
+        return f"ranks {folded}"
+    return f"{len(ranks)} ranks ({folded[:_MOST_NAMED].rpartition(',')[0]},…)"
 
 
 def hosts(evidence: RunEvidence, ranks: Iterable[int]) -> tuple[str, ...]:
@@ -96,7 +103,7 @@ def _summary(lead: RankFailure, ranks: str) -> str:
         return f"{ranks} raised {_headline(lead)}{at} and was still handling it when the others failed"
     if lead.signal is not None and not lead.type:
         return f"{ranks} aborted ({signal_name(lead.signal)}) after: {_headline(lead)}"
-    same = " the same" if " " in ranks and not ranks.startswith("rank ") else ""
+    same = "" if ranks.startswith("rank ") else " the same"
     return f"{ranks} raised{same} {_headline(lead)}{at}"
 
 

@@ -76,7 +76,13 @@ def _environment_of_templates() -> Environment:
         finalize=lambda value: clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
     environment.filters["ranks"] = fold_ranks
+    environment.filters["shortened"] = _shortened
     return environment
+
+
+def _shortened(text: str, most: int = 40) -> str:
+    """A list with commas, cut between two entries."""
+    return text if len(text) <= most else text[:most].rpartition(",")[0] + ",…"
 
 
 # -- ranks --------------------------------------------------------------------------------------------------------
