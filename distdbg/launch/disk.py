@@ -72,6 +72,7 @@ class DiskWriter:
         # the thread's own
         self._held: OrderedDict[Path, deque[_Change]] = OrderedDict()
         self._retry_at = 0.0
+        self._wrote_log_at = 0.0
         self._files = OpenFiles(_OPEN_FILES)
         self._space = Space()
         self._tracks: dict[Path, Log] = {}
@@ -219,8 +220,6 @@ class DiskWriter:
     def _wait_for_work(self) -> bool:
         """False at the end. Marks the thread busy."""
         with self._changed:
-            if self._logs and not self._lingered and not self._urgent:
-                self._lingered = self._changed.wait_for(lambda: self._urgent or bool(self._changes), _LINGER_S) or True
             while self._is_empty():
                 self._lingered = self._urgent = False
                 if self._closing and (not self._held or self._retry_at > 0):
@@ -228,7 +227,12 @@ class DiskWriter:
                 if self._held and time.monotonic() >= self._retry_at:
                     break
                 self._sleep()
-            self._busy_since = time.monotonic()
+            # Words that come alone are written at once, those that follow soon after are written together.
+            soon = time.monotonic() - self._wrote_log_at < _LINGER_S
+            if self._logs and soon and not self._lingered:
+                self._changed.wait_for(lambda: self._urgent or bool(self._changes), _LINGER_S)
+                self._lingered = True
+            self._busy_since = self._wrote_log_at = time.monotonic()
             return True
 
     def _sleep(self) -> None:

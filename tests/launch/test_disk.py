@@ -38,7 +38,7 @@ def test_what_is_appended_comes_in_its_order_and_folders_are_made(disk: DiskWrit
     assert log.read_bytes() == b"".join(b"line %d\n" % i for i in range(2000))
     assert (tmp_path / "a/exit.json").read_bytes() == b"{}" and os.readlink(tmp_path / "a/latest") == "b"
     assert (log.stat().st_mode & 0o777, log.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert not [p for p in tmp_path.rglob("*.tmp")] and disk.lost == {}
+    assert not list(tmp_path.rglob("*.tmp")) and disk.lost == {}
 
 
 def test_the_index_dates_quiet_streams_exactly_and_busy_ones_every_20_ms(disk: DiskWriter, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_what_is_small_waits_for_room(tmp_path: Path) -> None:
         disk.append(events, b"second\n")
         (folder / "ballast").unlink()
         until(lambda: events.exists() and events.read_bytes() == b"first\nsecond\n")
-        until(lambda: (folder / "exit.json").exists())
+        until((folder / "exit.json").exists)
         assert disk.close(5) and disk.lost == {}
 
 
