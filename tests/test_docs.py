@@ -12,6 +12,7 @@ import pytest
 
 from distdbg.cli import cli
 from distdbg.errors import EXIT_CODES
+from distdbg.launch.torchrun_flags import FLAGS
 from distdbg.settings import settle
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,17 +40,17 @@ def unknown_options(text: str) -> Iterator[str]:
     """What of a command line distdbg does not know: its command, or an option before the first script or program."""
     words = shlex.split(text.replace("…", ""), comments=True)[1:]
     command: click.Command = cli
-    context = click.Context(cli)
+    context = click.Context(cli, info_name="distdbg")
     while words:
         word = words.pop(0)
         if word in ("|", ">", "2>", "<", "&&", ";"):
             return
         if word.startswith("-") and word != "-":
             name, equals, _ = word.partition("=")
-            option = find(command, context, name)
-            if option is None:
-                yield f"{command.name} has no option {name}"
-            elif not equals and option.nargs == 1 and not (option.is_flag or option.count) and words:
+            takes_value = find(command, context, name)
+            if takes_value is None:
+                yield f"{context.info_name} has no option {name}"
+            elif takes_value and not equals and words:
                 words.pop(0)
         elif isinstance(command, click.Group):
             inner = command.get_command(context, word)
@@ -57,16 +58,18 @@ def unknown_options(text: str) -> Iterator[str]:
                 if re.fullmatch(r"[a-z-]+", word):
                     yield f"there is no command {word}"
                 return
-            command, context = inner, click.Context(inner, parent=context)
-        elif command.name == "launch":
+            command, context = inner, click.Context(inner, parent=context, info_name=word)
+        elif context.info_name == "launch":
             return  # the script's own arguments follow
 
 
-def find(command: click.Command, context: click.Context, name: str) -> click.Option | None:
+def find(command: click.Command, context: click.Context, name: str) -> bool | None:
+    """Whether an option takes a value; None where the command has no such option. launch has torchrun's, too."""
     for option in command.get_params(context):
         if isinstance(option, click.Option) and name in (*option.opts, *option.secondary_opts):
-            return option
-    return None
+            return not (option.is_flag or option.count)
+    flags = {f"--{f.name}": f for f in FLAGS} | {f"-{f.short}": f for f in FLAGS if f.short}
+    return flags[name].takes_value if context.info_name == "launch" and name in flags else None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
