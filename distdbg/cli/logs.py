@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -73,24 +74,33 @@ def command(
     wanted = _ranks(ranks)
     found = find_run_dir(run)
     streams = (stream,) if stream else STREAMS
-    raw = not (merge or expression or times or as_json)
     printer = _Printer(expression, prefix=not no_prefix, times=times, as_json=as_json)
-    if follow:
-        if attempt is not None:
-            choose_attempt(found, attempt)
-        follower = LogFollower(found, wanted, streams, attempt)
-        raw = raw and wanted is not None and len(wanted) == 1
-        _follow(follower, printer, raw_to=_targets(streams) if raw else None)
-        choose_ranks(choose_attempt(found, attempt), wanted)  # says so where what was asked for never came
-        return
-    chosen = choose_attempt(found, attempt)
-    there = choose_ranks(chosen, wanted)
-    readers = stream_readers(chosen, there, streams)
-    if raw and len(there) == 1:
-        _write_raw(raw_chunks(readers), _targets(streams))
-    else:
-        printer.print(merged_lines(readers) if merge else lines_in_turn(readers))
+    raw = not (merge or expression or times or as_json)
+    with _the_reader_may_leave():
+        if follow:
+            if attempt is not None:
+                choose_attempt(found, attempt)
+            alone = raw and wanted is not None and len(wanted) == 1
+            _follow(LogFollower(found, wanted, streams, attempt), printer, _targets(streams) if alone else None)
+        chosen = choose_attempt(found, attempt)
+        there = choose_ranks(chosen, wanted)  # after following, too: what was asked for may never have come
+        readers = stream_readers(chosen, there, streams)
+        if raw and len(there) == 1 and not follow:
+            _write_raw(raw_chunks(readers), _targets(streams))
+        elif not follow:
+            printer.print(merged_lines(readers) if merge else lines_in_turn(readers))
     _say_losses(found, chosen.number, [(r.rank, r.stream) for r in readers])
+
+
+@contextlib.contextmanager
+def _the_reader_may_leave() -> Iterator[None]:
+    """`distdbg logs | head`: as with any other program, 128 + SIGPIPE and not a word."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
 
 
 @dataclass
