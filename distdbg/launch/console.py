@@ -12,7 +12,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
@@ -24,7 +24,7 @@ from distdbg.rundir import RunDir
 
 Show = Literal["none", "all"] | Sequence[int]
 
-_MOST_LINES = 2000  # waiting for the live view
+_MOST_LINES = 500  # waiting for the live view
 
 
 @dataclass(frozen=True)
@@ -81,22 +81,27 @@ class Console:
             self._lock.notify_all()
             return shown
 
-    def close(self, stalled: float = 2.0) -> bool:
-        """Show what is left, as long as that gets on; False where nothing moved for `stalled` seconds.
+    def close(
+        self, stalled: float = 2.0, longest: float = 60.0, show: Callable[[Shown], None] = lambda _: None
+    ) -> bool:
+        """Show what is left, when the agents are gone; a live view's `show` gets what `poll` would give.
 
-        To be called when the agents are gone. A live view calls `poll` once more afterwards.
+        False where nothing moved for `stalled` seconds, or the whole took `longest`: the rest stands in the logs.
         """
         if self._thread is None:
             return True
         with self._lock:
             self._finishing = True
-            self._moved = time.monotonic()
+            self._moved = began = time.monotonic()
             self._lock.notify_all()
         while self._thread.is_alive():
             self._thread.join(0.02)
-            if time.monotonic() - self._moved > stalled:
+            show(self.poll())
+            now = time.monotonic()
+            if now - self._moved > stalled or now - began > longest:
                 self._given_up = True
                 return False
+        show(self.poll())
         return True
 
     # -- the thread -----------------------------------------------------------------------------------------
@@ -133,10 +138,10 @@ class Console:
             return
         for line in lines:
             with self._lock:
-                self._lock.wait_for(lambda: len(self._lines) < _MOST_LINES or self._finishing)
-                if len(self._lines) >= 2 * _MOST_LINES:  # the view has ended; the log has them all
-                    self._lines.popleft()
+                while len(self._lines) >= _MOST_LINES and not self._given_up:
+                    self._lock.wait(0.1)
                 self._lines.append(ShownLine(line.rank, line.stream, self._text(line.rank, line.data)))
+                self._moved = time.monotonic()
 
     def _set_partial(self) -> None:
         if not self._live:
