@@ -1,9 +1,9 @@
 """Builds run directories as an agent would have left them, without running anything.
 
-    run = MadeRun(tmp_path, ranks=4, nodes=2)
-    run.exits(3, -9)                     # rank 3 is killed
-    run.raises(1, "ValueError", "boom")  # rank 1 raises, uncaught
-    report = run.report()
+run = MadeRun(tmp_path, ranks=4, nodes=2)
+run.exits(3, -9)                     # rank 3 is killed
+run.raises(1, "ValueError", "boom")  # rank 1 raises, uncaught
+report = run.report()
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ class MadeRun:
         self.event(self.node_of(rank), "rank-exited", **{**record, "t": t})
         self.codes[rank] = code
 
-    def raises(self, rank, kind, message, *, t=9.0, code=1, uncaught=True, where=("/home/me/train.py", 88, "step"), **end):
+    def raises(
+        self, rank, kind, message, *, t=9.0, code=1, uncaught=True, where=("/home/me/train.py", 88, "step"), **end
+    ):
         """The worker side reports an exception, and the rank ends with `code` (None: it does not end here)."""
         text = traceback_text(kind, message, where[0], where[1], where[2])
         self.fact(rank, op="exception", uncaught=uncaught, type=kind, message=message, traceback=text, t=t,
@@ -129,7 +131,7 @@ class MadeRun:
         self.fact(rank, op="script-end", how=how, exit=0, t=t)
 
     def prints(self, rank, text, stream="stderr"):
-        with self.files(rank).stream(stream).open("a") as file:
+        with self.files(rank).stream(stream).open("a", errors="surrogatepass") as file:
             file.write(text)
 
     def rest(self, code=0, *, t=11.0, asked=None):

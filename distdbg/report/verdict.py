@@ -212,13 +212,13 @@ def rank_state(rank: RankRecord, failure: RankFailure | None) -> str:
     how = f"exit code {code}"
     if code < 0:
         how = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
-    if rank.asked_to_stop is not None and (failure is None or failure.cause_class is CauseClass.VICTIM):
+    if failure is None or failure.cause_class is CauseClass.VICTIM:
         return f"stopped ({how})"
-    if failure is not None and failure.cause_class is CauseClass.EXCEPTION_IN_FLIGHT:
+    if failure.cause_class is CauseClass.EXCEPTION_IN_FLIGHT and code < 0:
         return f"failed ({failure.type}; then {how})"
-    if failure is not None and failure.kind == "abort-at-exit":
+    if failure.kind == "abort-at-exit":
         return f"finished, then aborted ({how})"
-    return f"killed ({how})" if code < 0 and (failure is None or failure.kind == "signal") else f"failed ({how})"
+    return f"killed ({how})" if failure.kind == "signal" else f"failed ({how})"
 
 
 def _blind_spots(evidence: RunEvidence, findings: list[Finding]) -> Iterable[Unknown]:

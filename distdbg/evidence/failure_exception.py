@@ -1,0 +1,151 @@
+"""Failures that are Python exceptions: from the worker side's facts, standard error or torchelastic's error file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from distdbg.evidence.failure_record import RankFailure, line_of_file
+from distdbg.evidence.messages import KnownMessage, recognise
+from distdbg.evidence.run import ExceptionFact, RankRecord
+from distdbg.evidence.traceback_text import Frame, ParsedException, last_chain, shortened
+from distdbg.model import CauseClass, Citation, Confidence
+
+#: Exceptions that programs raise and handle all day long: seen in flight they mean nothing.
+_ORDINARY = {"StopIteration", "StopAsyncIteration", "GeneratorExit", "Empty", "Full", "CancelledError",
+             "BlockingIOError", "InterruptedError", "KeyboardInterrupt", "SystemExit", "ImportError",
+             "ModuleNotFoundError", "SignalException"}  # fmt: skip
+_COMMUNICATION_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistError"}
+_COMMUNICATION = re.compile(
+    r"gloo/transport/|ProcessGroup(NCCL|Gloo)|NCCL (error|communicator)|nccl\w*Error|TCPStore|c10d store|"
+    r"monitoredBarrier|connectFullMesh"
+)
+#: Said by any socket: about the ranks' own only below torch.distributed.
+_SOCKET = re.compile(r"Connection (closed by|reset by|refused)|Broken pipe|[Tt]imed out|No route to host")
+_OOM = {"cuda-oom", "host-oom"}
+_IMPORT = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
+
+
+def uncaught_fact(rank: RankRecord) -> ExceptionFact | None:
+    own = [e for e in rank.exceptions if e.uncaught]
+    main = [e for e in own if e.thread == "MainThread"]
+    return next(iter(main or own), None)
+
+
+def in_flight(rank: RankRecord) -> RankFailure | None:
+    """What the rank's main thread was still handling when a sibling died; other threads' say too little."""
+    for fact in rank.exceptions:
+        if fact.uncaught or fact.thread != "MainThread" or plain_name(fact.type) in _ORDINARY:
+            continue
+        failure = from_fact(rank, fact, late=False)
+        if failure.cause_class is CauseClass.COMMUNICATION:
+            return failure
+        doubt = "it was still being handled when the job ended"
+        return replace(failure, cause_class=CauseClass.EXCEPTION_IN_FLIGHT, confidence="likely", doubt=doubt)
+    return None
+
+
+def from_fact(rank: RankRecord, fact: ExceptionFact, late: bool) -> RankFailure:
+    chain = last_chain(fact.traceback)
+    where = chain[-1].where if chain else None
+    if where is None and fact.where is not None:
+        where = Frame(*fact.where)
+    last = ParsedException(_short_type(fact.type), fact.message, (where,) if where else (), fact.traceback, 0)
+    return exception_failure(rank, (*chain[:-1], last), where, fact.t, citation=fact.citation, late=late)
+
+
+def from_output(rank: RankRecord, late: bool) -> RankFailure | None:
+    """The last traceback on standard error: ranks without a worker side, and those that died before it could speak."""
+    chain = last_chain(rank.stderr_tail)
+    if not chain:
+        return None
+    citation = Citation(rank.stderr_path, line_of_file(rank, chain[-2:][0].line))
+    return exception_failure(rank, chain, chain[-1].where, rank.ended, citation=citation, late=late)
+
+
+def from_error_file(rank: RankRecord) -> RankFailure | None:
+    """torchelastic's error file, as @record writes it: {"message": {"message": …, "extraInfo": {…}}}."""
+    inner = (rank.error_file or {}).get("message")
+    if not isinstance(inner, dict):
+        return None
+    extra = inner.get("extraInfo")
+    text = str(extra.get("py_callstack", "")) if isinstance(extra, dict) else ""
+    chain = last_chain(text)
+    if not chain:
+        name, _, message = str(inner.get("message", "")).partition(": ")
+        chain = (ParsedException(name[:200], message, (), "", 0),)
+    path = rank.exit_path.replace("exit.json", "error.json")
+    return exception_failure(rank, chain, chain[-1].where, rank.ended, citation=Citation(path), late=False)
+
+
+def exception_failure(
+    rank: RankRecord,
+    chain: tuple[ParsedException, ...],
+    where: Frame | None,
+    t: float | None,
+    *,
+    citation: Citation | None,
+    late: bool,
+) -> RankFailure:
+    last = chain[-1]
+    known = recognise(subject(last))
+    communication = _is_communication(last, known)
+    confidence: Confidence = "certain"
+    doubt = ""
+    if communication:
+        confidence = "likely"
+        first = next((e for e in chain[:-1] if not _is_communication(e, recognise(subject(e)))), None)
+        if first is not None and first.type not in _ORDINARY and chain[1].link == "context":
+            # Cleaning up after its own error, it met peers that had gone: the first error is the cause.
+            last, known, where, communication = first, recognise(subject(first)), first.where, False
+            doubt = f"a communication error followed while it was being handled ({plain_name(chain[-1].type)})"
+    elif chain[0] is not last and _is_communication(chain[0], recognise(subject(chain[0]))):
+        communication, confidence = True, "likely"
+        doubt = f"it was raised while handling {chain[0].type}: {chain[0].first_line}"
+    finding = known.finding if known else _finding_without_entry(rank, last, communication)
+    cause_class = CauseClass.UNCAUGHT_ERROR
+    if late:
+        cause_class = CauseClass.VICTIM
+    elif communication:
+        cause_class = CauseClass.COMMUNICATION
+    elif finding in _OOM:
+        cause_class = CauseClass.KILLED_OR_OOM
+    shown = shortened("\n\n".join(e.text for e in chain[-2:] if e.text))
+    if citation is not None:
+        citation = replace(citation, where=str(where) if where else citation.where, quote=shown)
+    return RankFailure(
+        rank=rank, kind="exception", finding=finding, cause_class=cause_class, confidence=confidence, t=t,
+        type=_short_type(last.type), message=last.message, shown=shown, where=where, known=known, citation=citation,
+        doubt=doubt,
+    )  # fmt: skip
+
+
+def _finding_without_entry(rank: RankRecord, error: ParsedException, communication: bool) -> str:
+    if communication and "NCCL" in error.message:
+        return "nccl-error"
+    if plain_name(error.type) in _IMPORT and not rank.step:
+        return "launch-failed"
+    return "rank-exception"
+
+
+def _is_communication(error: ParsedException, known: KnownMessage | None) -> bool:
+    if known is not None:
+        return known.communication
+    if plain_name(error.type) in _COMMUNICATION_TYPES:
+        return True
+    said = error.message[:4096]
+    if _COMMUNICATION.search(said):
+        return True
+    return bool(_SOCKET.search(said)) and any("/torch/distributed/" in frame.file for frame in error.frames)
+
+
+def subject(error: ParsedException) -> str:
+    return f"{_short_type(error.type)}: {error.message}"
+
+
+def plain_name(name: str) -> str:
+    return name.replace("::", ".").rpartition(".")[2]
+
+
+def _short_type(name: str) -> str:
+    return name.removeprefix("builtins.")

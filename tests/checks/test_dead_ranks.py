@@ -1,0 +1,448 @@
+"""Each check of dead ranks: what it must find, and its healthy twin in which it must not."""
+
+import json
+
+import pytest
+
+from distdbg.model import CauseClass
+from tests.made_run import GLOO_LOST, MadeRun, traceback_text
+
+
+def verdict(report):
+    return [(f.id, f.ranks) for f in report.findings if f.explained_by is None]
+
+
+def explained(report):
+    return [(f.id, f.ranks, f.explained_by) for f in report.findings if f.explained_by is not None]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return MadeRun(tmp_path)
+
+
+def test_healthy_run_has_no_findings(run):
+    for rank in range(4):
+        run.script_end(rank)
+        run.prints(rank, "UserWarning: Connection reset by peer in a retried download\nTraceback is not this\n")
+    run.rest(0)
+    report = run.closes().report()
+    assert report.findings == ()
+    assert (report.outcome, report.exit_code, report.unknown) == ("succeeded", 0, ())
+
+
+# -- rank-exception -----------------------------------------------------------------------------------------------
+
+
+def test_the_root_is_not_who_exited_first(run):
+    """Rank 1 raises, cleans up and sleeps; rank 0 dies first, of a closed connection."""
+    run.handles(1, "RuntimeError", "planted in rank 1", t=9.1)
+    run.raises(0, "RuntimeError", GLOO_LOST, t=9.0)
+    run.exits(1, -15, t=12.0, asked=9.5)
+    run.rest(-15, t=11.5, asked=9.5)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-exception", (1,))]
+    assert explained(report) == [("rank-exception", (0,), "rank-exception")]
+    assert (report.outcome, report.exit_code, report.exit_code_of) == ("failed", 1, "rank 1")
+    root = report.findings[0]
+    assert root.cause_class is CauseClass.EXCEPTION_IN_FLIGHT
+    assert "planted in rank 1" in root.summary and "train.py:88 in step" in root.summary
+    assert root.evidence[0].quote.startswith("Traceback (most recent call last):")
+
+
+def test_ordinary_exceptions_in_flight_mean_nothing(run):
+    run.handles(1, "queue.Empty", "")
+    run.handles(2, "RuntimeError", "of a helper thread", thread="Thread-3")
+    run.raises(0, "ValueError", "the real one", t=9.0)
+    run.rest(-15, t=11.5, asked=9.5)
+    assert verdict(run.closes().report()) == [("rank-exception", (0,))]
+
+
+def test_the_same_exception_everywhere_is_one_finding(run):
+    for rank in range(4):
+        run.raises(rank, "RuntimeError", f"loss is nan at step {rank}", t=9.0 + rank / 10)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-exception", (0, 1, 2, 3))]
+    assert report.findings[0].summary.startswith("all 4 ranks raised the same RuntimeError")
+
+
+def test_a_victim_that_raises_late_is_explained(run):
+    run.raises(0, "KeyError", "'batch 17'", t=9.0)
+    run.raises(2, "RuntimeError", "interrupted while saving", t=10.0, asked=9.5)
+    run.rest(-15, t=11.5, asked=9.5)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-exception", (0,))]
+    assert explained(report) == [("rank-exception", (2,), "rank-exception")]
+
+
+def test_cleaning_up_after_its_own_error_it_met_lost_peers(run):
+    text = (
+        'Traceback (most recent call last):\n  File "/home/me/train.py", line 10, in main\n    x = d["a"]\n'
+        "KeyError: 'a'\n\nDuring handling of the above exception, another exception occurred:\n\n"
+        'Traceback (most recent call last):\n  File "/home/me/train.py", line 12, in main\n    dist.barrier()\n'
+        f"RuntimeError: {GLOO_LOST}\n"
+    )
+    run.prints(1, "step 4\n" + text)
+    run.exits(1, 1, t=9.0)
+    run.raises(0, "RuntimeError", GLOO_LOST, t=8.9)
+    run.rest(-15, t=11.5, asked=9.5)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-exception", (1,))]
+    assert "KeyError: 'a'" in report.findings[0].summary
+    assert report.findings[0].confidence == "likely"
+    assert report.findings[0].evidence[0].line == 2
+
+
+def test_an_error_raised_because_of_a_lost_connection_is_a_consequence(run):
+    text = (
+        'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in main\n    work.wait()\n'
+        f"RuntimeError: {GLOO_LOST}\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        'Traceback (most recent call last):\n  File "/home/me/train.py", line 12, in main\n    raise\n'
+        "TrainingFailed: step 3\n"
+    )
+    run.prints(0, text)
+    run.exits(0, 1, t=8.9)
+    run.exits(2, -9, t=9.0)
+    run.rest(-15, t=11.5, asked=9.5)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-killed", (2,))]
+    assert explained(report) == [("rank-exception", (0,), "rank-killed")]
+
+
+def test_only_lost_connections_and_no_root_is_only_likely(run):
+    run.raises(0, "RuntimeError", GLOO_LOST, t=9.0)
+    run.rest(-15, t=11.5, asked=9.5)
+    root = run.closes().report().findings[0]
+    assert (root.id, root.confidence, root.cause_class) == ("rank-exception", "likely", CauseClass.COMMUNICATION)
+
+
+def test_a_bare_exit_code(run):
+    run.script_end(3, "SystemExit", t=9.0)
+    run.prints(3, "bye\n")
+    run.exits(3, 7, t=9.1)
+    run.rest(-15, t=11.5, asked=9.5)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-exception", (3,))]
+    assert "sys.exit(7)" in report.findings[0].summary
+    assert (report.exit_code, report.exit_code_of) == (7, "rank 3")
+
+
+def test_torchelastics_error_file_where_nothing_else_speaks(run):
+    extra = {"py_callstack": traceback_text("ValueError", "from the file"), "timestamp": "1790000009"}
+    inner = {"message": "ValueError: from the file", "extraInfo": extra}
+    run.files(2).error.write_text(json.dumps({"message": inner}))
+    run.exits(2, 1, t=9.0)
+    run.rest(-15, t=11.5, asked=9.5)
+    root = run.closes().report().findings[0]
+    assert (root.id, root.ranks) == ("rank-exception", (2,))
+    assert root.evidence[0].path.endswith("ranks/00002/error.json")
+
+
+# -- signals and memory -------------------------------------------------------------------------------------------
+
+
+def test_killed_from_outside_says_why_the_sender_is_unknown(run):
+    run.exits(3, -9, t=9.0, step=412)
+    run.raises(0, "RuntimeError", GLOO_LOST, t=9.1)
+    run.rest(-15, t=11.5, asked=9.5)
+    report = run.closes(kernel_because="/dev/kmsg cannot be read: Operation not permitted").report()
+    assert verdict(report) == [("rank-killed", (3,))]
+    assert "SIGKILL at step 412" in report.findings[0].summary
+    assert "/dev/kmsg cannot be read" in report.findings[0].cause
+    assert (report.exit_code, report.exit_code_of) == (137, "rank 3")
+
+
+def test_stopped_ranks_are_no_findings(run):
+    run.raises(0, "ValueError", "boom", t=9.0)
+    run.exits(1, -9, t=40.0, asked=9.5)
+    run.rest(-15, t=11.5, asked=9.5)
+    report = run.closes().report()
+    assert [f.id for f in report.findings] == ["rank-exception"]
+    assert [r.state for r in report.ranks] == [
+        "failed (exit code 1)", "stopped (SIGKILL)", "stopped (SIGTERM)", "stopped (SIGTERM)"]  # fmt: skip
+
+
+def test_ranks_that_torchrun_ended_by_itself_are_victims(run):
+    """On another node than the failing one the agent may not know: torchrun's own words do."""
+    run.raises(0, "ValueError", "boom", t=9.0)
+    run.node_files[1].torchrun_log.write_text(
+        "W1121 05:26:21 api.py:1028] Sending process 1002 closing signal SIGTERM\n"
+        "W1121 05:26:21 api.py:1028] Sending process 1003 closing signal SIGTERM\n"
+    )
+    run.rest(-15, t=11.0)
+    run.exits(1, -15, t=11.0, asked=9.5)
+    assert [f.id for f in run.closes().report().findings] == ["rank-exception"]
+
+
+def test_a_sigterm_from_outside_is_a_cause(run):
+    run.exits(1, -15, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-killed", (1,))]
+    assert report.exit_code == 143
+
+
+def test_segfault_shows_faulthandlers_stack(run):
+    run.prints(
+        0,
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007fb893de3b80 (most recent call first):\n"
+        '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
+        '  File "/home/me/train.py", line 19 in <module>\n\nExtension modules: numpy (total: 13)\n',
+    )
+    run.exits(0, -11, t=9.0)
+    run.raises(1, "RuntimeError", GLOO_LOST, t=9.1)
+    run.rest(-15, t=11.0, asked=9.5)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-killed", (0,))]
+    root = report.findings[0]
+    assert "crashed with SIGSEGV" in root.summary and "train.py:19 in <module>" in root.summary
+    assert "string_at" in root.evidence[0].quote
+    assert report.exit_code == 139
+
+
+def test_host_oom_by_the_kernels_message(run):
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    message = ["Memory cgroup out of memory: Killed process 1003 (python) total-vm:9kB, anon-rss:8388608kB", 1.0]
+    report = run.closes(kernel=[message]).report()
+    assert verdict(report) == [("host-oom", (3,))]
+    assert report.findings[0].confidence == "certain"
+
+
+def test_host_oom_by_the_counter_is_likely(run):
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    report = run.closes(oom_after=1).report()
+    assert verdict(report) == [("host-oom", (3,))]
+    assert (report.findings[0].confidence, report.exit_code) == ("likely", 137)
+
+
+def test_a_risen_counter_without_a_sigkill_is_no_oom(run):
+    run.raises(0, "ValueError", "boom")
+    run.rest(-15, t=11.0, asked=9.5)
+    assert [f.id for f in run.closes(oom_after=1).report().findings] == ["rank-exception"]
+
+
+# -- leaving early ------------------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_leaves_early(run):
+    run.script_end(1, "SystemExit", t=8.0)
+    run.exits(1, 0, t=8.3, step=3)
+    for rank in (0, 2, 3):
+        run.raises(rank, "RuntimeError", GLOO_LOST, t=8.2 + rank / 100, step=4)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-exited-early", (1,))]
+    assert (report.outcome, report.exit_code) == ("failed", 1)
+    assert report.findings[0].confidence == "certain"
+    assert [e for *_, e in explained(report)] == ["rank-exited-early"]
+
+
+def test_different_ends_in_a_successful_job_are_not_early(run):
+    for rank in range(4):
+        run.script_end(rank, "SystemExit" if rank == 1 else "returned", t=5.0 + rank)
+        run.exits(rank, 0, t=5.2 + rank)
+    assert run.closes().report().findings == ()
+
+
+def test_finished_ranks_are_not_blamed_for_anothers_error(run):
+    run.script_end(1, t=5.0)
+    run.exits(1, 0, t=5.1)
+    run.raises(0, "ValueError", "boom", t=9.0)
+    run.raises(2, "RuntimeError", GLOO_LOST, t=9.1)
+    run.rest(-15, t=11.0, asked=9.5)
+    assert verdict(run.closes().report()) == [("rank-exception", (0,))]
+
+
+def test_who_left_after_the_first_symptom_is_not_early(run):
+    run.raises(0, "RuntimeError", GLOO_LOST, t=8.0)
+    run.script_end(1, "SystemExit", t=9.0)
+    run.exits(1, 0, t=9.1)
+    run.rest(-15, t=11.0, asked=9.5)
+    assert "rank-exited-early" not in {f.id for f in run.closes().report().findings}
+
+
+# -- kinds by message ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "finding"),
+    [
+        ("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 22.00 MiB.", "cuda-oom"),
+        ("RuntimeError", "CUDA error: device-side assert triggered", "cuda-error"),
+        ("torch.distributed.DistBackendError", "NCCL error in: x.cpp:1, unhandled cuda error (run with)", "nccl-error"),
+        ("RuntimeError", "DataLoader worker (pid 46794) is killed by signal: Killed. ", "loader-worker-died"),
+        ("RuntimeError", "DataLoader worker (pid 4) is killed by signal: Bus error. It is", "shm-exhausted"),
+        ("RuntimeError", "Expected to have finished reduction in the prior iteration before starting a new one.",
+         "unused-parameters"),
+    ],
+)  # fmt: skip
+def test_kinds(run, kind, message, finding):
+    run.raises(2, kind, message, t=9.0)
+    run.raises(0, "RuntimeError", GLOO_LOST, t=8.9)
+    run.rest(-15, t=11.0, asked=9.5)
+    report = run.closes().report()
+    assert verdict(report) == [(finding, (2,))]
+    assert report.findings[0].remedy and report.findings[0].cause
+
+
+def test_cuda_error_advises_sync_crash(run):
+    run.raises(2, "RuntimeError", "CUDA error: an illegal memory access was encountered", t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    assert "--preset sync-crash" in run.closes().report().findings[0].remedy
+
+
+def test_loader_worker_and_a_memory_kill(run):
+    run.raises(2, "RuntimeError", "DataLoader worker (pid(s) 9793) exited unexpectedly", t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    assert "memory kills on this node rose from 0 to 1" in run.closes(oom_after=1).report().findings[0].cause
+
+
+def test_nccl_timeout_names_nccls_own_warning_and_is_a_consequence(run):
+    said = "[rank0]:[E321 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(Seq"
+    run.prints(
+        0, said + "Num=1)\nterminate called after throwing an instance of 'c10::DistBackendError'\n  what(): x\n"
+    )
+    run.files(0).nccl.write_text("node0:1:2 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 1 failed\n")
+    run.exits(0, -6, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    report = run.closes().report()
+    assert verdict(report) == [("nccl-error", (0,))]
+    assert report.findings[0].cause_class is CauseClass.COMMUNICATION
+    assert "socketStartConnect" in report.findings[0].cause
+    assert report.exit_code == 134
+
+
+def test_gloo_mismatch_that_aborts_beats_the_lost_connection_of_its_peer(run):
+    run.prints(0, "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  [enforce fail at "
+               "gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 2000 vs 1000. Received data size "
+               "doesn't match expected size.\n")  # fmt: skip
+    run.exits(0, -6, t=9.1)
+    run.raises(1, "RuntimeError", GLOO_LOST, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    assert verdict(run.closes().report()) == [("collective-shape-mismatch", (0,))]
+
+
+# -- the start ----------------------------------------------------------------------------------------------------
+
+
+def test_import_error_is_said_once(run):
+    for rank in range(4):
+        run.raises(rank, "ModuleNotFoundError", "No module named 'apex'", t=2.0 + rank / 10, step=None)
+    report = run.closes().report()
+    assert verdict(report) == [("launch-failed", (0, 1, 2, 3))]
+    assert report.findings[0].summary.startswith("all 4 ranks could not start")
+
+
+def test_import_error_on_one_node_says_so(run):
+    for rank in (2, 3):
+        run.raises(rank, "ModuleNotFoundError", "No module named 'apex'", t=2.0, step=None)
+    run.rest(-15, t=4.0, asked=3.0)
+    report = run.closes().report()
+    assert verdict(report) == [("launch-failed", (2, 3))]
+    assert "Only on node1" in report.findings[0].cause
+
+
+def test_an_import_in_the_middle_is_an_exception(run):
+    run.raises(0, "ImportError", "cannot import name 'x'", t=9.0, step=400)
+    run.rest(-15, t=11.0, asked=9.5)
+    assert verdict(run.closes().report()) == [("rank-exception", (0,))]
+
+
+def test_syntax_error_without_a_traceback(run):
+    for rank in range(4):
+        run.prints(rank, '  File "/home/me/train.py", line 1\n    def f(:\n          ^\nSyntaxError: invalid syntax\n')
+        run.exits(rank, 1, t=2.0, step=None)
+    report = run.closes().report()
+    assert verdict(report) == [("launch-failed", (0, 1, 2, 3))]
+    assert "train.py:1" in report.findings[0].summary
+
+
+def test_torchrun_that_started_no_rank(tmp_path):
+    run = MadeRun(tmp_path, ranks=0, nodes=2)
+    for files in run.node_files:
+        files.torchrun_log.write_text(
+            'Traceback (most recent call last):\n  File "/venv/torch/distributed/run.py", line 1032, in <module>\n'
+            "    main()\ntorch.distributed.elastic.rendezvous.api.RendezvousTimeoutError\n"
+        )
+    report = run.closes(torchrun=1).report()
+    assert [f.id for f in report.findings] == ["launch-failed"]
+    assert "[rendezvous-timeout]" in report.findings[0].cause
+    assert (report.outcome, report.exit_code, report.exit_code_of) == ("failed", 1, "torchrun on node 0")
+
+
+def test_torch_missing(tmp_path):
+    run = MadeRun(tmp_path, ranks=0, nodes=1)
+    run.node_files[0].torchrun_log.write_text(
+        "/usr/bin/python3: Error while finding module specification for 'torch.distributed.run' "
+        "(ModuleNotFoundError: No module named 'torch')\n"
+    )
+    report = run.closes(torchrun=1).report()
+    assert [f.id for f in report.findings] == ["launch-failed"]
+
+
+# -- nodes, interpreter exit, restarts ----------------------------------------------------------------------------
+
+
+def test_torchrun_killed_on_a_node(run):
+    for rank in (2, 3):
+        run.exits(rank, -15, t=9.5, asked=9.2)
+    run.raises(0, "RuntimeError", GLOO_LOST, t=9.3)
+    run.rest(-15, t=11.0, asked=9.5)
+    run.closes()
+    text = (
+        run.node_files[1]
+        .events.read_text()
+        .replace('"torchrun-exited", "exit_code": 1', '"torchrun-exited", "exit_code": -9')
+    )
+    run.node_files[1].events.write_text(text)
+    report = run.report()
+    assert verdict(report) == [("node-lost", (2, 3))]
+    assert "SIGKILL" in report.findings[0].summary
+
+
+def test_an_agent_without_a_last_word(run):
+    run.rest(0)
+    run.closes()
+    lines = run.node_files[1].events.read_text().splitlines()
+    run.node_files[1].events.write_text("\n".join(lines[:-2]) + "\n")
+    assert verdict(run.report()) == [("node-lost", (2, 3))]
+
+
+def test_a_running_job_has_lost_no_node(run):
+    report = run.report()
+    assert report.findings == ()
+    assert report.outcome == "unknown"
+    assert {r.state for r in report.ranks} == {"running"}
+
+
+def test_abort_at_interpreter_exit_is_no_failed_training(run):
+    for rank in range(4):
+        run.script_end(rank)
+    run.prints(2, "terminate called without an active exception\n")
+    run.exits(2, -6, t=11.0)
+    run.rest(0)
+    report = run.closes().report()
+    assert [(f.id, f.severity, f.confidence) for f in report.findings] == [("abort-at-exit", "warning", "certain")]
+    assert "training is complete" in report.findings[0].cause
+    assert (report.exit_code, report.exit_code_of) == (134, "rank 2")
+
+
+def test_an_abort_before_the_scripts_end_is_a_crash(run):
+    run.prints(2, "terminate called without an active exception\n")
+    run.exits(2, -6, t=11.0)
+    run.rest(-15, t=12.0, asked=11.5)
+    assert verdict(run.closes().report()) == [("rank-killed", (2,))]
+
+
+def test_an_earlier_attempt_is_told(tmp_path):
+    first = MadeRun(tmp_path)
+    first.exits(3, -9, t=5.0)
+    first.rest(-15, t=6.0, asked=5.5)
+    second = MadeRun(tmp_path, attempt=2)
+    second.rest(0)
+    report = second.closes().report()
+    assert [(f.id, f.severity, f.ranks) for f in report.findings] == [("restarted", "warning", (3,))]
+    assert (report.outcome, report.exit_code) == ("succeeded", 0)
+    assert verdict(second.report(attempt=1))[0] == ("rank-killed", (3,))

@@ -1,0 +1,148 @@
+"""The three forms of one report: text, JSON by its schema, an offline page."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import jsonschema
+import pytest
+
+from distdbg.assets import asset_dir
+from distdbg.collect.report_files import write_report
+from distdbg.report.html import render_html
+from distdbg.report.json_form import as_json, dumps
+from distdbg.report.text import clean, render_text
+from tests.made_run import GLOO_LOST, MadeRun
+
+HOSTILE = "\x1b[31m</script><img src=x onerror=alert(1)>\x1b]0;title\x07 {{ 7*7 }} \u202e\ud800 & <b>&lt;\r\x00"
+SCHEMA = json.loads((asset_dir("configs") / "report.schema.json").read_text())
+
+
+def failed(folder, **options):
+    run = MadeRun(folder, **options)
+    run.raises(1, "RuntimeError", "mat1 and mat2 shapes cannot be multiplied (4x8 and 4x8)", t=9.0)
+    run.raises(0, "RuntimeError", GLOO_LOST, t=8.9)
+    run.rest(-15, t=11.0, asked=9.5)
+    return run.closes()
+
+
+def succeeded(folder):
+    run = MadeRun(folder)
+    run.rest(0)
+    return run.closes()
+
+
+def crowd(folder):
+    run = MadeRun(folder, ranks=1024, nodes=128)
+    run.exits(517, -9, t=300, step=812)
+    for rank in range(3, 1024, 8):
+        run.raises(rank, "RuntimeError", GLOO_LOST, t=301 + rank / 1000)
+    run.rest(-15, t=305, asked=301.5)
+    return run.closes()
+
+
+@pytest.mark.parametrize("make", [failed, succeeded])
+def test_json_fits_its_schema(tmp_path, make):
+    report = make(tmp_path).report()
+    jsonschema.validate(json.loads(dumps(report)), SCHEMA, cls=jsonschema.Draft202012Validator)
+
+
+def test_schema_refuses_what_is_not_a_report(tmp_path):
+    value = as_json(failed(tmp_path).report())
+    value["findings"][0]["severity"] = "fatal"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(value, SCHEMA)
+
+
+def test_text_begins_with_the_verdict_and_ends_with_whose_code_it_is(tmp_path):
+    lines = render_text(failed(tmp_path).report()).split("\n")
+    assert "failed" in lines[0]
+    assert lines[2].startswith("rank-exception  rank 1 raised RuntimeError: mat1 and mat2")
+    assert any("loss = net(x)" in line for line in lines)
+    assert lines[-1] == "exit code 1: rank 1"
+    assert lines.index("Explained by it:") > 2
+
+
+def test_text_is_plain_unless_colour_is_asked_for(tmp_path):
+    report = failed(tmp_path).report()
+    assert "\x1b" not in render_text(report)
+    assert "\x1b[1;31m" in render_text(report, color=True)
+
+
+def test_text_of_success_is_short(tmp_path):
+    assert len(render_text(succeeded(tmp_path).report()).split("\n")) <= 4
+
+
+def test_clean_shows_controls_and_obeys_none():
+    assert (
+        clean("\x1b[1;31mred\x1b[0m\x1b]8;;http://x\x07link \x07 a\rb\x00\u202e") == "redlink \u2407 a\nb\u2400\ufffd"
+    )
+
+
+class Page(HTMLParser):
+    """Collects tags and what they point to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.addresses, self.handlers = set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.addresses += [v for k, v in attrs if k in ("src", "href", "action", "data")]
+        self.handlers += [k for k, _ in attrs if k.startswith("on")]
+
+
+def hostile(folder):
+    run = failed(folder)
+    run.prints(1, HOSTILE * 5)
+    run.files(1).stdout.write_bytes(b"\xff\xfe</pre><script>alert(1)")
+    job = run.job() | {"argv": ["distdbg", HOSTILE], "name": HOSTILE, "notes": [HOSTILE]}
+    job["environment"].append({"name": HOSTILE, "value": HOSTILE, "origin": HOSTILE})
+    run.dir.job.write_text(json.dumps(job))
+    run.raises(2, "Evil" + "</h3><script>", HOSTILE, t=9.2)
+    return run
+
+
+@pytest.mark.parametrize("make", [failed, succeeded, crowd, hostile])
+def test_page_is_offline_and_escaped(tmp_path, make):
+    run = make(tmp_path)
+    evidence = run.evidence()
+    text = render_html(run.report(), evidence)
+    page = Page(text)
+    assert not page.tags & {"script", "img", "iframe", "object", "embed", "link", "form", "base"}
+    assert page.addresses == [] and page.handlers == []
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", text.partition("</style>")[0])
+    assert "Content-Security-Policy" in text and "prefers-color-scheme: dark" in text
+    assert "49" not in re.findall(r"\{\{ 7\*7 \}\}|>49<", text)
+    assert len(text.encode()) < 2_000_000
+    assert "\x1b" not in text and "\x00" not in text
+
+
+def test_page_holds_what_a_person_looks_for(tmp_path):
+    run = failed(tmp_path)
+    text = render_html(run.report(), run.evidence())
+    for wanted in ("rank 1 raised RuntimeError", "TORCH_FR_BUFFER_SIZE", "preset default", "node1", "train.py:88"):
+        assert wanted in text
+    assert "***" in text  # what job.json masks stays masked
+
+
+def test_crowd_is_folded_with_the_outlier_first(tmp_path):
+    run = crowd(tmp_path)
+    text = render_html(run.report(), run.evidence())
+    drawn = re.findall(r'<div class="label">(.*?)</div>', text)
+    assert drawn == ["rank 517", "128 ranks", "895 ranks"]
+    assert text.count('<i class="') == 1024
+    assert text.count('<i class="root"') == 1
+
+
+def test_files_are_written_and_can_be_rebuilt(tmp_path):
+    run = hostile(tmp_path)
+    report = run.report()
+    write_report(run.dir, report, run.evidence())
+    first = run.dir.report_json.read_bytes()
+    for path in (run.dir.report_json, run.dir.report_text, run.dir.report_html):
+        assert path.stat().st_size > 100
+        path.unlink()
+    write_report(run.dir, run.report(), run.evidence())
+    assert run.dir.report_json.read_bytes() == first

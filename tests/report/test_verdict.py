@@ -1,0 +1,93 @@
+"""Order, explanation, outcome and exit code."""
+
+import pytest
+
+from distdbg.model import CauseClass, Finding
+from distdbg.report.verdict import explain, order
+from tests.made_run import GLOO_LOST, MadeRun
+
+
+def finding(name, cause_class, t, ranks=(0,), severity="error"):
+    return Finding(name, severity, "certain", name, ranks=ranks, cause_class=cause_class, first_seen=t)
+
+
+def test_order_is_by_class_of_cause_then_first_symptom():
+    shuffled = [
+        finding("hint", CauseClass.OBSERVATION, 0.0, severity="warning"),
+        finding("lost-2", CauseClass.COMMUNICATION, 1.0),
+        finding("lost-1", CauseClass.COMMUNICATION, 0.5),
+        finding("killed", CauseClass.KILLED_OR_OOM, 0.1),
+        finding("raised", CauseClass.UNCAUGHT_ERROR, 9.0),
+        finding("handled", CauseClass.EXCEPTION_IN_FLIGHT, 10.0),
+        finding("early", CauseClass.EARLY_EXIT, 0.0),
+    ]
+    assert [f.id for f in order(shuffled)] == ["handled", "raised", "killed", "early", "lost-1", "lost-2", "hint"]
+
+
+def test_only_consequences_are_explained():
+    found = explain(
+        order(
+            [
+                finding("killed", CauseClass.KILLED_OR_OOM, 0.1),
+                finding("raised", CauseClass.UNCAUGHT_ERROR, 9.0),
+                finding("lost", CauseClass.COMMUNICATION, 0.5),
+                finding("hint", CauseClass.OBSERVATION, 0.0, severity="info"),
+            ]
+        )
+    )
+    assert {f.id: f.explained_by for f in found} == {"raised": None, "killed": None, "lost": "raised", "hint": None}
+
+
+@pytest.mark.parametrize(("by", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("cancel by me", 143)])
+def test_cancelled(tmp_path, by, code):
+    run = MadeRun(tmp_path)
+    run.launcher("cancelled", t=8.0, by=by)
+    run.raises(0, "RuntimeError", GLOO_LOST, t=8.5, asked=8.0)
+    run.rest(-15, t=9.0, asked=8.0)
+    report = run.closes().report()
+    assert (report.outcome, report.exit_code, report.findings) == ("cancelled", code, ())
+    assert all(r.state.startswith("stopped") for r in report.ranks)
+
+
+def test_a_failure_before_the_cancel_stays_a_failure(tmp_path):
+    run = MadeRun(tmp_path)
+    run.raises(2, "ValueError", "boom", t=7.0)
+    run.launcher("cancelled", t=8.0, by="SIGINT")
+    run.rest(-15, t=9.0, asked=7.5)
+    report = run.closes().report()
+    assert (report.outcome, report.exit_code, report.exit_code_of) == ("failed", 1, "rank 2")
+
+
+def test_a_launcher_that_vanished_cancels(tmp_path):
+    run = MadeRun(tmp_path)
+    for node in range(2):
+        run.event(node, "stopping", t=8.0, reason="the launcher is gone")
+    run.rest(-15, t=9.0, asked=8.0)
+    assert run.closes().report().outcome == "cancelled"
+
+
+def test_stopping_because_another_node_failed_is_no_cancel(tmp_path):
+    run = MadeRun(tmp_path)
+    run.exits(3, -9, t=7.0)
+    run.event(0, "stopping", t=8.0, reason="another node has failed")
+    run.rest(-15, t=9.0, asked=8.0)
+    report = run.closes().report()
+    assert (report.outcome, report.exit_code) == ("failed", 137)
+
+
+def test_success_needs_every_rank(tmp_path):
+    run = MadeRun(tmp_path)
+    for rank in range(3):
+        run.exits(rank, 0)
+    run.exits(3, None, because="torchrun had collected the process before its exit code was read")
+    report = run.closes(torchrun=0).report()
+    assert report.outcome == "unknown"
+    assert [(u.what, u.because[:8]) for u in report.unknown] == [("exit code of rank 3", "torchrun")]
+
+
+def test_no_rank_has_a_known_code_but_torchrun_has(tmp_path):
+    run = MadeRun(tmp_path)
+    for rank in range(4):
+        run.exits(rank, None, because="it could not be watched")
+    report = run.closes(torchrun=1).report()
+    assert (report.outcome, report.exit_code, report.exit_code_of) == ("failed", 1, "torchrun on node 0")
