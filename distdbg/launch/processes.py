@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Set
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -78,6 +79,20 @@ def kill_group(pid: int, signum: int) -> None:
             os.killpg(pid, signum)
         except ProcessLookupError:
             os.kill(pid, signum)
+
+
+def group_members(groups: Set[int], mark: str) -> list[int]:
+    """Living processes of these groups whose environment holds `mark` (NAME=VALUE): a number may have a new owner."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        fields = stat_fields(int(entry.name))
+        if len(fields) > 2 and int(fields[2]) in groups and fields[0] != "Z":
+            name, _, value = mark.partition("=")
+            if environment_of(int(entry.name)).get(name) == value:
+                found.append(int(entry.name))
+    return found
 
 
 def kill(pid: int, signum: int) -> None:

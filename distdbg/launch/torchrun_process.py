@@ -35,6 +35,7 @@ class TorchrunProcess:
         self.pid = self._process.pid
         self.pidfd = os.pidfd_open(self.pid)
         self.exit_code: int | None = None
+        self.silent = not capture
         self.tail = b""
         self.streams: list[int] = []
         if capture:
@@ -43,9 +44,10 @@ class TorchrunProcess:
             self.streams = [reader]
 
     def read(self, stream: int) -> bytes:
-        """What it said since; empty at the end and where nothing is there now."""
+        """What it said since; empty where nothing is there now and at the end, which makes it `silent`."""
         with contextlib.suppress(BlockingIOError):
             data = os.read(stream, 1 << 16)
+            self.silent = not data
             self.tail = (self.tail + data)[-_KEEP:]
             return data
         return b""

@@ -1,0 +1,68 @@
+"""The agent's event loop: descriptors, timers, signals; one thread, nothing that blocks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Iterable
+
+Action = Callable[[], None]
+
+
+class Loop:
+    """`foreign` gets keys that somebody else registered with `selector` (their data cannot be called)."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.foreign: Callable[[selectors.SelectorKey], None] = lambda _key: None
+        self._timers: list[tuple[float, Action]] = []
+
+    def turn(self) -> None:
+        """Wait for the next thing and deal with it."""
+        wait = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+        for key, _ in self.selector.select(wait):
+            if callable(key.data):
+                key.data()
+            else:
+                self.foreign(key)
+        while self._timers and self._timers[0][0] <= time.monotonic():
+            self._timers.pop(0)[1]()
+
+    def turn_until(self, done: Callable[[], bool], seconds: float, every: Action = lambda: None) -> bool:
+        """Go on until `done` or for so long; `every` is called about each 20 ms. False: time ran out."""
+        deadline = time.monotonic() + seconds
+        while not done():
+            if time.monotonic() >= deadline:
+                return False
+            self.after(0.02, every)
+            self.turn()
+        return True
+
+    def after(self, seconds: float, action: Action) -> None:
+        self._timers.append((time.monotonic() + seconds, action))
+        self._timers.sort(key=lambda timer: timer[0])
+
+    def watch(self, thing: int, action: Action) -> None:
+        """Call `action` whenever `thing`, a descriptor, is readable."""
+        self.selector.register(thing, selectors.EVENT_READ, action)
+
+    def forget(self, thing: object) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self.selector.unregister(thing)  # type: ignore[arg-type]
+
+    def catch(self, signals: Iterable[int], action: Callable[[int], None]) -> None:
+        """Each signal becomes a turn of the loop; nothing happens inside a handler."""
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for signum in signals:
+            if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup's ignored SIGHUP stays ignored
+                signal.signal(signum, lambda *_: None)
+
+        def deliver() -> None:
+            for number in os.read(reader, 64):
+                action(number)
+
+        self.watch(reader, deliver)
