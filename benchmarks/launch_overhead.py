@@ -46,6 +46,7 @@ class Run:
         self.folder = tempfile.TemporaryDirectory(prefix="launch-overhead-")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         environment["OMP_NUM_THREADS"] = "1"
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by output)
         self.started = time.time()
         self.processes = [
             subprocess.Popen(
@@ -54,7 +55,7 @@ class Run:
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if first else subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=self.errors,
             )
             for first, command in commands(variant, nodes, per_node, arguments)
         ]
@@ -65,9 +66,12 @@ class Run:
         assert pipe is not None
         text = pipe.read().decode(errors="replace")
         codes = [process.wait() for process in self.processes]
+        self.errors.seek(0)
+        errors = self.errors.read().decode(errors="replace")
+        self.errors.close()
         self.folder.cleanup()
         if any(codes):
-            raise RuntimeError(f"the measured job ended with {codes}:\n{text}")
+            raise RuntimeError(f"the measured job ended with {codes}:\n{errors[-3000:]}")
         return text
 
     def tree(self) -> list[psutil.Process]:
@@ -161,9 +165,7 @@ def measure_memory(variant: str, arguments: list[str]) -> dict[str, float]:
     run = Run(variant, 2, 1, arguments)
     peaks: dict[str, float] = defaultdict(float)
     cpu: dict[str, dict[int, float]] = defaultdict(dict)
-    pipe = run.processes[0].stdout
-    assert pipe is not None
-    drain = threading.Thread(target=pipe.read, daemon=True)
+    drain = threading.Thread(target=run.output, daemon=True)
     drain.start()
     while all(process.poll() is None for process in run.processes):
         for process in run.tree():
@@ -174,10 +176,8 @@ def measure_memory(variant: str, arguments: list[str]) -> dict[str, float]:
                 peaks[kind] = max(peaks[kind], peak)
                 cpu[kind][process.pid] = sum(process.cpu_times()[:2])
         time.sleep(0.05)
-    codes = [process.wait() for process in run.processes]
     drain.join()
-    run.folder.cleanup()
-    if any(codes):
+    if any(codes := [process.wait() for process in run.processes]):
         raise RuntimeError(f"the measured job {arguments} ended with {codes}")
     figures = {f"{kind} MB": peak for kind, peak in sorted(peaks.items())}
     return figures | {f"{kind} cpu_s": sum(each.values()) for kind, each in sorted(cpu.items())}
