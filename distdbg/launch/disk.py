@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from distdbg.launch.disk_files import Log, OpenFiles, Space, first_bytes, first_stamps, replace_whole, write_pieces
+from distdbg.launch.disk_files import Files
 
 LOG_BYTES = 16 << 20
 #: A write that takes longer than this is one that the job must not wait for.
@@ -60,6 +60,7 @@ class DiskWriter:
         self._change_bytes = 0
         self._logs: OrderedDict[Path, deque[tuple[int, bytes]]] = OrderedDict()
         self._log_cost = 0
+        self._indexes: dict[Path, Path | None] = {}
         self._lost: dict[Path, tuple[int, str]] = {}
         self._busy_since: float | None = None
         self._sleeping = False
@@ -73,9 +74,7 @@ class DiskWriter:
         self._held: OrderedDict[Path, deque[_Change]] = OrderedDict()
         self._retry_at = 0.0
         self._wrote_log_at = 0.0
-        self._files = OpenFiles(_OPEN_FILES)
-        self._space = Space()
-        self._tracks: dict[Path, Log] = {}
+        self._files = Files(_OPEN_FILES)
 
     # -- for the caller -------------------------------------------------------------------------------------
 
@@ -93,8 +92,7 @@ class DiskWriter:
                 return False
             if self._closed or self._closing:
                 return False
-            if path not in self._tracks:
-                self._tracks[path] = Log(index)
+            self._indexes[path] = index
             self._logs.setdefault(path, deque()).append((time.time_ns(), data))
             self._log_cost += len(data) + _PIECE_COST
             self._stir(urgent=self._log_cost > _LINGER_BELOW)
@@ -209,7 +207,7 @@ class DiskWriter:
                     self._full_was_seen = False
                     self._ring()
                 self._changed.notify_all()
-        self._files.close_all()
+        self._files.close()
         with self._changed:
             for path, changes in self._held.items():
                 self._lose(path, sum(len(c.data) for c in changes), "the file system took nothing to the end")
@@ -237,15 +235,15 @@ class DiskWriter:
 
     def _sleep(self) -> None:
         """Until something comes, held things are due, or files have been unused for a while: those are closed."""
-        patience = None if not (self._held or len(self._files)) else _IDLE_S
+        patience = None if not (self._held or self._files.open) else _IDLE_S
         self._sleeping = True
         came = self._changed.wait(patience)
         self._sleeping = False
-        if not came and len(self._files):
+        if not came and self._files.open:
             self._busy_since = time.monotonic()
             self._changed.release()
             try:
-                self._files.close_all()
+                self._files.close()
             finally:
                 self._changed.acquire()
                 self._busy_since = None
@@ -294,50 +292,23 @@ class DiskWriter:
 
     def _try(self, change: _Change) -> bool:
         size = len(change.data)
-        self._busy_since = time.monotonic()
-        try:
-            if change.how == "append":
-                written, error = write_pieces(self._files.get(change.path), [change.data])
-                change.data = change.data[written:]  # the rest of it later: a line is never written twice
-            else:
-                error = replace_whole(change.path, change.data, link=change.how == "symlink")
-        except OSError as failed:
-            error = failed
+        self._mark_progress()
+        if change.how == "append":
+            written, because = self._files.append(change.path, change.data)
+            change.data = change.data[written:]  # the rest of it later: a line is never written twice
+        else:
+            because = self._files.replace(change.path, change.data, link=change.how == "symlink")
         with self._changed:
-            self._change_bytes -= size - len(change.data) if error else size + _PIECE_COST
-        return error is None
+            self._change_bytes -= size - len(change.data) if because else size + _PIECE_COST
+        return not because
 
     def _write_log(self, path: Path, batch: list[tuple[int, bytes]]) -> None:
         size = sum(len(data) for _, data in batch)
-        track = self._tracks[path]
-        written, because = 0, track.because
-        if time.monotonic() >= track.refused_until:
-            try:
-                written, because = self._write_batch(path, track, batch, size)
-            except OSError as error:
-                because = error.strerror or str(error)
-            if written < size:
-                track.because, track.refused_until = because, time.monotonic() + _RETRY_S
+        written, because = self._files.append_log(path, self._indexes[path], batch, self._mark_progress)
         with self._changed:
             self._log_cost -= size + _PIECE_COST * len(batch)
             self._lose(path, size - written, because)
 
-    def _write_batch(self, path: Path, track: Log, batch: list[tuple[int, bytes]], size: int) -> tuple[int, str]:
-        """Bytes written and, where that was not all, why. Raises OSError where nothing was."""
-        allowed = self._space.allows(path.parent, size)
-        if not allowed and size:
-            return 0, self._space.because
-        descriptor = self._files.get(path)
-        offset = os.lseek(descriptor, 0, os.SEEK_END)
-        written, error = write_pieces(descriptor, first_bytes([data for _, data in batch], allowed))
-        self._busy_since = time.monotonic()  # it moves, however slowly
-        self._space.took(written)
-        if track.index is not None and written:
-            self._write_index(track.index, track.entries(offset, first_stamps(batch, written)))
-        return written, (error.strerror or str(error)) if error else self._space.because
-
-    def _write_index(self, path: Path, entries: bytes) -> None:
-        """Without it the log is whole still, and only less exactly dated."""
-        if entries:
-            with contextlib.suppress(OSError):
-                self._space.took(write_pieces(self._files.get(path), [entries])[0])
+    def _mark_progress(self) -> None:
+        """What moves, however slowly, is not frozen."""
+        self._busy_since = time.monotonic()

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 #: One entry of an index this often on the long run …
@@ -119,6 +119,89 @@ class Space:
         self._spare = self._free - self._reserve if total else 1 << 60
 
 
+class Files:
+    """What the disk thread does to files. Nothing here raises: what went wrong is an answer."""
+
+    def __init__(self, most_open: int) -> None:
+        self._files = OpenFiles(most_open)
+        self._space = Space()
+        self._logs: dict[Path, Log] = {}
+
+    @property
+    def open(self) -> int:
+        """How many are."""
+        return len(self._files)
+
+    def close(self) -> None:
+        self._files.close_all()
+
+    def append(self, path: Path, data: bytes) -> tuple[int, str]:
+        """Bytes written and, where that was not all, why."""
+        try:
+            written, error = write_pieces(self._files.get(path), [data])
+        except (OSError, ValueError) as failed:
+            return 0, _why(failed)
+        return written, _why(error) if error else ""
+
+    def replace(self, path: Path, data: bytes, *, link: bool) -> str:
+        """Write under another name (or link to the name in `data`), then rename; why not, where that failed."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if link:
+                temporary.unlink(missing_ok=True)
+                temporary.symlink_to(os.fsdecode(data))
+            else:
+                temporary.write_bytes(data)
+            temporary.replace(path)
+        except (OSError, ValueError) as error:
+            with contextlib.suppress(OSError, ValueError):
+                temporary.unlink()
+            return _why(error)
+        return ""
+
+    def append_log(
+        self, path: Path, index: Path | None, batch: Sequence[tuple[int, bytes]], progress: Callable[[], None]
+    ) -> tuple[int, str]:
+        """Add (epoch ns, bytes) to a log and its index: bytes written and, where that was not all, why.
+
+        After a refusal nothing is tried for a second. `progress` is called between two writes.
+        """
+        size = sum(len(data) for _, data in batch)
+        log = self._logs.setdefault(path, Log(index))
+        if time.monotonic() < log.refused_until:
+            return 0, log.because
+        try:
+            written, because = self._append_log(path, log, batch, progress)
+        except (OSError, ValueError) as error:
+            written, because = 0, _why(error)
+        if written < size:
+            log.because, log.refused_until = because, time.monotonic() + _LOOK_EVERY_S
+        return written, because
+
+    def _append_log(
+        self, path: Path, log: Log, batch: Sequence[tuple[int, bytes]], progress: Callable[[], None]
+    ) -> tuple[int, str]:
+        size = sum(len(data) for _, data in batch)
+        allowed = self._space.allows(path.parent, size)
+        if size and not allowed:
+            return 0, self._space.because
+        descriptor = self._files.get(path)
+        offset = os.lseek(descriptor, 0, os.SEEK_END)
+        written, error = write_pieces(descriptor, _first_bytes([data for _, data in batch], allowed))
+        progress()
+        self._space.took(written)
+        if log.index is not None and written:
+            entries = log.entries(offset, _first_stamps(batch, written))
+            if entries:  # without it the log is whole still, and only less exactly dated
+                self._space.took(self.append(log.index, entries)[0])
+        return written, _why(error) if error else self._space.because
+
+
+def _why(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
 def write_pieces(descriptor: int, pieces: Sequence[bytes]) -> tuple[int, OSError | None]:
     """All of them, in as few system calls as it takes: bytes written and, where that was not all, why."""
     written = 0
@@ -137,25 +220,7 @@ def write_pieces(descriptor: int, pieces: Sequence[bytes]) -> tuple[int, OSError
     return written, None
 
 
-def replace_whole(path: Path, data: bytes, *, link: bool) -> OSError | None:
-    """Write under another name (or link to the name in `data`), then rename; what went wrong, if anything."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if link:
-            temporary.unlink(missing_ok=True)
-            temporary.symlink_to(os.fsdecode(data))
-        else:
-            temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        return error
-    return None
-
-
-def first_bytes(pieces: list[bytes], count: int) -> list[bytes]:
+def _first_bytes(pieces: Sequence[bytes], count: int) -> list[bytes]:
     taken: list[bytes] = []
     for piece in pieces:
         taken.append(piece[:count])
@@ -165,7 +230,7 @@ def first_bytes(pieces: list[bytes], count: int) -> list[bytes]:
     return taken
 
 
-def first_stamps(batch: list[tuple[int, bytes]], count: int) -> list[tuple[int, int]]:
+def _first_stamps(batch: Sequence[tuple[int, bytes]], count: int) -> list[tuple[int, int]]:
     """(epoch ns, length) of the pieces that the first `count` bytes came in."""
     stamps: list[tuple[int, int]] = []
     for t_ns, data in batch:

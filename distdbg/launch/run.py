@@ -51,9 +51,8 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
     try:
         nodes.run(lambda: view.tick(console.poll()))
-        if not console.close():
+        if not console.close(show=view.tick):
             view.say("the terminal or the disk does not take the rest of the output; `distdbg logs` has it")
-        view.tick(console.poll())
     finally:
         view.close()
     facts.join(5.0)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.evidence.log_index import parse_index, time_at
+from distdbg.launch import disk_files
 from distdbg.launch.disk import DiskWriter
 from distdbg.launch.follower import Follower
 from tests.launch.file_systems import freezable_file_system, tiny_file_system
@@ -238,10 +239,8 @@ def test_memory_stays_bounded_while_a_rank_prints_200_mb(tmp_path: Path) -> None
 
 
 def test_a_slow_disk_slows_the_printing_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from distdbg.launch import disk
-
-    real = disk.write_pieces
-    monkeypatch.setattr(disk, "write_pieces", lambda *a: time.sleep(0.02) or real(*a))
+    real = disk_files.write_pieces
+    monkeypatch.setattr(disk_files, "write_pieces", lambda *a: time.sleep(0.02) or real(*a))
     loop = Loop(tmp_path, log_bytes=256 << 10)
     rank = loop.start(0, NOISE, 8, 3, stderr=subprocess.PIPE)
     loop.until(lambda: rank.poll() is not None)
