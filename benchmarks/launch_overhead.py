@@ -208,18 +208,19 @@ def interleave(rounds: int, measure: Callable[[str], dict[str, float]]) -> dict[
 
 
 def compare(values: dict[str, dict[str, list[float]]], digits: int) -> dict[str, dict[str, float]]:
-    """Median of each variant and the median paired difference to plain torchrun; prints them as a table."""
+    """Median of each variant, and median and quartiles of its paired difference to plain torchrun, also as a table."""
     summary: dict[str, dict[str, float]] = {}
     for variant, quantities in values.items():
-        summary[variant] = {}
+        figures = summary[variant] = {}
+        cells = []
         for quantity, series in quantities.items():
             paired = [ours - plain for ours, plain in zip(series, values["torchrun"][quantity], strict=True)]
-            summary[variant][quantity] = statistics.median(series)
-            summary[variant][f"{quantity} more"] = statistics.median(paired)
-        cells = [
-            f"{quantity} {summary[variant][quantity]:.{digits}f} ({summary[variant][f'{quantity} more']:+.{digits}f})"
-            for quantity in quantities
-        ]
+            low, middle, high = statistics.quantiles(paired, method="inclusive") if len(paired) > 1 else paired * 3
+            figures |= {quantity: statistics.median(series), f"{quantity} more": middle}
+            figures |= {f"{quantity} more, quartile 1": low, f"{quantity} more, quartile 3": high}
+            spread = f"({middle:+.{digits}f}; {low:+.{digits}f} to {high:+.{digits}f})"
+            cells.append(f"{quantity} {figures[quantity]:.{digits}f} {spread if variant != 'torchrun' else ''}")
+        summary[variant] = figures
         print(f"  {variant:<16} " + "   ".join(cells), flush=True)
     return summary
 
