@@ -128,7 +128,7 @@ class Attempt:
         return RankFiles(self.folder / "ranks" / f"{rank:05d}")
 
     def nodes(self) -> list[NodeFiles]:
-        return [NodeFiles(p) for p in _numbered(self.folder / "nodes")]
+        return [NodeFiles(p) for p in _numbered(self.folder / "nodes", r"\d{1,9}-.*")]
 
     def ranks(self) -> dict[int, RankFiles]:
         return {int(p.name): RankFiles(p) for p in _numbered(self.folder / "ranks")}
@@ -293,10 +293,10 @@ def _point_latest_at(path: Path) -> None:
         temporary.replace(link)
 
 
-def _numbered(folder: Path) -> Iterator[Path]:
-    """Sub-folders whose name begins with a number, in its order."""
+def _numbered(folder: Path, names: str = r"\d{1,9}") -> Iterator[Path]:
+    """Entries whose name is a number, or begins with one as `names` says, in its order; what is foreign is not ours."""
     try:
-        entries = [p for p in folder.iterdir() if p.name[:1].isdigit()]
+        entries = [p for p in folder.iterdir() if re.fullmatch(names, p.name, re.ASCII | re.DOTALL)]
     except OSError:
         return iter(())
     return iter(sorted(entries, key=lambda p: int(re.match(r"\d+", p.name).group())))  # type: ignore[union-attr]

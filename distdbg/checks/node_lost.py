@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from distdbg.checks._findings import signal_name
 from distdbg.checks._memory import event_line
+from distdbg.evidence.failure import failures
 from distdbg.evidence.jsonl import integer, number
 from distdbg.evidence.run import NodeRecord, RunEvidence
 from distdbg.model import CauseClass, Citation, Finding, FindingDoc, fold_ranks
@@ -36,7 +38,14 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         if code is not None and code < 0 and not names & {"stopping", "killing"}:
             yield _torchrun_killed(evidence, node, -code)
         elif "agent-finished" not in names and (node.node_rank in gone or over):
-            yield _agent_gone(evidence, node, gone.get(node.node_rank, {}))
+            exited = gone.get(node.node_rank, {})
+            if _is_news(evidence, integer(exited, "exit_code")):
+                yield _agent_gone(evidence, node, exited)
+
+
+def _is_news(evidence: RunEvidence, code: int | None) -> bool:
+    """A record that ends early although the agent ended by itself is a full disk, unless nothing else tells why."""
+    return code is None or code < 0 or (code > 0 and not failures(evidence))
 
 
 def _torchrun_killed(evidence: RunEvidence, node: NodeRecord, number_: int) -> Finding:
@@ -57,8 +66,9 @@ def _agent_gone(evidence: RunEvidence, node: NodeRecord, exited: Mapping[str, An
     last = node.events[-1] if node.events else (None, {})
     quote = f'the last event is "{last[1].get("event", "")}"' if node.events else "no events"
     summary = f"distdbg's agent on node {node.node_rank} ({node.host}) {how}"
-    return _finding(evidence, node, summary, "What its ranks did after that is not known.",
-                    Citation(node.events_path, last[0], quote=quote))  # fmt: skip
+    found = _finding(evidence, node, summary, "What its ranks did after that is not known.",
+                     Citation(node.events_path, last[0], quote=quote))  # fmt: skip
+    return replace(found, confidence="certain" if code is not None and code < 0 else "likely")
 
 
 def _finding(evidence: RunEvidence, node: NodeRecord, summary: str, cause: str, citation: Citation) -> Finding:

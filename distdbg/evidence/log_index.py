@@ -14,6 +14,8 @@ from typing import NamedTuple
 #: A line that is longer is handed on in pieces, so that no line can take the reader's memory.
 LONGEST_LINE = 32 << 10
 _MOST = 1 << 63
+#: Split at once: bounds the list of lines, which may all be empty.
+_SPLIT_BYTES = 8 << 10
 
 
 class Span(NamedTuple):
@@ -89,26 +91,35 @@ class LineSplitter:
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest
+        self._window = min(longest, _SPLIT_BYTES)
         self._partial = bytearray()
         self._t_ns = 0
 
     def feed(self, t_ns: int, data: bytes) -> Iterator[Line]:
+        """The lines that these bytes, all of one time, complete; and pieces of one that is too long."""
         start = 0
         while start < len(data):
-            if not self._partial:
-                self._t_ns = t_ns
-            newline = data.find(b"\n", start)
-            stop = len(data) if newline < 0 else newline
-            stop = min(stop, start + self._longest)
-            self._partial += data[start:stop]
-            start = stop
-            while len(self._partial) > self._longest:
-                yield self._piece()
-                self._t_ns = t_ns
-            if stop == newline:
-                start += 1
-                yield Line(self._t_ns, bytes(self._partial))
-                self._partial.clear()
+            window = min(start + self._window, len(data))
+            newline = data.rfind(b"\n", start, window)
+            if newline < 0:
+                yield from self._grow(t_ns, data[start:window])
+                start = window
+                continue
+            first, *others = data[start:newline].split(b"\n")
+            yield from self._grow(t_ns, first)
+            yield Line(self._t_ns, bytes(self._partial))
+            self._partial.clear()
+            for line in others:
+                yield Line(t_ns, line)
+            start = newline + 1
+
+    def _grow(self, t_ns: int, data: bytes) -> Iterator[Line]:
+        if not self._partial:
+            self._t_ns = t_ns
+        self._partial += data
+        while len(self._partial) > self._longest:
+            yield self._piece()
+            self._t_ns = t_ns
 
     def _piece(self) -> Line:
         count = whole_characters(self._partial, self._longest)

@@ -407,7 +407,20 @@ def test_an_agent_without_a_last_word(run):
     run.closes()
     lines = run.node_files[1].events.read_text().splitlines()
     run.node_files[1].events.write_text("\n".join(lines[:-2]) + "\n")
-    assert verdict(run.report()) == [("node-lost", (2, 3))]
+    text = run.dir.events.read_text()
+    run.dir.events.write_text(text.replace('"node_rank": 1, "exit_code": 0', '"node_rank": 1, "exit_code": -9'))
+    report = run.report()
+    assert verdict(report) == [("node-lost", (2, 3))]
+    assert "killed by SIGKILL" in report.findings[0].summary
+    assert (report.outcome, report.exit_code) == ("failed", 76)
+
+
+def test_an_agents_record_cut_by_a_full_disk_loses_no_node(run):
+    run.rest(0)
+    run.closes()
+    lines = run.node_files[1].events.read_text().splitlines()
+    run.node_files[1].events.write_text("\n".join(lines[:-2]) + "\n")
+    assert run.report().findings == ()
 
 
 def test_a_running_job_has_lost_no_node(run):

@@ -114,9 +114,13 @@ def test_page_is_offline_and_escaped(tmp_path, make):
     assert page.addresses == [] and page.handlers == []
     assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", text.partition("</style>")[0])
     assert "Content-Security-Policy" in text and "prefers-color-scheme: dark" in text
-    assert "49" not in re.findall(r"\{\{ 7\*7 \}\}|>49<", text)
     assert len(text.encode()) < 2_000_000
     assert "\x1b" not in text and "\x00" not in text
+
+
+def test_what_a_rank_printed_is_no_template(tmp_path):
+    run = hostile(tmp_path)
+    assert render_html(run.report(), run.evidence()).count("{{ 7*7 }}") >= 5
 
 
 def test_page_holds_what_a_person_looks_for(tmp_path):

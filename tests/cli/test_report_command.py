@@ -1,0 +1,95 @@
+"""`distdbg report` and `distdbg findings`: output, exit codes, what people get wrong."""
+
+import json
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from distdbg.assets import asset_dir
+from distdbg.checks import all_checks
+from distdbg.cli.findings import command as findings
+from distdbg.cli.report import command as report
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
+from tests.made_run import MadeRun
+
+
+@pytest.fixture
+def failed(tmp_path):
+    run = MadeRun(tmp_path)
+    run.raises(2, "ValueError", "boom", t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    return run.closes()
+
+
+def call(command, *args):
+    return CliRunner().invoke(command, [str(a) for a in args])
+
+
+def test_findings_of_severity_error_exit_10(failed):
+    result = call(report, failed.dir.path)
+    assert result.exit_code == 10
+    assert result.stdout.endswith("exit code 1: rank 2\n")
+    for path in (failed.dir.report_json, failed.dir.report_text, failed.dir.report_html):
+        assert path.exists()
+
+
+def test_success_exits_0(tmp_path):
+    run = MadeRun(tmp_path)
+    run.rest(0)
+    assert call(report, run.closes().dir.path).exit_code == 0
+
+
+def test_json_stands_alone_on_standard_output(failed):
+    result = call(report, "--json", failed.dir.path)
+    value = json.loads(result.stdout)
+    jsonschema.validate(value, json.loads((asset_dir("configs") / "report.schema.json").read_text()))
+    assert (result.exit_code, value["exit_code_of"]) == (10, "rank 2")
+
+
+def test_html_to_a_path(failed, tmp_path):
+    call(report, failed.dir.path, "--html", tmp_path / "page.html")
+    assert "rank 2 raised ValueError" in (tmp_path / "page.html").read_text()
+
+
+def test_html_to_nowhere(failed):
+    result = call(report, failed.dir.path, "--html", "/nonexistent/page.html")
+    assert isinstance(result.exception, UsageError)
+    assert "/nonexistent/page.html" in result.exception.message
+
+
+def test_nothing_to_analyse(tmp_path):
+    folder = tmp_path / "20260101T000000Z-x-beef"
+    (folder / "attempts").mkdir(parents=True)
+    (folder / "job.json").write_text("{}")
+    assert isinstance(call(report, folder).exception, NothingToAnalyse)
+
+
+def test_unreadable(tmp_path):
+    folder = tmp_path / "20260101T000000Z-x-beef"
+    (folder / "job.json").mkdir(parents=True)
+    error = call(report, folder).exception
+    assert isinstance(error, EvidenceUnreadable) and "job.json" in error.message
+
+
+def test_an_attempt_that_is_not_there(failed):
+    error = call(report, failed.dir.path, "--attempt", "3").exception
+    assert isinstance(error, NothingToAnalyse) and error.remedy.startswith("It has: 1")
+
+
+def test_findings_lists_every_id_of_every_check():
+    listed = {line.split()[0] for line in call(findings).stdout.splitlines()}
+    assert listed >= {doc.id for check in all_checks() for doc in check.docs}
+    assert {doc["id"] for doc in json.loads(call(findings, "--json").stdout)} == listed
+
+
+def test_one_finding_is_documented():
+    text = call(findings, "rank_killed").stdout
+    for word in ("means", "seen", "do", "source", "https://"):
+        assert word in text
+    assert json.loads(call(findings, "rank-killed", "--json").stdout)["severity"] == "error"
+
+
+def test_a_typo_gets_the_nearest_id():
+    error = call(findings, "rank-kiled").exception
+    assert isinstance(error, UsageError) and "rank-killed" in error.remedy
