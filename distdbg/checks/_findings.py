@@ -103,6 +103,8 @@ def _summary(lead: RankFailure, ranks: str) -> str:
         return f"{ranks} raised {_headline(lead)}{at} and was still handling it when the others failed"
     if lead.signal is not None and not lead.type:
         return f"{ranks} aborted ({signal_name(lead.signal)}) after: {_headline(lead)}"
+    if lead.cause_class is CauseClass.COMMUNICATION and lead.known is not None:
+        return f"{ranks} failed in communication{at}: {lead.known.symptom.rstrip('.')}"
     same = "" if ranks.startswith("rank ") else " the same"
     return f"{ranks} raised{same} {_headline(lead)}{at}"
 

@@ -45,9 +45,9 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         id="rank-exited-early",
         severity="error",
         confidence=_confidence(early, lost),
-        summary=f"{who(evidence, ranks)} left by {way}{f' at step {step}' if step is not None else ''} while "
+        summary=f"{who(evidence, ranks)} left by {way}{f' at step {step}' if step else ''} while "
         f"{who(evidence, others)} still needed {'it' if len(ranks) == 1 else 'them'}",
-        cause=f"After that, {who(evidence, others)} failed with: {first.headline[:200]}",
+        cause=f"After that, {who(evidence, others)} failed: {first.known.symptom if first.known else first.headline[:200]}",
         remedy=DOCS[0].remedy,
         ranks=ranks,
         nodes=hosts(evidence, ranks),

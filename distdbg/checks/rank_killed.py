@@ -62,7 +62,7 @@ def _finding(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
     crashed = number in _MEANING and number < signal.SIGTERM and number not in (signal.SIGINT, signal.SIGHUP)
     were = "was" if len(base.ranks) == 1 else "were"
     verb = "crashed with" if crashed else f"{were} killed by"
-    step = f" at step {lead.rank.step}" if lead.rank.step is not None else ""
+    step = f" at step {lead.rank.step}" if lead.rank.step else ""
     at = f" in {lead.where}" if lead.where else ""
     summary = f"{ranks} {verb} {name}{step}{at}"
     if lead.headline:

@@ -12,7 +12,7 @@ from distdbg.errors import EXIT_LOST
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.jsonl import integer, number
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import CauseClass, Finding, Outcome, RankSummary, Report, Unknown
+from distdbg.model import CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
 
 #: Root causes: what stands below them in the order can be their consequence.
 _CONSEQUENCES = (CauseClass.COMMUNICATION, CauseClass.VICTIM)
@@ -25,7 +25,7 @@ def build_report(evidence: RunEvidence) -> Report:
     cancelled = _cancelled_first(evidence, found)
     if cancelled:
         found = [f for f in found if f.cause_class not in _CONSEQUENCES]
-    findings = explain(order(found))
+    findings = _own_up(evidence, explain(order(found)))
     outcome = _outcome(evidence, findings, cancelled)
     code, whose = _exit_code(evidence, findings, outcome)
     return Report(
@@ -69,6 +69,18 @@ def _explains(root: Finding, other: Finding) -> bool:
         return True
     # A node that went down took its ranks with it; a rank's own error on a lost node is no second cause.
     return root.id == "node-lost" and bool(other.ranks) and set(other.ranks) <= set(root.ranks)
+
+
+def _own_up(evidence: RunEvidence, findings: list[Finding]) -> list[Finding]:
+    """A lost connection at the head of the list is a symptom whose cause nobody has seen: that is said."""
+    if not findings or findings[0].cause_class is not CauseClass.COMMUNICATION:
+        return findings
+    lead = findings[0]
+    silent = [rank.rank for rank in evidence.ranks if rank.rank not in lead.ranks and rank.exit_code != 0]
+    words = "Why is not known: no rank shows an error of its own."
+    if silent:
+        words += f" Rank{'s' if len(silent) > 1 else ''} {fold_ranks(silent)} said nothing before the end."
+    return [replace(lead, confidence="possible", cause=f"{lead.cause} {words}"), *findings[1:]]
 
 
 # -- outcome and exit code ----------------------------------------------------------------------------------------
