@@ -1,3 +1,54 @@
-"""distdbg: launch distributed PyTorch jobs and explain what goes wrong with them."""
+"""distdbg: launch distributed PyTorch jobs and explain what goes wrong with them.
+
+The library side is what scripts want and no more; everything here is harmless outside a run and imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
 
 __version__ = "0.1.0"
+__all__ = ["is_rank_zero", "rank", "rank_zero_only", "tick", "world_size"]
+
+TYPE_CHECKING = False  # typing costs more to import than all of this
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import ParamSpec, TypeVar
+
+    _P = ParamSpec("_P")
+    _R = TypeVar("_R")
+
+
+def rank() -> int:
+    """This process's global rank, from RANK; 0 outside a distributed job."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def world_size() -> int:
+    """Number of ranks in the job, from WORLD_SIZE; 1 outside a distributed job."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_rank_zero() -> bool:
+    return rank() == 0
+
+
+def rank_zero_only(function: Callable[_P, _R]) -> Callable[_P, _R | None]:
+    """Run a function on rank 0 only; other ranks get None. Nothing with a collective in it belongs inside."""
+
+    from functools import wraps
+
+    @wraps(function)
+    def on_rank_zero(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
+        return function(*args, **kwargs) if is_rank_zero() else None
+
+    return on_rank_zero
+
+
+def tick(step: int | None = None) -> None:
+    """Say that a step is done, where no optimizer's step shows it. A no-op outside a run; never raises."""
+    session = sys.modules.get("distdbg.worker.session")
+    current = getattr(session, "current", None)
+    if current is not None:
+        current.page.user_step(step)

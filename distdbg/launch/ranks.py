@@ -82,7 +82,9 @@ class RankProcess:
 
     @property
     def step(self) -> int | None:
-        return self.page.step if self.page else None
+        if self.page is None:
+            return None
+        return max(self.page.step, self.page.user_step) if self.page.user_step >= 0 else self.page.step
 
     @property
     def phase(self) -> str | None:

@@ -10,14 +10,11 @@ little-endian; times are CLOCK_MONOTONIC nanoseconds, which all processes of one
         16  I     attempt
         20  I     phase (an index into PHASES)
         24  q     started
-        32  q     steps: optimizer steps, counted here
+        32  q     optimizer steps, counted here
         40  q     time of the last step
         48  q     since when the phase holds
-        56  q     forwards through a wrapper (DDP, FSDP, compiled module)
-        64  q     backwards
-        72  q     batches taken from a DataLoader
-        80  q     saves
-        88  q     step as the script itself says it (distdbg.tick), -1 for never
+        56  q     batches taken from DataLoaders
+        64  q     step as the script itself says it (distdbg.tick), -1 for never
       2048  q     command word, written by the agent, 0 for none
 """
 
@@ -25,38 +22,30 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 import time
-from typing import NamedTuple
+from _struct import Struct
 
 PAGE_BYTES = 4096
 MAGIC = b"ddbgpg1\n"
-PHASES = ("starting", "data", "forward", "backward", "optimizer", "saving", "other", "exiting")
-STARTING, DATA, FORWARD, BACKWARD, OPTIMIZER, SAVING, OTHER, EXITING = range(len(PHASES))
-
-_ALL = struct.Struct("<8s4I9q")
-_STEP = struct.Struct("<qq")
-_PHASE = struct.Struct("<I")
-_Q = struct.Struct("<q")
-_OFFSET_PHASE, _OFFSET_STEP, _OFFSET_PHASE_SINCE = 20, 32, 48
-_OFFSETS = {"forwards": 56, "backwards": 64, "batches": 72, "saves": 80, "user_step": 88}
+PHASES = ("starting", "data", "computing", "other", "exiting")
+STARTING, DATA, COMPUTING, OTHER, EXITING = range(len(PHASES))
 COMMAND_OFFSET = 2048
 
+_ALL = Struct("<8s4I6q")
+_TWO = Struct("<qq")
+_PHASE = Struct("<I")
+_ONE = Struct("<q")
+_AT_PHASE, _AT_STEP, _AT_STEP_TIME, _AT_PHASE_SINCE, _AT_BATCHES, _AT_USER_STEP = 20, 32, 40, 48, 56, 64
 
-class Page(NamedTuple):
-    pid: int
-    rank: int
-    attempt: int
-    phase: str
-    started_ns: int
-    step: int
-    step_ns: int
-    phase_ns: int
-    forwards: int
-    backwards: int
-    batches: int
-    saves: int
-    user_step: int
+
+class Page:
+    """One reading. Times in ns of CLOCK_MONOTONIC; `user_step` is -1 where the script never said one."""
+
+    __slots__ = ("attempt", "batches", "phase", "phase_ns", "pid", "rank", "started_ns", "step", "step_ns", "user_step")
+
+    def __init__(self, pid: int, rank: int, attempt: int, phase: str, numbers: tuple[int, ...]) -> None:
+        self.pid, self.rank, self.attempt, self.phase = pid, rank, attempt, phase
+        self.started_ns, self.step, self.step_ns, self.phase_ns, self.batches, self.user_step = numbers
 
 
 def read_page(raw: bytes) -> Page | None:
@@ -66,38 +55,44 @@ def read_page(raw: bytes) -> Page | None:
     magic, pid, rank, attempt, phase, *numbers = _ALL.unpack_from(raw)
     if magic != MAGIC or phase >= len(PHASES):
         return None
-    return Page(pid, rank, attempt, PHASES[phase], *numbers)
+    return Page(pid, rank, attempt, PHASES[phase], tuple(numbers))
 
 
 class PageWriter:
-    """The rank's side. Every method is safe after `close`: it then does nothing."""
+    """The rank's side. Raises OSError only from the constructor; after `close` every tick does nothing."""
 
     def __init__(self, path: str, rank: int, attempt: int) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(descriptor, PAGE_BYTES)
-            self._map = mmap.mmap(descriptor, PAGE_BYTES)
+            self._page: mmap.mmap | bytearray = mmap.mmap(descriptor, PAGE_BYTES)
         finally:
             os.close(descriptor)
         now = time.monotonic_ns()
-        _ALL.pack_into(self._map, 0, b"", os.getpid(), rank, attempt, STARTING, now, 0, 0, now, 0, 0, 0, 0, -1)
-        self._map[: len(MAGIC)] = MAGIC
-        self._steps = 0
-        self._counts = dict.fromkeys(_OFFSETS, 0)
+        _ALL.pack_into(self._page, 0, b"", os.getpid(), rank, attempt, STARTING, now, 0, 0, now, 0, -1)
+        self._page[: len(MAGIC)] = MAGIC
+        self._steps = self._batches = 0
 
     def step(self) -> None:
         self._steps += 1
-        _STEP.pack_into(self._map, _OFFSET_STEP, self._steps, time.monotonic_ns())
+        _TWO.pack_into(self._page, _AT_STEP, self._steps, time.monotonic_ns())
 
     def phase(self, code: int) -> None:
-        _PHASE.pack_into(self._map, _OFFSET_PHASE, code)
-        _Q.pack_into(self._map, _OFFSET_PHASE_SINCE, time.monotonic_ns())
+        _PHASE.pack_into(self._page, _AT_PHASE, code)
+        _ONE.pack_into(self._page, _AT_PHASE_SINCE, time.monotonic_ns())
 
-    def count(self, name: str) -> None:
-        """One more of forwards, backwards, batches or saves."""
-        self._counts[name] = number = self._counts[name] + 1
-        _Q.pack_into(self._map, _OFFSETS[name], number)
+    def count_batch(self) -> None:
+        self._batches += 1
+        _ONE.pack_into(self._page, _AT_BATCHES, self._batches)
 
-    def user_step(self, step: int) -> None:
-        _Q.pack_into(self._map, _OFFSETS["user_step"], step)
-        _Q.pack_into(self._map, _OFFSET_STEP + 8, time.monotonic_ns())
+    def user_step(self, step: int | None) -> None:
+        """The script's own count; None counts one up."""
+        self._user_step = self._user_step + 1 if step is None else step
+        _ONE.pack_into(self._page, _AT_USER_STEP, self._user_step)
+        _ONE.pack_into(self._page, _AT_STEP_TIME, time.monotonic_ns())
+
+    _user_step = -1
+
+    def close(self) -> None:
+        """In a forked child: the page is its parent's. Ticks go into memory of its own from now on."""
+        self._page = bytearray(PAGE_BYTES)

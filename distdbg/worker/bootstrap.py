@@ -1,0 +1,132 @@
+"""Runs the script in a `__main__` of its own, as the interpreter would have done, with our eyes and ears beside it.
+
+What holds under `python -u SCRIPT` holds here: sys.argv, sys.path[0], the attributes of `__main__` (which stays, for
+atexit, late threads, pickling and multiprocessing), the traceback's text, the exit status and the signal it dies of.
+Everything of ours is best effort: it never raises into the script, and DISTDBG_WORKER=off leaves it out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from distdbg.worker import session
+
+TYPE_CHECKING = False  # typing is not loaded for its own sake, here and in all of this folder
+if TYPE_CHECKING:
+    from types import CodeType, ModuleType, TracebackType
+    from typing import Any
+
+_OURS = (__file__, os.path.join(os.path.dirname(__file__), "boot.py"))
+
+
+def run(given: dict[str, Any], arguments: list[str]) -> None:
+    """`given` is what the interpreter put into `__main__` for boot.py; `arguments` begin with the script or -m."""
+    main = _new_main(given)
+    started = session.start()
+    try:
+        if arguments[0] == "-m":
+            _run_module(arguments[1], arguments[2:])
+        elif _is_application(arguments[0]):
+            _run_application(arguments)
+        else:
+            _run_script(main, arguments)
+    except BaseException as error:
+        if started is not None:
+            started.script_failed(error, _without_ours(error.__traceback__))
+        _report_without_our_frames()
+        raise
+    if started is not None:
+        started.script_returned()
+
+
+def _new_main(given: dict[str, Any]) -> ModuleType:
+    """A fresh `__main__` with the attributes that this version of Python gives one."""
+    main = type(sys)("__main__")
+    main.__dict__.update(given)
+    main.__doc__ = None
+    if "__annotations__" in given:
+        main.__annotations__ = {}
+    sys.modules["__main__"] = main
+    return main
+
+
+def _run_script(main: ModuleType, arguments: list[str]) -> None:
+    script = arguments[0]
+    path = os.path.abspath(script)
+    sys.argv = arguments
+    _mend_orig_argv(arguments)
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
+    main.__file__ = path
+    main.__loader__ = type(main.__loader__)("__main__", path)  # type: ignore[call-arg, misc]
+    exec(_code(script, path), main.__dict__)
+
+
+def _code(script: str, path: str) -> CodeType:
+    try:
+        with open(script, "rb") as file:
+            source = file.read()
+    except OSError as error:  # as the interpreter says it
+        sys.stderr.write(f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}\n")
+        sys.exit(2)
+    if script.endswith(".pyc"):
+        import marshal
+
+        code: CodeType = marshal.loads(source[16:])
+        return code
+    return compile(source, path, "exec", dont_inherit=True)
+
+
+def _is_application(path: str) -> bool:
+    """A directory or a zip file with a __main__ in it."""
+    if os.path.isdir(path):
+        return True
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\3\4"
+
+
+def _run_application(arguments: list[str]) -> None:
+    import runpy
+
+    sys.argv = arguments
+    _mend_orig_argv(arguments)
+    sys.path.insert(0, arguments[0])
+    runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+
+
+def _run_module(name: str, arguments: list[str]) -> None:
+    import runpy
+
+    sys.argv = ["-m", *arguments]
+    _mend_orig_argv(["-m", name, *arguments])
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, os.getcwd())
+    runpy._run_module_as_main(name)  # type: ignore[attr-defined]
+
+
+def _mend_orig_argv(arguments: list[str]) -> None:
+    """Scripts that start themselves anew read it: they must come back as themselves."""
+    original = list(sys.orig_argv)
+    for i, word in enumerate(original):
+        if word.endswith("distdbg/worker/boot.py"):
+            sys.orig_argv[i:] = arguments
+            return
+
+
+def _report_without_our_frames() -> None:
+    """The interpreter reports the error itself, by the hook that stands now, with the traceback that the script has."""
+    hook = sys.excepthook
+
+    def report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        sys.excepthook = hook
+        error.__traceback__ = sys.last_traceback = _without_ours(traceback)
+        hook(kind, error, error.__traceback__)
+
+    sys.excepthook = report
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in _OURS:
+        traceback = traceback.tb_next
+    return traceback
