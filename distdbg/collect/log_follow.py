@@ -29,16 +29,24 @@ class _Tail:
     def __init__(self, reader: StreamReader) -> None:
         self.reader = reader
         self.waiting: deque[Chunk] = deque()
+        self.waiting_bytes = 0
         self.lively_until = time.monotonic() + _LIVELY_S
         self.more = False
 
     def look(self, count: int, now: float) -> None:
-        if self.waiting:
+        if self.waiting_bytes >= count:
             return
-        self.waiting.extend(self.reader.read(count))
-        self.more = bool(self.waiting) and self.reader.size() > self.reader.offset
-        if self.waiting:
+        came = self.reader.read(count)
+        self.waiting.extend(came)
+        self.waiting_bytes += sum(len(chunk.data) for chunk in came)
+        self.more = bool(came) and self.reader.size() > self.reader.offset
+        if came:
             self.lively_until = now + _LIVELY_S
+
+    def take(self) -> Chunk:
+        chunk = self.waiting.popleft()
+        self.waiting_bytes -= len(chunk.data)
+        return chunk
 
 
 class LogFollower:
@@ -70,7 +78,7 @@ class LogFollower:
             self._looked_for_new = now
             self._look_for_new()
         tails = [tail for pair in self._tails.values() for tail in pair]
-        each = bytes_at_once(len(tails))
+        each = bytes_at_once(2 * len(tails))
         for tail in self._chosen(tails, now):
             if tail.lively_until > now or tail.reader.size() > tail.reader.offset:
                 tail.look(each, now)
@@ -124,7 +132,7 @@ def _in_order(tails: list[_Tail]) -> list[Chunk]:
     ready: list[Chunk] = []
     for tail in tails:
         while tail.waiting and (limit is None or tail.waiting[0].t_ns <= limit):
-            ready.append(tail.waiting.popleft())
+            ready.append(tail.take())
     ready.sort(key=lambda chunk: chunk.t_ns)  # stable: a stream's own order stays
     return ready
 

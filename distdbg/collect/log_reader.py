@@ -22,9 +22,9 @@ from distdbg.rundir import Attempt, RunDir
 STREAMS = ("stdout", "stderr")
 _RAW_BYTES = 1 << 20
 #: Read at once, of all streams together and of one.
-_ALL_BYTES = 32 << 20
-_MOST_BYTES = 1 << 20
-_LEAST_BYTES = 16 << 10
+_ALL_BYTES = 8 << 20
+_MOST_BYTES = 256 << 10
+_LEAST_BYTES = 4 << 10
 _INDEX_SHARE = 16
 
 
@@ -77,7 +77,7 @@ class StreamReader:
             return []
         end = self.offset + len(data)
         while self._times.reaches < end:
-            more = _read_at(self.index, self._index_offset, max(4096, count // _INDEX_SHARE))
+            more = _read_at(self.index, self._index_offset, max(1024, count // _INDEX_SHARE))
             if not more:
                 break
             self._index_offset += len(more)

@@ -75,8 +75,8 @@ def test_memory_does_not_grow_with_the_logs(tmp_path: Path) -> None:
     count = sum(1 for _ in merged_lines(stream_readers(written.run.attempt(1), range(9))))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert count == 8 * 16 * 1000 + 256 and peak < 40 << 20, f"{peak >> 20} MiB"
-    assert 2 * 1024 * bytes_at_once(2 * 1024) <= 64 << 20
+    assert count == 8 * 16 * 1000 + 256 and peak < 20 << 20, f"{peak >> 20} MiB"
+    assert 2 * 1024 * bytes_at_once(2 * 1024) <= 16 << 20
 
 
 def test_what_is_not_there_is_named_with_what_is(tmp_path: Path) -> None:
