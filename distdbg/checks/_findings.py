@@ -133,6 +133,7 @@ def _remedy(lead: RankFailure) -> str:
     if lead.cause_class is CauseClass.COMMUNICATION:
         return "Look at the rank that ended first, and at the network between the nodes where none did."
     if lead.kind == "exit":
-        return "Look for sys.exit, os._exit or a library that ends the process; its last lines are below."
+        below = "; its last lines are below" if lead.citation and lead.citation.quote else ""
+        return f"Look for sys.exit, os._exit or a library that ends the process{below}."
     place = f"{lead.where.file}:{lead.where.line}" if lead.where else "the last line of the traceback"
     return f"Mend {place}; the whole traceback is in {lead.citation.path if lead.citation else 'the log'}."

@@ -47,7 +47,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         confidence=_confidence(early, lost),
         summary=f"{who(evidence, ranks)} left by {way}{f' at step {step}' if step else ''} while "
         f"{who(evidence, others)} still needed {'it' if len(ranks) == 1 else 'them'}",
-        cause=f"After that, {who(evidence, others)} failed: {first.known.symptom if first.known else first.headline[:200]}",
+        cause=f"After that, {who(evidence, others)} failed: {_told(first)}",
         remedy=DOCS[0].remedy,
         ranks=ranks,
         nodes=hosts(evidence, ranks),
@@ -59,6 +59,10 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         cause_class=CauseClass.EARLY_EXIT,
         first_seen=min(_left(r) for r in early),
     )
+
+
+def _told(failure: RankFailure) -> str:
+    return failure.known.symptom if failure.known else failure.headline[:200]
 
 
 def _left(rank: RankRecord) -> float:

@@ -28,8 +28,10 @@ class Crash:
 
     @property
     def where(self) -> Frame | None:
+        """The innermost frame of the user's own code; of a library where the crashing thread shows none of his."""
         own = [f for f in self.frames if not f.is_library]
-        return next(iter(own or self.frames), None)
+        others = [f for f in self.frames if not f.is_ours]
+        return next(iter(own or others), None)
 
 
 def fatal_error(text: str) -> Crash | None:
@@ -48,7 +50,8 @@ def fatal_error(text: str) -> Crash | None:
         if frame is None:
             break
         frames.append(Frame(frame[1], int(frame[2]), frame[3]))
-    shown = [rest[0], *rest[start:end]] if start else rest[:1]
+    stack = [line for line in rest[start:end] if not ((m := _FRAME.match(line)) and Frame(m[1], 0, "").is_ours)]
+    shown = [rest[0], *stack] if start else rest[:1]
     return Crash(match[1].strip(), "\n".join(shown), text.count("\n", 0, match.start()), tuple(frames))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from distdbg.evidence.failure_record import RankFailure, line_of_file
 from distdbg.evidence.messages import KnownMessage, recognise
 from distdbg.evidence.run import ExceptionFact, RankRecord
-from distdbg.evidence.traceback_text import Frame, ParsedException, last_chain, shortened
+from distdbg.evidence.traceback_text import Frame, ParsedException, chain_text, last_chain, shortened
 from distdbg.model import CauseClass, Citation, Confidence
 
 #: Exceptions that programs raise and handle all day long: seen in flight they mean nothing.
@@ -50,7 +50,9 @@ def from_fact(rank: RankRecord, fact: ExceptionFact, late: bool) -> RankFailure:
     where = chain[-1].where if chain else None
     if where is None and fact.where is not None:
         where = Frame(*fact.where)
-    last = ParsedException(_short_type(fact.type), fact.message, (where,) if where else (), fact.traceback, 0)
+    if not chain:
+        chain = (ParsedException("", "", (where,) if where else (), fact.traceback, 0),)
+    last = replace(chain[-1], type=_short_type(fact.type), message=fact.message)
     return exception_failure(rank, (*chain[:-1], last), where, fact.t, citation=fact.citation, late=late)
 
 
@@ -87,22 +89,11 @@ def exception_failure(
     citation: Citation | None,
     late: bool,
 ) -> RankFailure:
-    last = chain[-1]
-    known = recognise(subject(last))
-    communication = _is_communication(last, known)
-    confidence: Confidence = "certain"
-    doubt = ""
-    if communication:
-        confidence = "likely"
-        first = next((e for e in chain[:-1] if not _is_communication(e, recognise(subject(e)))), None)
-        if first is not None and first.type not in _ORDINARY and chain[1].link == "context":
-            # Cleaning up after its own error, it met peers that had gone: the first error is the cause.
-            last, known, where, communication = first, recognise(subject(first)), first.where, False
-            doubt = f"a communication error followed while it was being handled ({plain_name(chain[-1].type)})"
-    elif chain[0] is not last and _is_communication(chain[0], recognise(subject(chain[0]))):
-        communication, confidence = True, "likely"
-        doubt = f"it was raised while handling {chain[0].type}: {chain[0].first_line}"
-    finding = known.finding if known else _finding_without_entry(rank, last, communication)
+    told, known, communication, doubt = _telling(chain)
+    if told is not chain[-1]:
+        where = told.where if told.where is not None and not told.where.is_library else where
+    confidence: Confidence = "likely" if communication or doubt else "certain"
+    finding = known.finding if known else _finding_without_entry(rank, told, communication)
     cause_class = CauseClass.UNCAUGHT_ERROR
     if late:
         cause_class = CauseClass.VICTIM
@@ -110,14 +101,35 @@ def exception_failure(
         cause_class = CauseClass.COMMUNICATION
     elif finding in _OOM:
         cause_class = CauseClass.KILLED_OR_OOM
-    shown = shortened("\n\n".join(e.text for e in chain[-2:] if e.text))
+    shown = shortened(chain_text(chain[-2:]))
     if citation is not None:
         citation = replace(citation, where=str(where) if where else citation.where, quote=shown)
     return RankFailure(
         rank=rank, kind="exception", finding=finding, cause_class=cause_class, confidence=confidence, t=t,
-        type=_short_type(last.type), message=last.message, shown=shown, where=where, known=known, citation=citation,
+        type=_short_type(told.type), message=told.message, shown=shown, where=where, known=known, citation=citation,
         doubt=doubt,
     )  # fmt: skip
+
+
+def _telling(chain: tuple[ParsedException, ...]) -> tuple[ParsedException, KnownMessage | None, bool, str]:
+    """Of a chain the exception that tells most, its kind, whether it is a consequence, and what is not certain."""
+    last, known = chain[-1], recognise(subject(chain[-1]))
+    if _is_communication(last, known):
+        own = next((e for e in chain[:-1] if not _is_communication(e, recognise(subject(e)))), None)
+        if own is not None and own.type not in _ORDINARY and chain[1].link == "context":
+            # Cleaning up after its own error, it met peers that had gone: the first error is the cause.
+            doubt = f"a communication error followed while it was being handled ({plain_name(last.type)})"
+            return own, recognise(subject(own)), False, doubt
+        return last, known, True, ""
+    first = chain[0]
+    if first is not last and _is_communication(first, recognise(subject(first))):
+        return last, known, True, f"it was raised while handling {first.type}: {first.first_line}"
+    for error, follower in zip(chain[-2::-1], chain[:0:-1], strict=True):
+        if follower.link != "cause":
+            break
+        if (better := recognise(subject(error))) is not None:
+            last, known = error, better
+    return last, known, False, ""
 
 
 def _finding_without_entry(rank: RankRecord, error: ParsedException, communication: bool) -> str:

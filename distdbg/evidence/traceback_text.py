@@ -36,6 +36,11 @@ class Frame:
     def is_library(self) -> bool:
         return bool(_LIBRARY.search(self.file))
 
+    @property
+    def is_ours(self) -> bool:
+        """Of distdbg's own worker side, which stands below every script."""
+        return "/distdbg/worker/" in self.file
+
     def __str__(self) -> str:
         name = self.file.rsplit("/", 1)[-1]
         return f"{name}:{self.line} in {self.function}" if self.function else f"{name}:{self.line}"
@@ -133,6 +138,12 @@ def _headless_syntax_error(lines: list[str]) -> tuple[ParsedException, ...]:
                 frames = (Frame(frame[1], _small(frame[2]), "", source),)
                 return (ParsedException(last[1], last[2], frames, "\n".join(lines[first : at + 1]), first),)
     return ()
+
+
+def chain_text(chain: tuple[ParsedException, ...]) -> str:
+    """The tracebacks as Python prints them, with its sentences between them."""
+    between = {"cause": f"\n\n{_DIRECT}\n\n", "context": f"\n\n{_DURING}\n\n"}
+    return "".join((between.get(e.link, "\n\n") if i else "") + e.text for i, e in enumerate(chain)).strip("\n")
 
 
 def _small(digits: str) -> int:

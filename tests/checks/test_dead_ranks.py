@@ -93,6 +93,26 @@ def test_cleaning_up_after_its_own_error_it_met_lost_peers(run):
     assert report.findings[0].evidence[0].line == 2
 
 
+def test_the_same_as_the_worker_side_reports_it(run):
+    during = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    run.raises(1, "RuntimeError", GLOO_LOST, before=traceback_text("KeyError", "'a'") + during, t=9.0)
+    run.raises(0, "RuntimeError", GLOO_LOST, t=8.9)
+    run.rest(-15, t=11.5, asked=9.5)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-exception", (1,))]
+    assert "KeyError: 'a'" in report.findings[0].summary
+    assert report.findings[0].evidence[0].quote.count("Traceback") == 2
+
+
+def test_a_direct_cause_tells_more_than_its_consequence(run):
+    """A full /dev/shm kills a DataLoader worker; the loader says it in two exceptions, the plain one last."""
+    cause = "\nThe above exception was the direct cause of the following exception:\n\n"
+    bus = traceback_text("RuntimeError", "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible")
+    run.raises(1, "RuntimeError", "DataLoader worker (pid(s) 7) exited unexpectedly", before=bus + cause, t=9.0)
+    run.rest(-15, t=11.5, asked=9.5)
+    assert verdict(run.closes().report()) == [("shm-exhausted", (1,))]
+
+
 def test_an_error_raised_because_of_a_lost_connection_is_a_consequence(run):
     text = (
         'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in main\n    work.wait()\n'
