@@ -129,7 +129,7 @@ def tell_of_its_end(run: Run, fifo: Path) -> None:
 
 
 def measure_steps(variant: str, count: int, work: int) -> dict[str, float]:
-    """Median wall and mean CPU microseconds of a step of one rank."""
+    """First decile and median of the wall time, and mean CPU time of a step of one rank, in microseconds."""
     output = Run(variant, 1, 1, ["steps", str(count), str(work)]).output()
     measured: dict[str, float] = json.loads(output[output.index("{") : output.index("}") + 1])
     return measured
