@@ -1,0 +1,79 @@
+"""A whole run on a disk that is full, and on one that freezes in the middle: the job must not notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from distdbg.rundir import RunDir
+from tests.conftest import Command
+from tests.launch.file_systems import freezable_file_system, tiny_file_system
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_run_on_a_file_system_of_1_mb_succeeds_and_says_what_was_lost(distdbg: Command, tmp_path: Path) -> None:
+    script = tmp_path / "talker.py"
+    script.write_text("for i in range(100_000): print(f'{i:099}')\n")  # 10 MB a rank
+    with tiny_file_system(tmp_path / "tiny") as folder:
+        done = distdbg("launch", "--nproc-per-node", "2", "--run-dir", folder / "run", "--show-ranks", "none", script)
+        assert done.code == 0, done
+        run = RunDir(folder / "run")
+        [node] = run.attempt(1).nodes()
+        events = [json.loads(line) for line in node.events.read_text().splitlines()]
+        lost = dict.fromkeys((0, 1), 0)
+        for event in events:
+            if event["event"] == "log-lost":
+                assert "full" in event["because"] and event["stream"] == "stdout"
+                lost[event["rank"]] += event["bytes"]
+        for rank, files in run.attempt(1).ranks().items():
+            assert lost[rank] == 10_000_000 - files.stdout.stat().st_size > 0
+            assert json.loads(files.exit.read_text())["exit_code"] == 0
+        assert json.loads(run.report_json.read_text())["outcome"] == "succeeded"
+        shown = distdbg("logs", folder / "run", "--rank", "0")
+        assert shown.out.startswith("0" * 99) and f"{lost[0]} bytes of rank 0's stdout are missing" in shown.err
+
+
+def test_a_file_system_that_freezes_for_5_s_stalls_no_step(tmp_path: Path) -> None:
+    script = tmp_path / "steps.py"
+    slowest, ready = tmp_path / "slowest", tmp_path / "ready"
+    script.write_text(
+        f"""
+import time
+from pathlib import Path
+slowest = 0
+for step in range(6000):
+    began = time.monotonic()
+    print(f"step {{step}} " + "x" * 2000, flush=True)
+    slowest = max(slowest, time.monotonic() - began)
+    time.sleep(0.001)
+    if step == 100:
+        Path({str(ready)!r}).touch()
+Path({str(slowest)!r}).write_text(str(slowest))
+"""
+    )
+    with freezable_file_system(tmp_path / "disk") as disk:
+        command = [sys.executable, "-m", "distdbg", "launch", "--run-dir", disk.path / "run", script]
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            try:
+                deadline = time.monotonic() + 60
+                while not ready.exists():
+                    assert time.monotonic() < deadline and process.poll() is None
+                    time.sleep(0.01)
+                disk.freeze()
+                time.sleep(5)
+                # it printed through all of it
+                assert process.poll() is None or slowest.exists()
+            finally:
+                disk.thaw()
+            out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, os.fsdecode(err)
+        assert float(slowest.read_text()) < 0.7
+        assert [int(n) for n in re.findall(rb"^step (\d+) ", out, re.MULTILINE)] == list(range(6000))
