@@ -210,7 +210,8 @@ def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | No
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = explicit.absolute() if explicit else folder.absolute() / f"{stamp}-{_safe(name)}-{secrets.token_hex(2)}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # a file in its place shows at the next line
+            path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
     except FileExistsError:
         raise UsageError(

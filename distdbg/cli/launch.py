@@ -74,6 +74,7 @@ def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **opti
     distdbg launch --no-python accelerate launch train.py
     """
     from distdbg.collect.gpus import visible_devices
+    from distdbg.collect.versions import torch_version
     from distdbg.launch.plan import make_plan, render_dry_run
     from distdbg.launch.ports import ReservedPort
     from distdbg.launch.program import check_torch
@@ -84,7 +85,7 @@ def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **opti
     _check_program(settings)
     check_torch()
     gpus = visible_gpus(visible_devices(), os.environ)
-    machine = MachineFacts(cpus=len(os.sched_getaffinity(0)), gpus=gpus)
+    machine = MachineFacts(cpus=len(os.sched_getaffinity(0)), gpus=gpus, torch=torch_version())
     port = ReservedPort()
     name = settings.name or Path(settings.program).stem
     plan = make_plan(

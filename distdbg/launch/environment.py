@@ -53,6 +53,8 @@ class PresetVariable:
     since: str
     source: str
     replaces: str = ""
+    #: the first torch that warns of this name; it is left out from there on
+    before: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,11 @@ def load_preset(name: str) -> Preset:
 
 
 def resolve(
-    presets: Sequence[str], own: Mapping[str, str], own_origin: str, inherited: Mapping[str, str]
+    presets: Sequence[str],
+    own: Mapping[str, str],
+    own_origin: str,
+    inherited: Mapping[str, str],
+    torch_version: str | None = None,
 ) -> tuple[list[Variable], list[str]]:
     """Variables to set for the ranks, later presets over earlier ones, and notes on what the user's own kept out.
 
@@ -94,7 +100,7 @@ def resolve(
     chosen: dict[str, Variable] = {}
     notes: list[str] = []
     for preset in (load_preset(name) for name in dict.fromkeys(["default", *presets])):
-        for variable in preset.variables:
+        for variable in (v for v in preset.variables if not _outdated(v, torch_version)):
             chosen[variable.name] = Variable(variable.name, variable.value, f"preset {preset.name}")
     for name, preset_one in list(chosen.items()):
         kept = _users(name, own, own_origin, inherited)
@@ -110,6 +116,15 @@ def resolve(
     for name, value in own.items():
         chosen[name] = Variable(name, value, own_origin)
     return [chosen[name] for name in sorted(chosen)], notes
+
+
+def _outdated(variable: PresetVariable, torch_version: str | None) -> bool:
+    """Newer torch prints a warning on standard error for its old names: a log byte that the script did not write."""
+    return bool(variable.before) and (torch_version is None or _version(torch_version) >= _version(variable.before))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
 
 def _users(name: str, own: Mapping[str, str], own_origin: str, inherited: Mapping[str, str]) -> Variable | None:

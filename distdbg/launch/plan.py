@@ -60,7 +60,7 @@ def make_plan(
     single = is_one_of_many(settings)
     local = settings.model_copy(update={"nodes": 1}) if single else settings
     shares = share_out(local, machine, environ)
-    variables, notes = resolve(settings.presets, settings.env, env_origin, environ)
+    variables, notes = resolve(settings.presets, settings.env, env_origin, environ, machine.torch)
     common = [v for v in variables if not v.per_rank]
     if shares.omp_threads is not None and "OMP_NUM_THREADS" not in settings.env:
         common.append(Variable("OMP_NUM_THREADS", str(shares.omp_threads), "distdbg: CPUs shared out over the ranks"))

@@ -18,6 +18,7 @@ class MachineFacts:
 
     cpus: int
     gpus: tuple[str, ...] = ()
+    torch: str | None = None
 
 
 @dataclass(frozen=True)

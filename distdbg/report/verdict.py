@@ -239,5 +239,5 @@ def _blind_spots(evidence: RunEvidence, findings: list[Finding]) -> Iterable[Unk
     if wanted is not None and len(evidence.ranks) < wanted:
         missing = wanted - len(evidence.ranks)
         yield Unknown(f"{missing} of {wanted} ranks", "no agent left a record of them")
-    if findings and evidence.job.get("worker_side") is False:
-        yield Unknown("exceptions that were handled, steps", "the ranks had no worker side (--worker-side off)")
+    if evidence.job.get("worker_side") == "off":
+        yield Unknown("steps, and exceptions that were handled", "the ranks had no worker side")

@@ -13,7 +13,8 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 
 WHO = """
 import os, sys
-print(os.environ["RANK"], os.environ["LOCAL_RANK"], os.environ["WORLD_SIZE"], os.environ["GROUP_RANK"], sys.argv[1:])
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK")
+sys.stdout.write(f"{' '.join(os.environ[n] for n in names)} {sys.argv[1:]}\\n")  # in one write
 """
 
 
@@ -49,7 +50,7 @@ def test_two_nodes_by_two_ranks(distdbg, tmp_path):
     [
         (["--nnodes=1", "--nproc_per_node=2", "--max_restarts=0"], {}),
         (["--standalone", "--nproc-per-node", "2"], {}),
-        (["--nproc-per-node", "2", "--rdzv_backend=c10d", "--monitor_interval", "0.2"], {}),
+        (["--nproc-per-node", "2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--monitor_interval", "0.2"], {}),
         ([], {"PET_NPROC_PER_NODE": "2", "PET_NNODES": "1"}),
     ],
 )
@@ -119,7 +120,7 @@ def test_a_restart_over_two_nodes(distdbg):
 
 def test_secrets_are_masked_and_the_environment_has_origins(distdbg, tmp_path):
     environment = {"WANDB_API_KEY": "0123456789abcdef", "DATABASE": "postgres://me:hunter2@host/db", "PLAIN": "shown"}
-    result = distdbg("launch", script(tmp_path), "--token=s3cr3t-value", env=environment)
+    result = distdbg("launch", script(tmp_path, "pass"), "--token=s3cr3t-value", env=environment)
     text = result.run.job.read_text()
     assert result.code == 0
     for secret in ("0123456789abcdef", "hunter2", "s3cr3t-value"):
