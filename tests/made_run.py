@@ -109,16 +109,16 @@ class MadeRun:
         self.event(self.node_of(rank), "rank-exited", **{**record, "t": t})
         self.codes[rank] = code
 
-    def raises(
-        self, rank, kind, message, *, t=9.0, code=1, uncaught=True, where=("/home/me/train.py", 88, "step"), **end
-    ):
-        """The worker side reports an exception, and the rank ends with `code` (None: it does not end here)."""
-        text = traceback_text(kind, message, where[0], where[1], where[2])
-        self.fact(rank, op="exception", uncaught=uncaught, type=kind, message=message, traceback=text, t=t,
-                  thread="MainThread", where=list(where))  # fmt: skip
-        if code is not None:
-            end.setdefault("t", t + 0.2)
-            self.exits(rank, code, **end)
+    def raises(self, rank, kind, message, *, t=9.0, code=1, before="", **end):
+        """The worker side reports an uncaught exception, and the rank ends a moment later.
+
+        `before` is the part of a chain's text that stands above the last traceback.
+        """
+        text = before + traceback_text(kind, message)
+        self.fact(rank, op="exception", uncaught=True, type=kind, message=message, traceback=text, t=t,
+                  thread="MainThread", where=["/home/me/train.py", 88, "step"])  # fmt: skip
+        end.setdefault("t", t + 0.2)
+        self.exits(rank, code, **end)
 
     def handles(self, rank, kind, message, *, t=9.0, thread="MainThread"):
         """What a rank answers when its agent asks what it is handling."""
