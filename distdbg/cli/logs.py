@@ -28,7 +28,7 @@ from distdbg.collect.log_reader import (
     raw_chunks,
     stream_readers,
 )
-from distdbg.errors import UsageError
+from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.evidence.log_text import coloured, last_state, plain, rank_prefix, states
 from distdbg.model import unfold_ranks
 from distdbg.rundir import RunDir, find_run_dir
@@ -85,6 +85,11 @@ def command(
         chosen = choose_attempt(found, attempt)
         there = choose_ranks(chosen, wanted)  # after following, too: what was asked for may never have come
         readers = stream_readers(chosen, there, streams)
+        if not any(reader.log.exists() for reader in readers):
+            raise NothingToAnalyse(
+                f"no log of {'these ranks' if len(there) > 1 else 'this rank'} was kept in attempt {chosen.number}",
+                "A job launched with --no-capture prints to its terminal alone.",
+            )
         if raw and len(there) == 1 and not follow:
             _write_raw(raw_chunks(readers), _targets(streams))
         elif not follow:
@@ -225,6 +230,8 @@ def _compile(pattern: str | None) -> re.Pattern[str] | None:
 def _ranks(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
+    if re.search(r"\d{8}", text):
+        raise UsageError(f"--rank: {text!r} names a rank that no job has", "Write ranks as 3, 0-7 or 0,4-6.")
     try:
         ranks = unfold_ranks(text)
     except ValueError as error:

@@ -109,13 +109,14 @@ class LogFollower:
         else:
             attempts = [a for a in attempts if a.number == self._attempt]
         for attempt in attempts:
-            if self._ranks is not None and all((attempt.number, rank) in self._tails for rank in self._ranks):
-                continue
-            for rank in attempt.ranks():
-                if (attempt.number, rank) in self._tails or (self._ranks is not None and rank not in self._ranks):
-                    continue
-                readers = stream_readers(attempt, [rank], self._streams)
-                self._tails[attempt.number, rank] = [_Tail(reader) for reader in readers]
+            missing = (
+                None if self._ranks is None else {r for r in self._ranks if (attempt.number, r) not in self._tails}
+            )
+            there = attempt.ranks() if missing is None else {r for r in missing if attempt.rank(r).folder.is_dir()}
+            for rank in there:
+                if (attempt.number, rank) not in self._tails:
+                    readers = stream_readers(attempt, [rank], self._streams)
+                    self._tails[attempt.number, rank] = [_Tail(reader) for reader in readers]
 
     def _chosen(self, tails: list[_Tail], now: float) -> list[_Tail]:
         """What moves, and some of the rest in turn."""

@@ -32,7 +32,7 @@ _LINGER_S = 0.02
 _LINGER_BELOW = 256 << 10
 _RETRY_S = 1.0
 _IDLE_S = 1.0
-_OPEN_FILES = 256
+_OPEN_FILES = 128
 
 
 @dataclass

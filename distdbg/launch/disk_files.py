@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections import OrderedDict
@@ -30,7 +31,13 @@ class OpenFiles:
         """Raises OSError."""
         descriptor = self._open.get(path)
         if descriptor is None:
-            descriptor = self._open_new(path)
+            try:
+                descriptor = self._open_new(path)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._open:
+                    raise
+                self.close_all()
+                descriptor = self._open_new(path)
             while len(self._open) >= self._limit:
                 os.close(self._open.popitem(last=False)[1])
             self._open[path] = descriptor

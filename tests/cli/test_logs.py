@@ -86,6 +86,7 @@ def test_what_was_lost_is_said(distdbg: Command, written: WrittenRun) -> None:
         (["--grep", "a(b"], 2, ["'a(b'", "character 2"]),
         (["--rank", "x"], 2, ["'x'", "0-7"]),
         (["--rank", ","], 2, ["no rank"]),
+        (["--rank", "0-99999999999"], 2, ["no job has"]),
         (["--rank", "1,7-9"], 3, ["ranks 7-9", "0-2"]),
         (["--rank", "9", "-f"], 3, ["rank 9", "0-2"]),
         (["--attempt", "3"], 3, ["no attempt 3", "1"]),
@@ -158,3 +159,9 @@ def test_ctrl_c_ends_follow_without_a_traceback(tmp_path: Path) -> None:
         began = time.monotonic()
         _, err = process.communicate(timeout=20)
         assert process.returncode == 130 and b"Traceback" not in err and time.monotonic() - began < 2
+
+
+def test_a_job_that_had_the_terminal_has_no_logs(distdbg: Command, tmp_path: Path) -> None:
+    WrittenRun(tmp_path, ranks=[0, 1]).finish()
+    done = distdbg("logs")
+    assert done.code == 3 and "--no-capture" in done.err, done

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 from pathlib import Path
 
@@ -68,6 +69,22 @@ def test_no_more_files_are_open_than_allowed(tmp_path: Path) -> None:
     assert len(files) == 8 and (tmp_path / "0").read_bytes() == b"01"
     files.close_all()
     assert len(files) == 0
+
+
+def test_a_process_that_has_no_descriptors_left_goes_on(tmp_path: Path) -> None:
+    files = disk_files.OpenFiles(limit=1000)
+    for i in range(10):
+        files.get(tmp_path / str(i))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    here = max(map(int, os.listdir("/proc/self/fd"))) + 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (here, hard))
+    try:
+        for i in range(here):
+            os.write(files.get(tmp_path / f"more{i}"), b"x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    files.close_all()
+    assert (tmp_path / f"more{here - 1}").read_bytes() == b"x"
 
 
 def test_a_full_disk_costs_log_bytes_only_and_takes_more_when_there_is_room(tmp_path: Path) -> None:
