@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType, TracebackType
     from typing import Any
 
+#: The interpreter borrows the hook that it calls: one that takes itself away must not be freed while it runs.
+_kept: list[object] = []
 _OURS = (__file__, os.path.join(os.path.dirname(__file__), "boot.py"))
 
 
@@ -82,8 +84,11 @@ def _is_application(path: str) -> bool:
     """A directory or a zip file with a __main__ in it."""
     if os.path.isdir(path):
         return True
-    with open(path, "rb") as file:
-        return file.read(4) == b"PK\3\4"
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"PK\3\4"
+    except OSError:
+        return False
 
 
 def _run_application(arguments: list[str]) -> None:
@@ -91,7 +96,7 @@ def _run_application(arguments: list[str]) -> None:
 
     sys.argv = arguments
     _mend_orig_argv(arguments)
-    sys.path.insert(0, arguments[0])
+    sys.path.insert(0, os.path.abspath(arguments[0]))
     runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
 
 
@@ -123,6 +128,7 @@ def _report_without_our_frames() -> None:
         error.__traceback__ = sys.last_traceback = _without_ours(traceback)
         hook(kind, error, error.__traceback__)
 
+    _kept.append(report)
     sys.excepthook = report
 
 
