@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from distdbg.checks._findings import finding, groups, hosts, who
+from distdbg.checks._findings import finding, groups, hosts, signal_name, who
 from distdbg.evidence.failure import RankFailure, failures
-from distdbg.evidence.messages import recognise
+from distdbg.evidence.jsonl import number
+from distdbg.evidence.messages import KnownMessage, recognise
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.evidence.traceback_text import last_chain, shortened
+from distdbg.evidence.traceback_text import last_chain
 from distdbg.model import CauseClass, Citation, Finding, FindingDoc
 
 DOCS = (
@@ -27,6 +28,7 @@ DOCS = (
         source="https://pytorch.org/docs/stable/elastic/run.html",
     ),
 )
+_LOG_PREFIX = re.compile(r"^\[[WEIF]\d{4} [^\]]*\] ")
 _NO_TRACEBACK = re.compile(r"^\S*(run\.py|torchrun|python\S*): (error: )?(.+)$", re.MULTILINE)
 
 
@@ -35,7 +37,10 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         yield _of_ranks(evidence, group)
     if not any(rank.pid for rank in evidence.ranks):
         silent = [n for n in evidence.nodes if n.torchrun_exit_code not in (0, None)]
-        yield from _of_torchrun(silent, alone=len(silent) == len(evidence.nodes))
+        for found in _of_torchrun(silent, alone=len(silent) == len(evidence.nodes)):
+            # Ended by a cancel, it has nothing to explain, unless it had complained before.
+            if evidence.cancelled_by is None or "[" in found.cause:
+                yield found
 
 
 def _of_ranks(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
@@ -76,27 +81,32 @@ def _of_torchrun(nodes: list[NodeRecord], *, alone: bool) -> Iterable[Finding]:
 
 def _one_torchrun(node: NodeRecord) -> Finding:
     tail = node.torchrun_tail
-    chain = last_chain(tail)
-    known = recognise(tail[-6000:])
-    plain = list(_NO_TRACEBACK.finditer(tail))
-    if chain:
-        line, quote = chain[0].line, shortened("\n\n".join(e.text for e in (chain[0], chain[-1])[: len(chain)]), 30)
-        words = f"{chain[0].type}: {chain[0].first_line}".rstrip(": ")
-    elif plain:
-        line, quote, words = tail.count("\n", 0, plain[-1].start()), plain[-1][0], plain[-1][3]
-    else:
-        rows = tail.rstrip().split("\n")
-        line, quote, words = len(rows) - 1, "\n".join(rows[-5:]), rows[-1][:200]
-    code = node.torchrun_exit_code
-    summary = f"ended with exit code {code} before it started a rank" + (f": {words[:300]}" if words else "")
+    known = recognise(tail[-6000:]) or recognise(tail)
+    line, quote, words = _last_words(tail, known)
+    code = node.torchrun_exit_code or 0
+    ended = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
     return Finding(
         id="launch-failed",
         severity="error",
-        confidence="certain",
-        summary=summary,
+        confidence="certain" if code > 0 else "likely",
+        summary=f"{ended} before it started a rank" + (f": {words[:300]}" if words else ""),
         cause=f"{known.symptom} {known.cause} [{known.id}]" if known else words,
         remedy=known.fix if known else f"torchrun's own words are in {node.torchrun_path}.",
-        evidence=(Citation(node.torchrun_path, node.torchrun_first_line + line, quote=quote),),
+        evidence=(Citation(node.torchrun_path, (node.torchrun_first_line or 1) + line, quote=quote),),
         cause_class=CauseClass.UNCAUGHT_ERROR,
-        first_seen=next((float(e["t"]) for _, e in node.events if isinstance(e.get("t"), (int, float))), None),
+        first_seen=next((number(e, "t") for _, e in node.events if e.get("event") == "torchrun-exited"), None),
     )
+
+
+def _last_words(tail: str, known: KnownMessage | None) -> tuple[int, str, str]:
+    """(0-based line, quote, one sentence) of what torchrun said: its traceback's messages, else the line that tells."""
+    chain = last_chain(tail)
+    if chain:
+        quote = "\n".join(f"{e.type}: {e.first_line}".rstrip(": ") for e in chain)
+        return chain[0].line, quote, quote.split("\n")[0]
+    if plain := list(_NO_TRACEBACK.finditer(tail)):
+        return tail.count("\n", 0, plain[-1].start()), plain[-1][0], plain[-1][3]
+    rows = list(enumerate(tail.rstrip().split("\n")))
+    telling = [(i, row) for i, row in rows if known is not None and known.match.search(row)]
+    said = telling or [(i, row) for i, row in rows if not row.startswith(("frame #", "<omitting"))] or rows
+    return said[-1][0], "\n".join(row for _, row in said[-3:]), _LOG_PREFIX.sub("", said[-1][1])

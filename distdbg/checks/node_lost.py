@@ -30,6 +30,8 @@ DOCS = (
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
+    if evidence.cancelled_by is not None:  # how torchrun and the agents end then is what was asked for
+        return
     gone = {integer(e, "node_rank"): e for _, e in evidence.events if e.get("event") == "agent-exited"}
     over = any(e.get("event") in ("agents-gone", "finished") for _, e in evidence.events)
     for node in evidence.nodes:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from distdbg.evidence.traceback_text import Frame
 
 _FATAL = re.compile(r"^(?:\[rank\d+\]: ?)?Fatal Python error: (.+)$", re.MULTILINE)
-_STACK = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$", re.MULTILINE)
+_STACK = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
+_MOST_ROWS = 400
 _FRAME = re.compile(r'^ {2}File "(.+)", line (\d{1,9}) in (.+)$')
 _TERMINATE = re.compile(
     r"^terminate called (?:after throwing an instance of '(?P<type>[^'\n]+)'(?:\s*\n\s*what\(\):\s*(?P<what>.*))?"
@@ -40,19 +41,30 @@ def fatal_error(text: str) -> Crash | None:
     if not found:
         return None
     match = found[-1]
-    rest = text[match.start() :].split("\n")[:200]
-    current = next((i for i, line in enumerate(rest) if line.startswith("Current thread")), None)
-    start = current if current is not None else next((i for i, line in enumerate(rest) if _STACK.match(line)), 0)
-    frames: list[Frame] = []
-    end = start + 1
-    for end in range(start + 1, len(rest)):
-        frame = _FRAME.match(rest[end])
-        if frame is None:
+    rows = text[match.start() :].split("\n")[:_MOST_ROWS]
+    stacks = [_stack(rows, at) for at, row in enumerate(rows) if _STACK.match(row)]
+    # A thread that Python does not know has crashed where none is "current": the user's own thread tells most then.
+    told = next((s for s in stacks if s[0].startswith("Current")), None) or next(
+        (s for s in reversed(stacks) if any(not f.is_library for f in s[2])), None
+    )
+    title, line = match[1].strip(), text.count("\n", 0, match.start())
+    if told is None:
+        return Crash(title, rows[0], line)
+    return Crash(title, "\n".join([rows[0], *told[1]]), line, told[2])
+
+
+def _stack(rows: list[str], at: int) -> tuple[str, list[str], tuple[Frame, ...]]:
+    """(headline, rows without our own frames, frames) of the thread whose stack begins at row `at`."""
+    shown, frames = [rows[at]], []
+    for row in rows[at + 1 :]:
+        match = _FRAME.match(row)
+        if match is None:
             break
-        frames.append(Frame(frame[1], int(frame[2]), frame[3]))
-    stack = [line for line in rest[start:end] if not ((m := _FRAME.match(line)) and Frame(m[1], 0, "").is_ours)]
-    shown = [rest[0], *stack] if start else rest[:1]
-    return Crash(match[1].strip(), "\n".join(shown), text.count("\n", 0, match.start()), tuple(frames))
+        frame = Frame(match[1], int(match[2]), match[3])
+        frames.append(frame)
+        if not frame.is_ours:
+            shown.append(row)
+    return rows[at], shown, tuple(frames)
 
 
 def terminate(text: str) -> tuple[str, str, int] | None:

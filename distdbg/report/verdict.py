@@ -34,7 +34,7 @@ def build_report(evidence: RunEvidence) -> Report:
         run=run_facts(evidence),
         exit_code=code,
         exit_code_of=whose,
-        unknown=(*evidence.unknown, *_blind_spots(evidence, findings)),
+        unknown=(*evidence.unknown, *_blind_spots(evidence)),
         ranks=tuple(rank_summaries(evidence)),
     )
 
@@ -226,18 +226,21 @@ def rank_state(rank: RankRecord, failure: RankFailure | None) -> str:
         how = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
     if failure is None or failure.cause_class is CauseClass.VICTIM:
         return f"stopped ({how})"
-    if failure.cause_class is CauseClass.EXCEPTION_IN_FLIGHT and code < 0:
+    if failure.kind == "exception" and failure.signal is None and code < 0:
         return f"failed ({failure.type}; then {how})"
     if failure.kind == "abort-at-exit":
         return f"finished, then aborted ({how})"
     return f"killed ({how})" if failure.kind == "signal" else f"failed ({how})"
 
 
-def _blind_spots(evidence: RunEvidence, findings: list[Finding]) -> Iterable[Unknown]:
+def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:
     """What could not be seen at all, where it matters."""
     wanted = world_size(evidence)
     if wanted is not None and len(evidence.ranks) < wanted:
         missing = wanted - len(evidence.ranks)
-        yield Unknown(f"{missing} of {wanted} ranks", "no agent left a record of them")
+        started = any(rank.pid for rank in evidence.ranks)
+        yield Unknown(
+            f"{missing} of {wanted} ranks", "no agent left a record of them" if started else "they were never started"
+        )
     if evidence.job.get("worker_side") == "off":
         yield Unknown("steps, and exceptions that were handled", "the ranks had no worker side")

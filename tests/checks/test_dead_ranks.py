@@ -393,6 +393,35 @@ def test_torchrun_that_started_no_rank(tmp_path):
     assert (report.outcome, report.exit_code, report.exit_code_of) == ("failed", 1, "torchrun on node 0")
 
 
+def test_a_port_that_is_taken(tmp_path):
+    run = MadeRun(tmp_path, ranks=0, nodes=1)
+    busy = "The server socket has failed to listen on any local network address. port: 29477, name: EADDRINUSE"
+    run.node_files[0].torchrun_log.write_text(
+        traceback_text("torch.distributed.DistNetworkError", busy, file="/venv/lib/python3.11/site-packages/torch/x.py")
+        + "\nThe above exception was the direct cause of the following exception:\n\n"
+        + traceback_text("RendezvousConnectionError", "The connection to the C10d store has failed.")
+    )
+    root = run.closes(torchrun=1).report().findings[0]
+    assert "[address-in-use]" in root.cause and "port: 29477" in root.summary
+
+
+def test_cancelled_before_it_started(tmp_path):
+    run = MadeRun(tmp_path, ranks=0, nodes=1)
+    run.launcher("cancelled", t=5, by="SIGINT")
+    report = run.closes(torchrun=-15).report()
+    assert (report.outcome, report.exit_code, report.findings) == ("cancelled", 130, ())
+
+
+def test_cancelled_while_it_complained_of_a_name(tmp_path):
+    run = MadeRun(tmp_path, ranks=0, nodes=1)
+    run.launcher("cancelled", t=5, by="SIGTERM")
+    complaint = "[c10d] The IPv6 network addresses of (nosuch, 29400) cannot be retrieved (gai error: -2 - Name"
+    run.node_files[0].torchrun_log.write_text(f"[W1121 06:16:01.73 socket.cpp:764] {complaint}\nframe #1: x\n")
+    report = run.closes(torchrun=-15).report()
+    assert (report.outcome, report.exit_code) == ("cancelled", 143)
+    assert complaint in report.findings[0].summary and "[name-not-resolved]" in report.findings[0].cause
+
+
 def test_torch_missing(tmp_path):
     run = MadeRun(tmp_path, ranks=0, nodes=1)
     run.node_files[0].torchrun_log.write_text(

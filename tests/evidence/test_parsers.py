@@ -72,6 +72,19 @@ def test_faulthandler_names_the_crashing_thread():
     assert crash is not None and crash.title == "Aborted" and str(crash.where) == "train.py:7 in step"
 
 
+def test_a_native_threads_crash_shows_the_users_own_thread():
+    text = (
+        "Fatal Python error: Aborted\n\nThread 0x01 (most recent call first):\n"
+        '  File "/venv/lib/python3.11/site-packages/distdbg/worker/link.py", line 56 in wait\n\n'
+        'Thread 0x02 (most recent call first):\n  File "/venv/lib/python3.11/site-packages/torch/x.py", line 3 in f\n'
+        '  File "/home/me/train.py", line 4 in <module>\n'
+        '  File "/venv/lib/python3.11/site-packages/distdbg/worker/boot.py", line 16 in <module>\n\nExtension\n'
+    )
+    crash = fatal_error(text)
+    assert crash is not None and str(crash.where) == "train.py:4 in <module>"
+    assert "distdbg" not in crash.text and "torch/x.py" in crash.text
+
+
 def test_terminate():
     said = "x\nterminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: y\n"
     assert terminate(said) == ("c10::Error", "CUDA error: y", 1)
