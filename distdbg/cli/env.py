@@ -1,0 +1,76 @@
+"""`distdbg env`: the presets' variables, each with its reason, cost and source."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import os
+from collections.abc import Iterable
+
+import click
+
+from distdbg.errors import NothingToAnalyse
+from distdbg.launch.environment import Preset, PresetVariable, load_preset, mask, preset_names
+
+
+@click.command("env")
+@click.option("--preset", "presets", multiple=True, metavar="NAME", help="Only this preset; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.argument("name", required=False)
+def command(presets: tuple[str, ...], as_json: bool, name: str | None) -> None:
+    """Show the variables that presets set for a job, or explain the one called NAME.
+
+    What is set in your environment is never overridden by a preset; `distdbg launch --dry-run` shows the outcome.
+    """
+    chosen = [load_preset(preset) for preset in presets or _default_first(preset_names())]
+    if name is not None:
+        chosen = _only(chosen, name)
+    if as_json:
+        listed = {p.name: {"summary": p.summary, "variables": [_json(v) for v in p.variables]} for p in chosen}
+        click.echo(json.dumps({"schema": "distdbg.env/1", "presets": listed}, indent=1, ensure_ascii=False))
+        return
+    for preset in chosen:
+        click.echo(click.style(preset.name, bold=True) + f": {preset.summary}")
+        for variable in preset.variables:
+            click.echo(f"  {variable.name}={variable.value}")
+            for label, text in _explanation(variable, full=name is not None):
+                click.echo(f"      {label:<8}{text}" if label else f"      {text}")
+        click.echo()
+
+
+def _default_first(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda preset: (preset != "default", preset))
+
+
+def _only(presets: list[Preset], name: str) -> list[Preset]:
+    """The presets that set a variable, with that variable alone."""
+    found = [
+        dataclasses.replace(preset, variables=tuple(v for v in preset.variables if name in (v.name, v.replaces)))
+        for preset in presets
+    ]
+    found = [preset for preset in found if preset.variables]
+    if not found:
+        known = {v.name for preset in presets for v in preset.variables}
+        near = difflib.get_close_matches(name, known, n=1)
+        raise NothingToAnalyse(
+            f"no preset sets {name}", f"Did you mean {near[0]}?" if near else "`distdbg env` lists what presets set."
+        )
+    return found
+
+
+def _explanation(variable: PresetVariable, *, full: bool) -> list[tuple[str, str]]:
+    """(label, text): the reason and what the environment says; everything that is known where it is `full`."""
+    yours = os.environ.get(variable.name)
+    lines = [("yours", mask(variable.name, yours))] if yours is not None else []
+    if not full:
+        return [("", variable.reason), *lines]
+    known = [("why", variable.reason), ("costs", variable.cost), ("since", variable.since), ("source", variable.source)]
+    if variable.replaces:
+        known.append(("was", f"{variable.replaces}, the deprecated name"))
+    return known + lines
+
+
+def _json(variable: PresetVariable) -> dict[str, str | None]:
+    yours = os.environ.get(variable.name)
+    return {**dataclasses.asdict(variable), "yours": None if yours is None else mask(variable.name, yours)}

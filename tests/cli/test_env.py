@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+
+from tests.conftest import Command
+
+
+def test_lists_every_preset_with_default_first(distdbg: Command) -> None:
+    done = distdbg("env")
+    assert done.code == 0, done
+    heads = [line.partition(":")[0] for line in done.out.splitlines() if line and not line.startswith(" ")]
+    assert heads[0] == "default" and {"hang", "debug", "network", "deterministic", "sync-crash"} < set(heads)
+    assert "TORCH_NCCL_ASYNC_ERROR_HANDLING=3" in done.out
+
+
+def test_one_variable_is_explained_with_the_users_own_value(distdbg: Command) -> None:
+    done = distdbg("env", "TORCH_FR_BUFFER_SIZE", env={"TORCH_FR_BUFFER_SIZE": "77"})
+    assert done.code == 0, done
+    words = done.out.split()
+    assert {"why", "costs", "since", "source"} <= set(words) and words[words.index("yours") + 1] == "77"
+    assert "TORCH_FR_BUFFER_SIZE=20000" in words  # the preset hang's
+
+
+def test_a_deprecated_name_leads_to_the_new_one(distdbg: Command) -> None:
+    assert "TORCH_NCCL_ASYNC_ERROR_HANDLING=3" in distdbg("env", "NCCL_ASYNC_ERROR_HANDLING").out
+
+
+def test_json(distdbg: Command) -> None:
+    value = json.loads(distdbg("env", "--preset", "sync-crash", "--json").out)
+    assert list(value["presets"]) == ["sync-crash"]
+    names = {v["name"] for v in value["presets"]["sync-crash"]["variables"]}
+    assert "CUDA_LAUNCH_BLOCKING" in names
+
+
+def test_names_that_are_not_there(distdbg: Command) -> None:
+    done = distdbg("env", "TORCH_FR_BUFER_SIZE")
+    assert done.code == 3 and "Did you mean TORCH_FR_BUFFER_SIZE?" in done.err
+    done = distdbg("env", "--preset", "hnag")
+    assert done.code == 2 and "hang" in done.err
