@@ -21,6 +21,7 @@ help:  ## this list
 demo: $(VENV)/.ready  ## install, train on two nodes of this machine, show the report
 	$(VENV)/bin/distdbg launch --nodes 2 launch/ddp.py
 	$(VENV)/bin/distdbg report
+	@echo "The page: $(CURDIR)/distdbg-runs/latest/report/report.html"
 
 test: lint  ## set up and run the whole suite
 	$(PYTEST) $(ARGS)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
+import distdbg
 from distdbg.cli import cli
 from distdbg.errors import EXIT_CODES
 from distdbg.launch.torchrun_flags import FLAGS
@@ -99,6 +102,16 @@ def test_the_job_file_that_is_shown_is_one(tmp_path: Path) -> None:
         (tmp_path / "job.yaml").write_text(text)
         settings, _ = settle({}, tmp_path / "job.yaml")
         assert settings.program
+
+
+def test_the_script_that_is_shown_runs_outside_a_run(tmp_path: Path) -> None:
+    shown = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(encoding="utf-8"), re.DOTALL)
+    for text in shown:
+        done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "step 2: loss 0.3333 on 1 ranks" in done.stdout, done.stderr
+    assert set(distdbg.__all__) == set(
+        re.findall(r"^\| `(\w+)\(", (ROOT / "docs" / "library.md").read_text(), re.MULTILINE)
+    )
 
 
 def test_every_preset_is_described() -> None:
