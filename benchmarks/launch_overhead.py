@@ -200,11 +200,20 @@ def interleave(rounds: int, measure: Callable[[str], dict[str, float]]) -> dict[
     for number in range(rounds):
         turn = number % len(VARIANTS)
         for variant in VARIANTS[turn:] + VARIANTS[:turn]:
-            for quantity, value in measure(variant).items():
+            for quantity, value in once_more(measure, variant).items():
                 values[variant][quantity].append(value)
         print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return values
+
+
+def once_more(measure: Callable[[str], dict[str, float]], variant: str) -> dict[str, float]:
+    """gloo aborts now and then at interpreter exit, under any launcher: one failure is said, the second is raised."""
+    try:
+        return measure(variant)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return measure(variant)
 
 
 def compare(values: dict[str, dict[str, list[float]]], digits: int) -> dict[str, dict[str, float]]:

@@ -7,6 +7,7 @@ measured_job.py print MEGABYTES                 rank 0 prints so much, without a
 measured_job.py sleep SECONDS                   a step every 10 ms for so long
 """
 
+import gc
 import json
 import os
 import statistics
@@ -129,5 +130,6 @@ if __name__ == "__main__":
             sleep(float(seconds))
         case _:
             sys.exit(__doc__)
+    gc.collect()  # DDP before the group it uses
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -34,6 +35,8 @@ def test_two_nodes_train_survive_a_kill_amid_a_save_and_resume_exactly(distdbg, 
     expected = losses(whole.run.attempt(1).rank(0).stdout.read_text())
     assert float(expected["step 1/52"]) > 5, "an untrained model knows nothing: ln 256 = 5.5"
     assert float(expected["step 52/52  validation"]) < 3.2
+    ranks = json.loads(whole.run.report_json.read_text())["ranks"]
+    assert [rank["step"] for rank in ranks] == [52, 52], "optimizer steps, as the worker side counted them"
 
     # The victim has synced one file of step 50's checkpoint (rank 0 under FSDP two), and dies at the next.
     cut = distdbg(*launch, DIE_IN_SAVE, victim, 2, SCRIPTS / script, "--out", tmp_path / "cut", *SMALL)
