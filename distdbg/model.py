@@ -11,6 +11,8 @@ from enum import IntEnum
 from typing import Any, Literal
 
 REPORT_SCHEMA = "distdbg.report/1"
+#: The largest rank that a person may name: ten times the largest job that is known of.
+MOST_RANKS = 1_000_000
 
 Severity = Literal["error", "warning", "info"]
 Confidence = Literal["certain", "likely", "possible"]
@@ -132,5 +134,7 @@ def unfold_ranks(text: str) -> tuple[int, ...]:
         low, high = int(first), int(last or first)
         if high < low:
             raise ValueError(f"{part!r} counts backwards")
+        if high > MOST_RANKS:
+            raise ValueError(f"{part!r} names ranks above {MOST_RANKS}, which no job has")
         ranks.update(range(low, high + 1))
     return tuple(sorted(ranks))

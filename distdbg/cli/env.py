@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import click
 
 from distdbg.errors import NothingToAnalyse
+from distdbg.launch.env_lint import lint
 from distdbg.launch.environment import Preset, PresetVariable, load_preset, mask, preset_names
 
 
@@ -37,6 +38,8 @@ def command(presets: tuple[str, ...], as_json: bool, name: str | None) -> None:
             for label, text in _explanation(variable, full=name is not None):
                 click.echo(f"      {label:<8}{text}" if label else f"      {text}")
         click.echo()
+    for note in lint(os.environ):
+        click.echo(f"{click.style('your environment', fg='yellow')}: {note}")
 
 
 def _default_first(names: Iterable[str]) -> list[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from distdbg.launch.env_lint import lint
 from distdbg.launch.environment import Variable, resolve
 from distdbg.launch.topology import MachineFacts, Shares, share_out
 from distdbg.settings import JobSettings
@@ -61,6 +62,7 @@ def make_plan(
     local = settings.model_copy(update={"nodes": 1}) if single else settings
     shares = share_out(local, machine, environ)
     variables, notes = resolve(settings.presets, settings.env, env_origin, environ, machine.torch)
+    notes += lint({**environ, **settings.env})
     common = [v for v in variables if not v.per_rank]
     if shares.omp_threads is not None and "OMP_NUM_THREADS" not in settings.env:
         common.append(Variable("OMP_NUM_THREADS", str(shares.omp_threads), "distdbg: CPUs shared out over the ranks"))

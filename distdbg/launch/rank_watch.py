@@ -268,10 +268,10 @@ class RankWatch:
         for rank in self.ranks.values():
             if rank.pid is None:
                 rank.end(None, "the process was never seen")
+                self._record(rank)
             known = reported.get(rank.rank, 0 if torchrun_exit_code == 0 else None)
             if rank.exit_code is None and known is not None:
                 rank.exit_code, rank.unknown_because = known, ""
-            if rank.pid is None or known is not None:
                 self._record(rank)
 
     def _record(self, rank: RankProcess) -> None:

@@ -18,12 +18,16 @@ from distdbg.errors import UsageError
 
 @dataclass(frozen=True)
 class Flag:
-    """`name` is the dashed long form without dashes in front; `takes_value` False for a switch."""
+    """`name` is the dashed long form without dashes in front; `takes_value` False for a switch.
+
+    `from_env` False for the few whose PET_* variable torchrun does not read.
+    """
 
     name: str
     takes_value: bool = True
     short: str | None = None
     help: str = ""
+    from_env: bool = True
 
     @property
     def variable(self) -> str:
@@ -32,47 +36,41 @@ class Flag:
 
 
 FLAGS: tuple[Flag, ...] = (
-    Flag("nnodes", help="Number of nodes, or a range MIN:MAX. Without an endpoint, --nodes."),
-    Flag("nproc-per-node", help="Ranks on each node: a number, auto, gpu, cpu."),
-    Flag("rdzv-backend"),
-    Flag("rdzv-endpoint", help="HOST:PORT of the rendezvous: this is one node of N."),
-    Flag("rdzv-id"),
-    Flag("rdzv-conf"),
-    Flag("standalone", takes_value=False),
-    Flag("max-restarts", help="How often the ranks are started again after a failure."),
-    Flag("monitor-interval", help="Seconds between torchrun's looks at its ranks."),
-    Flag("start-method"),
-    Flag("event-log-handler"),
-    Flag("role"),
+    Flag("nnodes", help="Number of nodes, or a range MIN:MAX. Without an endpoint the same as --nodes."),
+    Flag("nproc-per-node", help="Ranks on each node: a number, auto, gpu, cpu.  [default: auto]"),
+    Flag("rdzv-backend", help="How the nodes meet: c10d, static, etcd-v2, …"),
+    Flag("rdzv-endpoint", help="HOST:PORT where the nodes meet: this is one node of N."),
+    Flag("rdzv-id", help="Name of the job, the same on all nodes."),
+    Flag("rdzv-conf", help="Settings of the rendezvous, KEY=VALUE,KEY=VALUE."),
+    Flag("standalone", takes_value=False, help="One node, with a rendezvous of its own on a free port."),
+    Flag("max-restarts", help="How often the ranks are started again after a failure.  [default: 0]"),
+    Flag("monitor-interval", help="Seconds between torchrun's looks at its ranks.  [default: 0.1]"),
+    Flag("start-method", help="spawn, fork or forkserver; only --run-path uses it."),
+    Flag("event-log-handler", help="A registered handler of torchelastic's events."),
+    Flag("role", help="A name for the ranks in torchelastic's records."),
     Flag("module", takes_value=False, short="m", help="The program is a module, as with python -m."),
     Flag("no-python", takes_value=False, help="The program is no Python script: run it as it is."),
-    Flag("run-path", takes_value=False),
-    Flag("log-dir"),
-    Flag("redirects", short="r"),
-    Flag("tee", short="t"),
-    Flag("local-ranks-filter"),
-    Flag("duplicate-stdout-filters"),
-    Flag("duplicate-stderr-filters"),
+    Flag("run-path", takes_value=False, help="Run the script by runpy in torchrun's child; it has no worker side."),
+    Flag("log-dir", help="A folder in which torchrun's own names link to the logs of the ranks."),
+    Flag("redirects", short="r", help="Streams that only go to the logs: 3 for both, or by local rank 0:1,1:2."),
+    Flag("tee", short="t", help="Streams that go to the logs and to the terminal, written as for --redirects."),
+    Flag("local-ranks-filter", help="Only these local ranks are shown on the terminal: 0,1,2."),
+    Flag("duplicate-stdout-filters", help="Words; lines with one of them are copied to a file of their own."),
+    Flag("duplicate-stderr-filters", help="The same for standard error."),
     Flag("node-rank", help="Which node this is: this is one node of N."),
-    Flag("master-addr"),
-    Flag("master-port"),
-    Flag("local-addr"),
-    Flag("logs-specs"),
-    Flag("numa-binding"),
-    Flag("signals-to-handle"),
-    Flag("shutdown-timeout"),
-    Flag("virtual-local-rank", takes_value=False),
+    Flag("master-addr", help="Address of the first node (static rendezvous): this is one node of N."),
+    Flag("master-port", help="Port of the rendezvous.  [default: a free one]"),
+    Flag("local-addr", help="Address of this node, as the others reach it."),
+    Flag("logs-specs", help="A torchrun.logs_specs entry point; distdbg then keeps no logs.", from_env=False),
+    Flag("numa-binding", help="Bind ranks to CPUs near their GPUs; see torch/numa/binding.py.", from_env=False),
+    Flag(
+        "signals-to-handle", help="Signals that torchrun passes on, by name.  [default: SIGTERM,SIGINT,SIGHUP,SIGQUIT]"
+    ),
+    Flag("shutdown-timeout", help="Seconds between torchrun's SIGTERM and SIGKILL.  [default: 30]"),
+    Flag("virtual-local-rank", takes_value=False, help="Each rank sees its GPU as device 0."),
 )
 _BY_NAME = {flag.name: flag for flag in FLAGS}
 _BY_SHORT = {flag.short: flag for flag in FLAGS if flag.short}
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """A torchrun command line, read: flags by dashed name (a switch has ""), and the program with its arguments."""
-
-    flags: Mapping[str, str]
-    program: tuple[str, ...]
 
 
 def normalise(arguments: Iterable[str], own: Mapping[str, bool]) -> list[str]:

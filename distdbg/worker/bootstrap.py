@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType, TracebackType
     from typing import Any
 
-#: The interpreter borrows the hook that it calls: one that takes itself away must not be freed while it runs.
+#: The interpreter only borrows the hook that it calls, and the traceback: neither may be freed while the hook runs.
 _kept: list[object] = []
 _OURS = (__file__, os.path.join(os.path.dirname(__file__), "boot.py"))
 
@@ -125,6 +125,7 @@ def _report_without_our_frames() -> None:
 
     def report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         sys.excepthook = hook
+        _kept.append(traceback)
         error.__traceback__ = sys.last_traceback = _without_ours(traceback)
         hook(kind, error, error.__traceback__)
 

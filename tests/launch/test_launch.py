@@ -50,7 +50,17 @@ def test_two_nodes_by_two_ranks(distdbg, tmp_path):
     [
         (["--nnodes=1", "--nproc_per_node=2", "--max_restarts=0"], {}),
         (["--standalone", "--nproc-per-node", "2"], {}),
-        (["--nproc-per-node", "2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "--monitor_interval", "0.2"], {}),
+        (
+            [
+                "--nproc-per-node",
+                "2",
+                "--rdzv_backend=c10d",
+                "--rdzv_endpoint=localhost:0",
+                "--monitor_interval",
+                "0.2",
+            ],
+            {},
+        ),
         ([], {"PET_NPROC_PER_NODE": "2", "PET_NNODES": "1"}),
     ],
 )
