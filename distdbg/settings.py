@@ -11,71 +11,90 @@ Command line over job file over preset. A job file is YAML:
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from distdbg.errors import JobFileError, UsageError
+from distdbg.errors import UsageError
 from distdbg.model import unfold_ranks
+
+if TYPE_CHECKING:
+    from distdbg.job_file import JobFile
 
 #: More ranks than this on one machine is a slip of the keyboard.
 MOST_RANKS_A_NODE = 4096
 MOST_NODES = 100_000
+#: What stands for a number of ranks; the number is found where the ranks run.
+RANK_WORDS = ("auto", "gpu", "cpu", "xpu")
+
+_RANKS_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_RANKS_A_NODE}, {"enum": list(RANK_WORDS)}]
+}
+_TORCHRUN_SCHEMA: dict[str, Any] = {"additionalProperties": {"type": ["string", "number", "boolean"]}}
+
+
+def _text(value: object) -> object:
+    """Plain values of YAML as the text of a word or a variable: true is true, and not Python's True."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float)) else value
 
 
 class JobSettings(BaseModel):
     """Everything one launch can be told. Unset torchrun flags are torchrun's business and stand in `torchrun`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, title="A job file of distdbg launch")
 
     script: str | None = None
-    """Python script to run on every rank; exactly one of script, module and command."""
+    """Python script to run on every rank, from the current folder; exactly one of script, module and command."""
     module: str | None = None
-    """Module to run as with `python -m`."""
+    """Module to run on every rank as with `python -m`."""
     command: str | None = None
-    """Program that is no Python script (`--no-python`); it has no worker side."""
+    """Program that is no Python script (`--no-python`), by path or on PATH; it has no worker side."""
     args: list[str] = Field(default_factory=list)
-    """Arguments of the program, as it gets them."""
-    name: str | None = None
-    """Name of the run, for its directory; by default that of the program."""
+    """Arguments of the program, word by word, as it gets them."""
+    name: str | None = Field(None, min_length=1, max_length=200)
+    """Name of the run, for its directory. Default: that of the program."""
     nodes: int = Field(1, ge=1, le=MOST_NODES)
-    """Number of nodes; `local` runs one torchrun for each on this machine."""
-    nproc_per_node: int | Literal["auto", "gpu", "cpu"] = "auto"
-    """Ranks on each node. auto: the node's GPUs, 1 where it has none (torchrun's auto is its CPU count there)."""
+    """Number of nodes; `local` runs one torchrun for each on this machine. Default: 1."""
+    nproc_per_node: int | str = Field("auto", json_schema_extra=_RANKS_SCHEMA)
+    """Ranks on each node: a number, or auto (the node's GPUs, 1 where it has none), gpu, cpu (the CPUs that this
+    process may use) or xpu. torchrun's own auto is the number of CPUs where there is no GPU. Default: auto."""
     on: Literal["auto", "local"] = "auto"
-    """Where: auto finds out, local is this machine."""
+    """Where to run: auto finds out, local is this machine. Default: auto."""
     presets: list[str] = Field(default_factory=list)
-    """Named sets of environment variables beside `default`; `distdbg env` explains them."""
+    """Named sets of environment variables beside `default`; later ones win. `distdbg env` explains them."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Variables for the ranks; over the presets, over what is inherited."""
+    """Variables for the ranks, NAME: value; over the presets, over what is inherited."""
     show_ranks: str = "0"
-    """Whose output the terminal shows: ranks such as 0-3,8, all, or none."""
+    """Whose output the terminal shows: ranks such as 0-3,8, or all, or none. Default: 0."""
     capture: bool = True
-    """Keep each rank's output in the run directory; off gives the ranks the terminal, for breakpoint()."""
+    """Keep each rank's output in the run directory; false gives the ranks the terminal, for breakpoint().
+    Default: true."""
     worker_side: Literal["on", "off"] = "on"
-    """distdbg's code inside the ranks; off starts plain ranks."""
+    """distdbg's code inside the ranks; off starts plain ranks. Default: on."""
     run_dir: Path | None = None
-    """Directory for this run, which must not exist; by default a new one in ./distdbg-runs."""
+    """Directory for this run, which must not exist. Default: a new one in ./distdbg-runs."""
     grace: float = Field(30.0, ge=0, le=86400)
-    """Seconds between SIGTERM and SIGKILL when the job is ended."""
+    """Seconds between SIGTERM and SIGKILL when the job is ended. Default: 30."""
     on_finding: str | None = None
-    """Shell command that gets report.json on standard input when there is a finding."""
-    torchrun: dict[str, str] = Field(default_factory=dict)
-    """torchrun's own flags by dashed name; a switch has an empty value."""
+    """Shell command that gets report.json on standard input when there is a finding. Default: none."""
+    torchrun: dict[str, str] = Field(default_factory=dict, json_schema_extra=_TORCHRUN_SCHEMA)
+    """torchrun's own flags by their long name, as in `max-restarts: 3`; a switch is true."""
 
     @field_validator("nproc_per_node", mode="before")
     @classmethod
     def _number_of_ranks(cls, value: object) -> object:
-        if isinstance(value, str) and value.lstrip("-").isdigit():
+        if isinstance(value, str) and value.lstrip("-").isdecimal():
             value = int(value)
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise ValueError("a number is expected, or auto, gpu, cpu or xpu")  # noqa: TRY004 -- pydantic takes this one
         if isinstance(value, int) and not 1 <= value <= MOST_RANKS_A_NODE:
             raise ValueError(f"{value} ranks on a node cannot be; it is 1 to {MOST_RANKS_A_NODE}, auto, gpu or cpu")
-        if isinstance(value, str) and value not in ("auto", "gpu", "cpu"):
-            raise ValueError(f"{value!r} is neither a number nor auto, gpu or cpu")
+        if isinstance(value, str) and value not in RANK_WORDS:
+            raise ValueError(f"{value!r} is neither a number nor one of {', '.join(RANK_WORDS)}")
         return value
 
     @field_validator("show_ranks", mode="before")
@@ -89,15 +108,26 @@ class JobSettings(BaseModel):
     @classmethod
     def _words(cls, value: object) -> object:
         """YAML reads 1e-3 as a number or a word, as it likes; an argument is a word."""
-        return [str(v) if isinstance(v, (int, float)) else v for v in value] if isinstance(value, list) else value
+        return [_text(v) for v in value] if isinstance(value, list) else value
 
-    @field_validator("env", "torchrun", mode="before")
+    @field_validator("env", mode="before")
     @classmethod
-    def _texts(cls, value: object) -> object:
-        plain = (int, float)
-        return (
-            {k: str(v) if isinstance(v, plain) else v for k, v in value.items()} if isinstance(value, dict) else value
-        )
+    def _variables(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        bad = next((n for n in value if not str(n) or "=" in str(n) or "\0" in f"{n}{value[n]}"), None)
+        if bad is not None:
+            raise ValueError(f"{bad!r} cannot be the name of a variable, or holds a NUL")
+        return {str(name): _text(text) for name, text in value.items()}
+
+    @field_validator("torchrun", mode="before")
+    @classmethod
+    def _flags(cls, value: object) -> object:
+        """A switch that is true has an empty value, one that is false is not there."""
+        if not isinstance(value, dict):
+            return value
+        pairs = ((str(name).lstrip("-").replace("_", "-"), text) for name, text in value.items())
+        return {name: "" if text is True else _text(text) for name, text in pairs if text is not False}
 
     @model_validator(mode="after")
     def _one_program(self) -> JobSettings:
@@ -114,85 +144,76 @@ class JobSettings(BaseModel):
         return program
 
 
-def settle(given: Mapping[str, Any], job_file: Path | None) -> tuple[JobSettings, dict[str, str]]:
+#: (keys, sentence) of each mistake in a part that this module does not know by itself: torchrun's flags, presets.
+Checker = Callable[[JobSettings], list[tuple[tuple[str, ...], str]]]
+_PROGRAMS = ("script", "module", "command")
+
+
+def settle(
+    given: Mapping[str, Any], job_file: Path | None, check: Checker | None = None
+) -> tuple[JobSettings, dict[str, str]]:
     """Settings from a job file and what the command line `given` says over it, with each one's origin.
 
-    Raises JobFileError with the file's line, UsageError for the command line.
+    Origins are by key; for `env` and `torchrun` also by `env.NAME`. Raises JobFileError that names every mistake with
+    its line, UsageError for the command line.
     """
-    lines: dict[tuple[str, ...], int] = {}
-    values: dict[str, Any] = {}
+    written: JobFile | None = None
     if job_file is not None:
-        values = read_job_file(job_file, lines)
-    origins = dict.fromkeys(values, f"job file {job_file}") | dict.fromkeys(given, "command line")
-    if {"script", "module", "command"} & set(given):
-        values = {k: v for k, v in values.items() if k not in ("script", "module", "command", "args")}
+        from distdbg.job_file import read_job_file
+
+        written = read_job_file(job_file)
+        _check_file(written, check)
+    values = dict(written.values) if written else {}
+    if set(_PROGRAMS) & set(given):
+        values = {k: v for k, v in values.items() if k not in (*_PROGRAMS, "args")}
     merged = {**values, **given}
     for nested in ("env", "torchrun"):
         if isinstance(values.get(nested), dict) and nested in given:
             merged[nested] = {**values[nested], **given[nested]}
     try:
-        return JobSettings(**merged), origins
+        return JobSettings(**merged), _origins(values, given, job_file)
     except ValidationError as error:
-        raise _explain(error, given, lines, job_file) from None
+        raise UsageError(_command_line_mistake(error)) from None
 
 
-def _explain(
-    error: ValidationError, given: Mapping[str, Any], lines: Mapping[tuple[str, ...], int], job_file: Path | None
-) -> UsageError:
+def _origins(values: Mapping[str, Any], given: Mapping[str, Any], job_file: Path | None) -> dict[str, str]:
+    origins: dict[str, str] = {}
+    for source, origin in ((values, f"job file {job_file}"), (given, "command line")):
+        for key, value in source.items():
+            origins[key] = origin
+            if key in ("env", "torchrun") and isinstance(value, dict):
+                origins |= {f"{key}.{name}": origin for name in value}
+    return origins
+
+
+def _check_file(written: JobFile, check: Checker | None) -> None:
+    """Every mistake of the file at once, in the order of its lines."""
+    try:
+        settings = JobSettings(**written.values)
+    except ValidationError as error:
+        raise written.error([written.mistake(e, [*JobSettings.model_fields]) for e in error.errors()]) from None
+    if check is not None and (found := check(settings)):
+        raise written.error([(written.line(keys), sentence) for keys, sentence in found])
+
+
+def _command_line_mistake(error: ValidationError) -> str:
     first = error.errors()[0]
-    place = tuple(str(p) for p in first["loc"])
-    message = str(first["msg"]).removeprefix("Value error, ")
-    field = place[0] if place else ""
-    if job_file is not None and field not in given:
-        line = next((lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in lines), 0)
-        if first["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(field, JobSettings.model_fields, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Keys are {', '.join(JobSettings.model_fields)}."
-            return JobFileError(str(job_file), line, f"there is no key {field!r}", hint)
-        value = first.get("input")
-        return JobFileError(str(job_file), line, f"{'.'.join(place)}: {message}, and {value!r} was found")
+    field = str(first["loc"][0]) if first["loc"] else ""
     option = f"--{field.replace('_', '-')}: " if field else ""
+    message = str(first["msg"]).removeprefix("Value error, ")
     value = first.get("input")
     shown = "" if isinstance(value, dict) or str(value) in message else f", and {value!r} was given"
-    return UsageError(f"{option}{message}{shown}")
+    return f"{option}{message}{shown}"
 
 
-def read_job_file(path: Path, lines: dict[tuple[str, ...], int]) -> dict[str, Any]:
-    """The mapping in a YAML file; fills `lines` with the 1-based line of each key. Raises JobFileError."""
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise JobFileError(str(path), 0, f"it is not UTF-8 text (byte {error.start})") from None
-    except OSError as error:
-        raise JobFileError(str(path), 0, f"it cannot be read: {error.strerror}") from None
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            raise JobFileError(str(path), 0, "it is empty", "A job file needs at least `script:`.")
-        if not isinstance(node, yaml.MappingNode):
-            raise JobFileError(str(path), node.start_mark.line + 1, "a job file is a mapping: `key: value` lines")
-        for keys, line, doubled in _keys(node, ()):
-            if doubled:
-                raise JobFileError(str(path), line, f"the key {'.'.join(keys)!r} stands here for the second time")
-            lines[keys] = line
-        values = loader.construct_document(node)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        raise JobFileError(str(path), mark.line + 1 if mark else 0, f"it is not YAML: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise JobFileError(str(path), 0, f"it is not YAML: {error}") from None
-    finally:
-        loader.dispose()
-    return {str(key): value for key, value in values.items()}
-
-
-def _keys(node: yaml.MappingNode, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int, bool]]:
-    """(path of a key, its line, whether it stood there before), depth first."""
-    seen: set[str] = set()
-    for key, value in node.value:
-        keys = (*above, str(key.value))
-        yield keys, key.start_mark.line + 1, keys[-1] in seen
-        seen.add(keys[-1])
-        if isinstance(value, yaml.MappingNode):
-            yield from _keys(value, keys)
+def job_schema() -> dict[str, Any]:
+    """The JSON schema of a job file, which editors complete from; configs/job.schema.json is this."""
+    schema = JobSettings.model_json_schema()
+    for entry in schema["properties"].values():
+        entry.pop("title", None)
+        entry["description"] = " ".join(entry["description"].split())
+    words = {"type": ["string", "number", "boolean"]}
+    schema["properties"]["args"]["items"] = words
+    schema["properties"]["env"]["additionalProperties"] = words
+    schema["properties"]["show_ranks"] |= {"type": ["string", "integer"]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

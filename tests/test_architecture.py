@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "distdbg"
 #: from the top of the house to the ground; an import may only point down
 FLOORS = (
-    "cli launch worker collect shrink lint report checks evidence rundir settings assets model errors __init__"
+    "cli launch worker collect shrink lint report checks evidence rundir settings job_file assets model errors __init__"
 ).split()
 PURE = {"lint", "report", "checks", "evidence", "model", "errors"}
 IMPURE_MODULES = {"os", "time", "subprocess", "socket", "torch", "pynvml", "click", "psutil", "shutil", "threading"}

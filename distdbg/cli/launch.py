@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from distdbg.launch.torchrun_flags import FLAGS, from_environment, normalise
+from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_environment, normalise
 
 #: Options of ours whose name is also a key of the job file.
 _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "on_finding")
@@ -63,6 +63,7 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
 @click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")
 @click.option("--on-finding", metavar="CMD", help="Shell command that gets report.json on standard input.")
+@click.option(OTHER, "other_flags", multiple=True, hidden=True)  # what only the installed torch knows
 @click.option("--dry-run", is_flag=True, help="Print what would run, as shell, and exit.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
@@ -81,7 +82,7 @@ def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **opti
     from distdbg.launch.topology import MachineFacts, visible_gpus
     from distdbg.settings import settle
 
-    settings, origins = settle(_given(program, options), config)
+    settings, origins = settle(_given(program, options), config, _check_file)
     _check_program(settings)
     check_torch()
     gpus = visible_gpus(visible_devices(), os.environ)
@@ -117,7 +118,8 @@ def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
         for name, value in options.items()
         if name.startswith(prefix) and value not in (None, False)
     }
-    flags = from_environment(os.environ) | typed
+    other = {name: value for name, _, value in (text.partition("=") for text in options["other_flags"])}
+    flags = from_environment(os.environ) | typed | other
     given = {key: options[key] for key in _KEYS if options.get(key) is not None}
     nnodes = flags.get("nnodes", "")
     if nnodes and ":" not in nnodes:
@@ -141,6 +143,11 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise click.UsageError(f"--env {text!r} is not NAME=VALUE")
     return name, value
+
+
+def _check_file(settings: Any) -> list[tuple[tuple[str, ...], str]]:  # noqa: ANN401
+    """What the model of a job file cannot know by itself."""
+    return [(("torchrun", name), sentence) for name, sentence in check_names(settings.torchrun)]
 
 
 def _check_program(settings: Any) -> None:  # noqa: ANN401

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib.util
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,11 +71,16 @@ FLAGS: tuple[Flag, ...] = (
     Flag("virtual-local-rank", takes_value=False, help="Each rank sees its GPU as device 0."),
 )
 _BY_NAME = {flag.name: flag for flag in FLAGS}
+_NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")
 _BY_SHORT = {flag.short: flag for flag in FLAGS if flag.short}
 
 
+#: The hidden option that carries a flag which only the installed torch knows, as NAME=VALUE or NAME for a switch.
+OTHER = "--torchrun-flag"
+
+
 def normalise(arguments: Iterable[str], own: Mapping[str, bool]) -> list[str]:
-    """Rewrite to full dashed names up to the program, which begins at the first word that is no option.
+    """Rewrite to full dashed names up to the program, which stands behind a `--` of ours and keeps its arguments.
 
     `own` holds distdbg's options, long and short with their dashes -> whether they take a value. Raises UsageError
     for a flag that neither distdbg nor torchrun knows, with the nearest that one of them does.
@@ -86,23 +92,45 @@ def normalise(arguments: Iterable[str], own: Mapping[str, bool]) -> list[str]:
         if word == "--":
             return [*done, "--", *rest]
         if not word.startswith("-") or word == "-":
-            return [*done, "--", word, *rest]
+            return [*done, "--", word, *_remainder(rest)]
         name, equals, value = word.partition("=")
-        if not name.startswith("--") and len(name) > 2 and "=" not in name[:3]:
+        if not name.startswith("--") and len(word) > 2:
             name, equals, value = _split_short(word, own)
         canonical, takes_value = _resolve(name, own)
-        done.append(canonical)
-        if takes_value:
-            if not equals and not rest:
-                raise UsageError(f"the option {name} needs a value")
-            done.append(value if equals else rest.pop(0))
-        elif equals:
+        if takes_value and not equals:
+            value = _next_value(name, rest)
+        elif equals and not takes_value:
             raise UsageError(f"the option {name} takes no value, and {value!r} was given")
+        done += _words(canonical, takes_value, value, own)
     return done
 
 
+def _words(canonical: str, takes_value: bool, value: str, own: Mapping[str, bool]) -> list[str]:
+    if canonical not in own and canonical[2:] not in _BY_NAME:
+        return [OTHER, f"{canonical[2:]}={value}" if takes_value else canonical[2:]]
+    # In one word: click would take a value that begins with a dash for an option.
+    return (
+        [f"{canonical}={value}"]
+        if takes_value and canonical.startswith("--")
+        else [canonical, value][: 1 + takes_value]
+    )
+
+
+def _next_value(name: str, rest: list[str]) -> str:
+    """argparse's rule: a word that begins with a dash is no value, unless it is a number or has a space in it."""
+    if rest and (not rest[0].startswith("-") or rest[0] == "-" or " " in rest[0] or _NEGATIVE.match(rest[0])):
+        return rest.pop(0)
+    found = f", and {rest[0]!r} follows" if rest else ""
+    raise UsageError(f"the option {name} needs a value{found}", f"A value that begins with a dash: {name}=VALUE")
+
+
+def _remainder(rest: list[str]) -> list[str]:
+    """The program's arguments. argparse, and so torchrun, drops a `--` that stands right behind the program."""
+    return rest[1:] if rest[:1] == ["--"] else rest
+
+
 def _split_short(word: str, own: Mapping[str, bool]) -> tuple[str, str, str]:
-    """`-r3` as argparse reads it: -r with the value 3."""
+    """`-r3` and `-r=3` as argparse reads them: -r with the value 3."""
     head = word[:2]
     flag = _BY_SHORT.get(head[1])
     if (flag and flag.takes_value) or own.get(head):
@@ -122,7 +150,7 @@ def _resolve(name: str, own: Mapping[str, bool]) -> tuple[str, bool]:
     wanted = name[2:].replace("_", "-")
     if f"--{wanted}" in own:
         return f"--{wanted}", own[f"--{wanted}"]
-    table = _BY_NAME if wanted in _BY_NAME else _BY_NAME | _installed_flags()
+    table = _BY_NAME if wanted in _BY_NAME else _BY_NAME | installed_flags()
     fits = [table[wanted]] if wanted in table else [f for n, f in table.items() if wanted and n.startswith(wanted)]
     if len(fits) != 1:
         raise _unknown(name, own, [f"--{f.name}" for f in fits])
@@ -138,7 +166,7 @@ def _unknown(name: str, own: Mapping[str, bool], fits: list[str] | None = None) 
     return UsageError(f"neither distdbg nor torchrun has an option {name}", hint)
 
 
-def _installed_flags() -> dict[str, Flag]:
+def installed_flags() -> dict[str, Flag]:
     """Flags of the torch that is installed, read from its source; empty where there is none."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
@@ -146,7 +174,7 @@ def _installed_flags() -> dict[str, Flag]:
     source = Path(spec.submodule_search_locations[0]) / "distributed" / "run.py"
     try:
         tree = ast.parse(source.read_bytes())
-    except (OSError, SyntaxError):
+    except (OSError, SyntaxError, ValueError):
         return {}
     calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and getattr(n.func, "attr", "") == "add_argument")
     found = (_flag_of(call) for call in calls)
@@ -160,18 +188,56 @@ def _flag_of(call: ast.Call) -> Flag | None:
         return None
     action = next((ast.unparse(k.value) for k in call.keywords if k.arg == "action"), "")
     short = next((n[1:] for n in names if n.startswith("-") and not n.startswith("--")), None)
-    return Flag(long, takes_value=not ("check_env" in action or "store_true" in action), short=short)
+    switch = "check_env" in action or "store_true" in action
+    return Flag(long, takes_value=not switch, short=short, from_env=action in ("env", "check_env"))
 
 
 def from_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Flags that PET_* variables set, as torchrun reads them: a switch is on where its variable is a true number."""
+    """Flags that PET_* variables set, as torchrun reads them: a switch is on where its variable is a number but 0.
+
+    An empty value is torchrun's default and so none of the user's. Raises UsageError for a switch that is no number.
+    """
     found: dict[str, str] = {}
-    for flag in FLAGS:
-        value = environ.get(flag.variable)
-        if value is None:
-            continue
+    for flag in (f for f in FLAGS if f.from_env and environ.get(f.variable)):
+        value = environ[flag.variable]
         if flag.takes_value:
             found[flag.name] = value
-        elif value.strip().lower() not in ("", "0", "false"):
+        elif _is_on(flag, value):
             found[flag.name] = ""
     return found
+
+
+def _is_on(flag: Flag, value: str) -> bool:
+    try:
+        return bool(int(value))
+    except ValueError:
+        raise UsageError(f"{flag.variable}={value!r} is not a number", "torchrun reads 1 as on and 0 as off.") from None
+
+
+#: PET_* variables of torchrun's switches. The arguments say what is on; that one of these is off they cannot say.
+SWITCH_VARIABLES = tuple(flag.variable for flag in FLAGS if not flag.takes_value)
+
+
+_OWN_KEYS = {
+    "nnodes": "`nodes: N`",
+    "nproc-per-node": "`nproc_per_node: K`",
+    "module": "`module: NAME`",
+    "no-python": "`command: PROGRAM`",
+}
+
+
+def check_names(flags: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Mistakes in a job file's `torchrun` part: (key, sentence) of each that is no flag or has a wrong value."""
+    mistakes: list[tuple[str, str]] = []
+    for name, value in flags.items():
+        flag = _BY_NAME.get(name) or installed_flags().get(name)
+        if name in _OWN_KEYS and not (name == "nnodes" and ":" in value):
+            mistakes.append((name, f"torchrun's {name} has a key of its own in a job file: {_OWN_KEYS[name]}"))
+        elif flag is None:
+            near = difflib.get_close_matches(name, _BY_NAME, n=1)
+            mistakes.append((name, f"torchrun has no flag {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")))
+        elif not flag.takes_value and value:
+            mistakes.append((name, f"torchrun's {name} is a switch and takes no value; write `{name}: true`"))
+        elif flag.takes_value and not value:
+            mistakes.append((name, f"torchrun's {name} needs a value"))
+    return mistakes
