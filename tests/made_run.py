@@ -127,8 +127,8 @@ class MadeRun:
                "where": ["/home/me/train.py", 88, "step"]}  # fmt: skip
         self.fact(rank, op="exceptions", id="death", t=t, threads=[one])
 
-    def script_end(self, rank, how="returned", *, t=9.9):
-        self.fact(rank, op="script-end", how=how, exit=0, t=t)
+    def script_end(self, rank, how="returned", *, t=9.9, code=0):
+        self.fact(rank, op="script-end", how=how, exit=code, t=t)
 
     def prints(self, rank, text, stream="stderr"):
         with self.files(rank).stream(stream).open("a", errors="surrogatepass") as file:

@@ -26,29 +26,34 @@ DOCS = (
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
-    found = [f for f in failures(evidence) if f.finding == "abort-at-exit"]
+    every = failures(evidence)
+    found = [f for f in every if f.kind == "abort-at-exit"]
     if not found:
         return
     lead = found[0]
     ranks = tuple(f.rank.rank for f in found)
-    name = signal_name(lead.signal or 0)
-    finished = [r for r in evidence.ranks if r.script_finished or r.exit_code == 0]
-    all_done = len(finished) == len(evidence.ranks)
-    rest = "Every rank's script had finished: the training is complete." if all_done else (
-        f"{len(finished)} of {len(evidence.ranks)} ranks had finished their script."
-    )  # fmt: skip
+    cut_off = [r.rank for r in evidence.ranks if not r.script_finished and r.exit_code != 0]
+    # Where others had a failure of their own, that tells why they did not finish; this is noise then, too.
+    harmed = bool(cut_off) and len(every) == len(found)
+    summary = f"{who(evidence, ranks)} finished the script and then aborted ({signal_name(lead.signal or 0)}) at exit"
+    if harmed:
+        cause = f"torchrun then ended {who(evidence, tuple(cut_off))}, which had not finished."
+    elif cut_off:
+        cause = f"{who(evidence, tuple(cut_off))} did not finish, for a reason of their own."
+    else:
+        summary += ": no failure of the training"
+        cause = "Every rank's script had finished: the training is complete."
     yield Finding(
         id="abort-at-exit",
-        severity="warning",
+        severity="error" if harmed else "warning",
         confidence=lead.confidence,
-        summary=f"{who(evidence, ranks)} finished the script and then aborted ({name}) at interpreter exit: "
-        "no failure of the training",
-        cause=rest,
+        summary=summary,
+        cause=cause,
         remedy=DOCS[0].remedy,
         ranks=ranks,
         nodes=hosts(evidence, ranks),
         step=lead.rank.step,
         evidence=citations(found),
-        cause_class=CauseClass.OBSERVATION,
+        cause_class=CauseClass.KILLED_OR_OOM if harmed else CauseClass.OBSERVATION,
         first_seen=lead.t,
     )

@@ -33,7 +33,8 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     if not lost or any(f.cause_class < CauseClass.EARLY_EXIT for f in found):
         return
     first = min(lost, key=lambda f: (f.t or float("inf"), f.rank.rank))
-    early = [rank for rank in evidence.ranks if _left_before(rank, first)]
+    aborted = {f.rank.rank for f in found if f.kind == "abort-at-exit"}
+    early = [r for r in evidence.ranks if (r.exit_code == 0 or r.rank in aborted) and _left_before(r, first)]
     if not early or len(early) + len(lost) > len(evidence.ranks):
         return
     ranks = tuple(sorted(r.rank for r in early))
@@ -53,7 +54,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         nodes=hosts(evidence, ranks),
         step=step,
         evidence=(
-            *(Citation(r.exit_path, None, quote='"exit_code": 0') for r in early[:3]),
+            *(Citation(r.exit_path, None, quote=f'"exit_code": {r.exit_code}') for r in early[:3]),
             *((first.citation,) if first.citation else ()),
         ),
         cause_class=CauseClass.EARLY_EXIT,
@@ -70,7 +71,7 @@ def _left(rank: RankRecord) -> float:
 
 
 def _left_before(rank: RankRecord, first: RankFailure) -> bool:
-    if rank.exit_code != 0 or rank.asked_to_stop is not None or rank.exceptions:
+    if rank.asked_to_stop is not None or any(e.uncaught for e in rank.exceptions):
         return False
     grace = 0.0 if rank.script_ended else _LATE_NOTE_S
     return first.t is not None and _left(rank) <= first.t + grace

@@ -54,10 +54,7 @@ def failure_of(rank: RankRecord) -> RankFailure | None:
     stopped = rank.asked_to_stop is not None
     code = rank.exit_code
     if code is not None and code < 0 and not (stopped and -code in _ORDERED_ENDS):
-        ended = by_signal(rank, handled)
-        if not stopped or ended.kind == "exception":
-            return ended
-        return replace(ended, cause_class=CauseClass.VICTIM) if ended.kind == "signal" else None
+        return _signalled(rank, handled)
     uncaught = uncaught_fact(rank)
     if uncaught is not None and code != 0:
         late = stopped and uncaught.t > (rank.asked_to_stop or 0)
@@ -69,12 +66,22 @@ def failure_of(rank: RankRecord) -> RankFailure | None:
     return from_output(rank, stopped) or from_error_file(rank) or (None if stopped else _bare_exit(rank))
 
 
+def _signalled(rank: RankRecord, handled: RankFailure | None) -> RankFailure | None:
+    if rank.exit_code == -signal.SIGABRT and rank.script_exit_code:  # it crashed on its way out
+        return _bare_exit(rank)
+    ended = by_signal(rank, handled)
+    if rank.asked_to_stop is None or ended.kind == "exception":
+        return ended
+    return replace(ended, cause_class=CauseClass.VICTIM) if ended.kind == "signal" else None
+
+
 def _bare_exit(rank: RankRecord) -> RankFailure:
     """A non-zero exit code and no traceback anywhere: sys.exit(7), os._exit(1), a program that is not Python."""
     lines = [line for line in rank.stderr_tail.rstrip().split("\n")[-12:] if line.strip()]
     known = recognise("\n".join(lines)) if lines else None
     communication = known is not None and known.communication
-    how = f"sys.exit({rank.exit_code})" if rank.script_end_how == "SystemExit" else f"exit code {rank.exit_code}"
+    code = rank.script_exit_code or rank.exit_code
+    how = f"sys.exit({code})" if rank.script_end_how == "SystemExit" else f"exit code {code}"
     first = rank.stderr_first_line + rank.stderr_tail.rstrip().count("\n") if rank.stderr_first_line else None
     citation = Citation(rank.stderr_path, first, quote="\n".join(lines)) if lines else Citation(rank.exit_path)
     return RankFailure(

@@ -56,6 +56,8 @@ class RankRecord:
     #: when and how the script ended, as the worker side saw it: "returned", "SystemExit" or "exception"
     script_ended: float | None = None
     script_end_how: str = ""
+    #: what it gave to sys.exit; None where it did not call it, or not with a number
+    script_exit_code: int | None = None
     exceptions: tuple[ExceptionFact, ...] = ()
     #: torchelastic's error file, where @record wrote one
     error_file: Mapping[str, Any] | None = None

@@ -138,15 +138,15 @@ def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome)
     root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
     root = root or next(iter(f for f in findings if f.id == "abort-at-exit"), None)
     by_rank = {rank.rank: rank for rank in evidence.ranks}
-    if root is not None:
-        own = {f.rank.rank: f for f in failures(evidence)}
-        if root.id == "node-lost":
-            return EXIT_LOST, f"{root.summary.partition(',')[0]}"
-        for rank in root.ranks:
-            code = _own_code(by_rank.get(rank), own.get(rank))
-            if code:
-                return code, f"rank {rank}"
-    return _first_bad_code(evidence) or (None, None)
+    own = {f.rank.rank: f for f in failures(evidence)}
+    if root is not None and root.id == "node-lost":
+        return EXIT_LOST, root.summary.partition(",")[0]
+    early = root.ranks if root is not None and root.id == "rank-exited-early" else ()
+    for rank in root.ranks if root is not None and not early else ():
+        code = _own_code(by_rank.get(rank), own.get(rank))
+        if code:
+            return code, f"rank {rank}"
+    return _first_bad_code(evidence, own, early) or (None, None)
 
 
 def _own_code(rank: RankRecord | None, failure: RankFailure | None) -> int | None:
@@ -159,11 +159,12 @@ def _own_code(rank: RankRecord | None, failure: RankFailure | None) -> int | Non
     return rank.exit_code if rank.exit_code >= 0 else 128 - rank.exit_code
 
 
-def _first_bad_code(evidence: RunEvidence) -> tuple[int, str] | None:
-    failed = [r for r in evidence.ranks if r.exit_code]
+def _first_bad_code(evidence: RunEvidence, own: dict[int, RankFailure], but: tuple[int, ...]) -> tuple[int, str] | None:
+    """Of the ranks that failed, those in `but` left out, the first; else torchrun's. An early exit 0 is no code."""
+    failed = [r for r in evidence.ranks if r.exit_code and r.rank not in but]
     if failed:
-        first = min(failed, key=lambda r: (r.asked_to_stop is not None, r.ended or float("inf"), r.rank))
-        return _own_code(first, None) or 1, f"rank {first.rank}"
+        first = min(failed, key=lambda r: (r.rank not in own, r.asked_to_stop is not None, r.ended or 0.0, r.rank))
+        return _own_code(first, own.get(first.rank)) or 1, f"rank {first.rank}"
     for node in evidence.nodes:
         code = node.torchrun_exit_code
         if code:

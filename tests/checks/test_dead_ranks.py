@@ -139,7 +139,7 @@ def test_only_lost_connections_and_no_root_is_only_possible(run):
 
 
 def test_a_bare_exit_code(run):
-    run.script_end(3, "SystemExit", t=9.0)
+    run.script_end(3, "SystemExit", t=9.0, code=7)
     run.prints(3, "bye\n")
     run.exits(3, 7, t=9.1)
     run.rest(-15, t=11.5, asked=9.5)
@@ -258,6 +258,28 @@ def test_a_rank_that_leaves_early(run):
     assert (report.outcome, report.exit_code) == ("failed", 1)
     assert report.findings[0].confidence == "certain"
     assert [e for *_, e in explained(report)] == ["rank-exited-early"]
+
+
+def test_a_rank_that_leaves_early_and_aborts_on_its_way_out(run):
+    run.script_end(1, "SystemExit", t=8.0)
+    run.handles(1, "SystemExit", "0", t=8.1)
+    run.prints(1, "terminate called without an active exception\n")
+    run.exits(1, -6, t=8.3, step=3)
+    run.raises(0, "RuntimeError", GLOO_LOST, t=8.2, code=-15, asked=8.4)
+    run.rest(-15, t=9.0, asked=8.4)
+    report = run.closes().report()
+    assert [f for f in verdict(report) if f[0] != "abort-at-exit"] == [("rank-exited-early", (1,))]
+    assert (report.exit_code, report.exit_code_of) == (1, "rank 0")
+
+
+def test_an_exit_code_that_an_abort_hides(run):
+    run.script_end(1, "SystemExit", t=8.0, code=7)
+    run.prints(1, "terminate called without an active exception\n")
+    run.exits(1, -6, t=8.3)
+    run.rest(-15, t=9.0, asked=8.4)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-exception", (1,))]
+    assert "sys.exit(7)" in report.findings[0].summary
 
 
 def test_different_ends_in_a_successful_job_are_not_early(run):
@@ -490,6 +512,17 @@ def test_abort_at_interpreter_exit_is_no_failed_training(run):
     assert [(f.id, f.severity, f.confidence) for f in report.findings] == [("abort-at-exit", "warning", "certain")]
     assert "training is complete" in report.findings[0].cause
     assert (report.exit_code, report.exit_code_of) == (134, "rank 2")
+
+
+def test_an_abort_at_exit_that_cuts_others_off_is_an_error(run):
+    run.script_end(2)
+    run.prints(2, "terminate called without an active exception\n")
+    run.exits(2, -6, t=11.0)
+    run.rest(-15, t=12.0, asked=11.5)
+    report = run.closes().report()
+    assert [(f.id, f.severity) for f in report.findings] == [("abort-at-exit", "error")]
+    assert "ended ranks 0-1,3, which had not finished" in report.findings[0].cause
+    assert (report.outcome, report.exit_code) == ("failed", 134)
 
 
 def test_an_abort_before_the_scripts_end_is_a_crash(run):
