@@ -18,7 +18,9 @@ from distdbg.assets import asset_dir
 from distdbg.errors import UsageError
 
 MASK = "********"
-_SECRET_NAME = re.compile(r"token|secret|passw|api[-_]?key|access[-_]?key|private|credential|auth|cookie|signature", re.I)
+_SECRET_NAME = re.compile(
+    r"token|secret|passw|api[-_]?key|access[-_]?key|private|credential|auth|cookie|signature", re.I
+)
 _SECRET_VALUE = re.compile(
     r"^(?:hf_|ghp_|gho_|github_pat_|glpat-|sk-|xox[abp]-|AKIA|ASIA|eyJ[\w-]+\.)[\w.\-]{8,}$"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY"

@@ -86,14 +86,17 @@ class LiveView:
         from rich.text import Text
 
         elapsed = _clock(time.monotonic() - self._started)
-        table = Table(title=f"{self._title}  {summary(self._state)}  {elapsed}", title_justify="left", box=None)
+        title = Text.assemble(
+            (self._title, "bold"), f"  {summary(self._state)}  {elapsed}", no_wrap=True, overflow="ellipsis"
+        )
+        table = Table(box=None)
         for column, justify in (("node", "left"), ("rank", "right"), ("state", "left"), ("step", "right"),
                                 ("steps/s", "right"), ("phase", "left"), ("memory", "right")):  # fmt: skip
             table.add_column(column, justify=justify, header_style="dim")  # type: ignore[arg-type]
         for row, style in self._rows():
             table.add_row(*row, style=style)
         bars = [Text(p.rpartition(b"\r")[2].decode("utf-8", "replace")) for p in self._partial]
-        return Group(*bars, table)
+        return Group(*bars, title, table)
 
     def _rows(self) -> list[tuple[list[str], str]]:
         ranks = [self._state.ranks[r] for r in sorted(self._state.ranks)]

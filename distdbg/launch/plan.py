@@ -113,7 +113,7 @@ def _arguments(settings: JobSettings, shares: Shares, node: int, port: int, run_
     else:
         flags["nnodes"] = str(settings.nodes)
         if "standalone" not in given:
-            flags |= _rendezvous(given, node, port, run_id)
+            flags |= _rendezvous(given, node, settings.nodes, port, run_id)
     flags["nproc-per-node"] = str(shares.nproc_per_node)
     if settings.capture and "logs-specs" not in given:
         flags["logs-specs"] = "distdbg"
@@ -124,16 +124,21 @@ def _arguments(settings: JobSettings, shares: Shares, node: int, port: int, run_
     return tuple(words)
 
 
-def _rendezvous(given: Mapping[str, str], node: int, port: int, run_id: str) -> dict[str, str]:
+def _rendezvous(given: Mapping[str, str], node: int, nodes: int, port: int, run_id: str) -> dict[str, str]:
     """One c10d store, held by the first node's torchrun; told, not guessed, because all nodes are one host."""
     conf = f"is_host={int(node == 0)}" + (f",{given['rdzv-conf']}" if given.get("rdzv-conf") else "")
     flags = {
         "rdzv-backend": "c10d",
         "rdzv-endpoint": f"127.0.0.1:{given.get('master-port') or port}",
         "rdzv-id": run_id,
-        "local-addr": "127.0.0.1",
+        "local-addr": _local_address(node, nodes),
     }
     return {**flags, **{k: v for k, v in given.items() if k in flags and k != "rdzv-backend"}, "rdzv-conf": conf}
+
+
+def _local_address(node: int, nodes: int) -> str:
+    """c10d deals out group ranks in the order of the nodes' addresses, as text: each node gets one that sorts."""
+    return "127.0.0.1" if nodes == 1 else f"127.0.{100 + node // 100}.{100 + node % 100}"
 
 
 def _node_environment(common: list[Variable], shares: Shares, node: int) -> tuple[Variable, ...]:

@@ -12,6 +12,8 @@ a third of a forward and break `torch.compile(fullgraph=True)`. In a traced regi
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +42,8 @@ class Bus:
         place = event.removesuffix("-end").replace("batch", "data")
         if place not in self._hooked:
             self._hooked.add(place)
-            hook = {"step": _hook_step, "data": _hook_data, "backward": _hook_backward, "save": _hook_save}[place]
-            self._imports.after("torch", lambda torch: hook(torch, self.emit))
+            module, hook = _PLACES[place]
+            self._imports.after(module, lambda _module: hook(sys.modules["torch"], self.emit))
 
     def clear(self) -> None:
         self._subscribers = dict.fromkeys(EVENTS, ())
@@ -62,12 +64,13 @@ def _hook_step(torch: Any, emit: Emit) -> None:  # noqa: ANN401
         if not compiling():
             emit("step")
 
-    torch.optim.optimizer.register_optimizer_step_post_hook(stepped)
+    # Not torch.optim.optimizer: torch.optim deletes that name of its own submodule.
+    sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(stepped)
 
 
-def _hook_data(torch: Any, emit: Emit) -> None:  # noqa: ANN401
+def _hook_data(_torch: Any, emit: Emit) -> None:  # noqa: ANN401
     """Two attributes that every DataLoader iterator reads before, and counts up after, it fetches a batch."""
-    iterator = torch.utils.data.dataloader._BaseDataLoaderIter
+    iterator = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
 
     def wanted(self: Any) -> Any:  # noqa: ANN401
         emit("data")
@@ -112,3 +115,12 @@ def _wrap(torch: Any, owner: ModuleType, name: str, emit: Emit) -> None:  # noqa
         setattr(wrapped, attribute, getattr(original, attribute))
     wrapped.__wrapped__ = original  # type: ignore[attr-defined]
     setattr(owner, name, wrapped)
+
+
+#: Where to listen for what, and the module that must have been imported before.
+_PLACES: dict[str, tuple[str, Callable[[Any, Emit], None]]] = {
+    "step": ("torch", _hook_step),
+    "data": ("torch.utils.data.dataloader", _hook_data),
+    "backward": ("torch", _hook_backward),
+    "save": ("torch", _hook_save),
+}

@@ -12,14 +12,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     Callback = Callable[[ModuleType], None]
+    Failed = Callable[[str, Exception], None]
 
 
 class _Loader:
     """Stands in for a module's loader while the module is executed, and then gives the place back."""
 
-    def __init__(self, loader: Any, callbacks: Sequence[Callback]) -> None:  # noqa: ANN401
+    def __init__(self, loader: Any, callbacks: Sequence[Callback], failed: Failed) -> None:  # noqa: ANN401
         self._loader = loader
         self._callbacks = callbacks
+        self._failed = failed
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._loader, name)
@@ -38,14 +40,15 @@ class _Loader:
         for callback in self._callbacks:
             try:
                 callback(module)
-            except Exception:  # ours must never fail an import
-                continue
+            except Exception as error:  # ours must never fail an import
+                self._failed(module.__name__, error)
 
 
 class ImportWatch:
-    """A finder for sys.meta_path."""
+    """A finder for sys.meta_path. `failed(module, error)` hears of a callback that raised."""
 
-    def __init__(self) -> None:
+    def __init__(self, failed: Failed) -> None:
+        self._failed = failed
         self._callbacks: dict[str, list[Callback]] = {}
 
     def after(self, name: str, callback: Callback) -> None:
@@ -68,7 +71,7 @@ class ImportWatch:
             spec: ModuleSpec | None = None if finder is self or find is None else find(name, path, target)
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec.loader, callbacks)  # type: ignore[assignment]
+                    spec.loader = _Loader(spec.loader, callbacks, self._failed)  # type: ignore[assignment]
                 return spec
         self._callbacks[name] = callbacks
         return None

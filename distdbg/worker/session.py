@@ -38,7 +38,7 @@ class Session:
         self.page = PageWriter(f"{folder}/{rank:05d}.page", rank, attempt)
         self.link = Link(f"{folder}/agent.sock")
         self.link.send("hello", rank=rank, pid=os.getpid())
-        imports = ImportWatch()
+        imports = ImportWatch(self._not_hooked)
         self.bus = Bus(imports, self._dropped)
         heartbeat.subscribe(self.bus, self.page)
         # Before torch.distributed there is nobody to be asked about, and a second thread would make Python 3.12
@@ -75,6 +75,9 @@ class Session:
 
     def _dropped(self, event: str, subscriber: str, error: Exception) -> None:
         self.link.send("fact", kind="subscriber-dropped", event=event, subscriber=subscriber, error=repr(error))
+
+    def _not_hooked(self, module: str, error: Exception) -> None:
+        self.link.send("fact", kind="not-hooked", module=module, error=repr(error))
 
     def _listen(self, _module: ModuleType) -> None:
         # Below threading: the script's own count of its threads stays what it was.

@@ -1,0 +1,153 @@
+"""The worker side against an agent of the test's own, speaking the real protocol over a real socket."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from distdbg.worker.page import read_page
+
+BOOT = Path(__file__).parents[2] / "distdbg" / "worker" / "boot.py"
+
+TRAIN = """
+    import torch
+    from torch.utils.data import DataLoader
+    if __name__ == "__main__":
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for batch in DataLoader(torch.ones(10, 4), batch_size=2, num_workers={workers}, **{options}):
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+"""
+
+
+class Rank:
+    """A script under boot.py with a fake agent: what it said, its page, how it ended."""
+
+    def __init__(self, folder, source, ask=False, **environment):
+        (folder / "script.py").write_text(textwrap.dedent(source))
+        self.node_dir = Path(tempfile.mkdtemp(prefix="ddbg"))
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(str(self.node_dir / "agent.sock"))
+        server.listen()
+        server.settimeout(60)
+        env = {**os.environ, "RANK": "3", "DISTDBG_NODE_DIR": str(self.node_dir), **environment}
+        command = [sys.executable, "-u", str(BOOT), "script.py"]
+        self.process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.line = self.messages = None
+        if environment.get("DISTDBG_WORKER") != "off":
+            self.line, _ = server.accept()
+        if ask:
+            assert self.process.stdout.readline() == b"handling\n"
+            self.line.sendall(b'{"op": "exceptions", "id": "x"}\n')
+        out, err = self.process.communicate(timeout=100)
+        self.out, self.err = out.decode(), err.decode()
+        if self.line is not None:
+            self.messages = [json.loads(x) for x in self.line.makefile("rb")]
+            self.page = read_page((self.node_dir / "00003.page").read_bytes())
+
+    def said(self, op):
+        return [m for m in self.messages if m["op"] == op]
+
+
+def test_an_uncaught_exception_is_told_with_its_place(tmp_path):
+    rank = Rank(tmp_path, "import json\ndef load(x):\n    json.loads(x)\nload('{')\n")
+    assert rank.said("hello")[0]["rank"] == 3
+    (error,) = rank.said("exception")
+    assert error["type"] == "json.decoder.JSONDecodeError"
+    assert error["where"] == [str(tmp_path / "script.py"), 3, "load"], "the user's line, not the library's"
+    assert error["traceback"] == rank.err
+    assert error["uncaught"] is True
+    assert rank.process.returncode == 1
+
+
+@pytest.mark.parametrize(("code", "exit"), [("import sys; sys.exit(7)", 7), ("pass", 0), ("raise SystemExit('x')", 1)])
+def test_the_end_of_a_script_is_told(tmp_path, code, exit):
+    rank = Rank(tmp_path, code)
+    assert [m["exit"] for m in rank.said("script-end")] == [exit]
+    assert rank.said("exception") == []
+    assert rank.page.phase == "exiting"
+
+
+def test_off_is_off(tmp_path):
+    rank = Rank(tmp_path, "import sys; print([m for m in sys.modules if 'torch' in m])", DISTDBG_WORKER="off")
+    assert rank.process.returncode == 0
+    assert not (rank.node_dir / "00003.page").exists()
+
+
+def test_a_forked_child_says_nothing_and_leaves_the_page_alone(tmp_path):
+    source = """
+        import os, sys
+        import distdbg
+        distdbg.tick(5)
+        pid = os.fork()
+        if not pid:
+            distdbg.tick(99)
+            raise ValueError("in the child")
+        os.waitpid(pid, 0)
+    """
+    rank = Rank(tmp_path, source)
+    assert rank.said("exception") == []
+    assert rank.page.user_step == 5
+    assert "in the child" in rank.err
+
+
+def test_an_agent_that_is_not_there_harms_nothing(tmp_path):
+    (tmp_path / "script.py").write_text("print('fine')")
+    env = {**os.environ, "RANK": "0", "DISTDBG_NODE_DIR": str(tmp_path / "nowhere")}
+    done = subprocess.run(
+        [sys.executable, str(BOOT), "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "options"), [(0, {}), (2, {}), (1, {"multiprocessing_context": "spawn"})])
+def test_steps_and_batches_are_counted(tmp_path, workers, options):
+    rank = Rank(tmp_path, TRAIN.format(workers=workers, options=options))
+    assert rank.process.returncode == 0, rank.err
+    assert (rank.page.step, rank.page.batches) == (5, 5)
+    assert rank.said("fact") == [], "a hook failed or a subscriber was dropped"
+    assert len(rank.said("hello")) == 1, "a loader worker spoke"
+
+
+@pytest.mark.slow
+def test_an_exception_being_handled_is_told_when_asked(tmp_path):
+    source = """
+        import torch.distributed, time
+        try:
+            raise RuntimeError("still handled")
+        finally:
+            print("handling", flush=True)
+            time.sleep(2)
+    """
+    rank = Rank(tmp_path, source, ask=True)
+    (answer,) = rank.said("exceptions")
+    assert [t["message"] for t in answer["threads"]] == ["still handled"]
+    assert answer["threads"][0]["where"][1] == 4
+
+
+@pytest.mark.slow
+def test_fullgraph_forwards_and_compiled_steps_compile_as_before(tmp_path):
+    source = """
+        import torch
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.1))
+        forward = torch.compile(model, fullgraph=True, backend="aot_eager")
+        step = torch.compile(optimizer.step, backend="eager")
+        for _ in range(3):
+            forward(torch.ones(2, 4)).sum().backward()
+            step()
+        print("compiled")
+    """
+    plain = subprocess.run([sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True, timeout=120)
+    rank = Rank(tmp_path, source)
+    assert (rank.out, rank.process.returncode) == (plain.stdout, plain.returncode), f"{rank.err}\n{plain.stderr}"
+    assert plain.returncode == 0, plain.stderr
