@@ -125,7 +125,7 @@ class Agent:
     def _request(self, request: dict[str, Any]) -> None:
         match request.get("request"):
             case "cancel":
-                self.stop(f"cancel by {request.get('by') or 'somebody'}")
+                self.stop(str(request.get("by") or "cancelled"))
             case "stop":
                 self.stop(str(request.get("reason") or "asked to"))
             case "kill":
