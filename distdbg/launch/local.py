@@ -26,6 +26,8 @@ _AGENT = Path(__file__).with_name("agent.py")
 #: After one node has failed for good the others get this long to end by themselves, with their own evidence.
 _OTHERS_MAY_TAKE_S = 3.0
 _TURN_S = 0.1
+#: An agent that has said its last word and does not end within this time is held by a file system.
+_FROZEN_AGENT_S = 15.0
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 
@@ -41,6 +43,8 @@ class LocalAgent:
     process: subprocess.Popen[bytes]
     wire: Wire
     exit_code: int | None = None
+    #: when it said that it was done, and with which code
+    finished: tuple[float, int] | None = None
     torchrun_pid: int | None = None
     rank_pids: set[int] = field(default_factory=set)
 
@@ -107,6 +111,8 @@ class LocalNodes:
             match event.get("event"):
                 case "agent-started":
                     agent.torchrun_pid = event.get("torchrun_pid")
+                case "agent-finished":
+                    agent.finished = (time.monotonic(), int(event["exit_code"]))
                 case "rank-started":
                     agent.rank_pids.add(int(event["pid"]))
                 case "rank-exited":
@@ -121,10 +127,15 @@ class LocalNodes:
                 self._selector.unregister(agent.wire)
 
     def _look_after(self, agent: LocalAgent) -> None:
-        if agent.exit_code is not None or agent.process.poll() is None:
+        if agent.exit_code is not None:
+            return
+        code = agent.process.poll()
+        if code is None and agent.finished and time.monotonic() - agent.finished[0] > _FROZEN_AGENT_S:
+            code = agent.finished[1]  # its disk thread hangs in the kernel: nobody can collect it before the thaw
+        if code is None:
             return
         self._hear(agent)
-        agent.exit_code = agent.process.returncode
+        agent.exit_code = code
         self._journal.note("agent-exited", node_rank=agent.node_rank, exit_code=agent.exit_code)
         if agent.exit_code != 0 and self._first_failure is None:
             self._first_failure = time.monotonic()
