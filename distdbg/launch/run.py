@@ -46,6 +46,7 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     )
     journal.note("launched", nodes=len(plan.nodes))
     nodes.start()
+    _say_start(plan, run)
     facts = complete_later(run, record, settings.script, disk)
     view = _view(plan, state, run)
     console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
@@ -65,6 +66,17 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     if report is None:
         print(f"distdbg: {run.path} does not answer: no report; exit code {code} is torchrun's", file=sys.stderr)
     return code
+
+
+def _say_start(plan: Plan, run: RunDir) -> None:
+    """What starts, where its files are, and what was decided without being asked."""
+    topology = plan.topology
+    what = f"{topology['nodes']} x {topology['nproc_per_node']} ranks"
+    if topology["one_of_many"]:
+        what = f"one node of several, {topology['nproc_per_node']} ranks here"
+    folder = os.path.relpath(run.path)
+    for line in (f"{what}, everything about this run in {folder}", *plan.notes):
+        print(f"distdbg: {line}", file=sys.stderr)
 
 
 def _agent_command(settings: JobSettings, run: RunDir, plan: Plan, node: NodePlan) -> AgentCommand:

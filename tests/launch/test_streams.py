@@ -60,3 +60,19 @@ def test_torchruns_own_log_folder_links_to_our_logs(distdbg, tmp_path):
     found = sorted((tmp_path / "logs").glob("*/attempt_0/*/stdout.log"))
     assert [path.read_text() for path in found] == ["0\n", "1\n"]
     assert sorted(result.out.splitlines()) == ["[rank 0] 0", "[rank 1] 1"], "what is teed is shown"
+
+
+def test_no_capture_gives_the_ranks_the_terminal(distdbg, tmp_path):
+    (tmp_path / "ask.py").write_text("import sys; print(input('who? '), sys.stdout.fileno())")
+    result = distdbg("launch", "--no-capture", "ask.py", stdin=b"me\n")
+    assert result.code == 0, result
+    assert result.out == "who? me 1\n"
+    assert not list(result.run.path.glob("attempts/1/ranks/*/stdout.log"))
+
+
+def test_the_start_says_what_was_decided_without_being_asked(distdbg, tmp_path):
+    (tmp_path / "threads.py").write_text("import os; print(os.environ['OMP_NUM_THREADS'])")
+    result = distdbg("launch", "--nproc-per-node", "2", "threads.py", env={"NCCL_DEUBG": "INFO"})
+    assert f"OMP_NUM_THREADS={result.out.strip()}" in result.err
+    assert "did you mean NCCL_DEBUG?" in result.err
+    assert str(result.run.path.name) in result.err.splitlines()[0]
