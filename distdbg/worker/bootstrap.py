@@ -32,7 +32,7 @@ def run(given: dict[str, Any], arguments: list[str]) -> None:
         elif _is_application(arguments[0]):
             _run_application(arguments)
         else:
-            _run_script(main, arguments)
+            _run_script(main, arguments, started)
     except BaseException as error:
         if started is not None:
             started.script_failed(error, _without_ours(error.__traceback__))
@@ -53,7 +53,7 @@ def _new_main(given: dict[str, Any]) -> ModuleType:
     return main
 
 
-def _run_script(main: ModuleType, arguments: list[str]) -> None:
+def _run_script(main: ModuleType, arguments: list[str], started: session.Session | None) -> None:
     script = arguments[0]
     path = os.path.abspath(script)
     sys.argv = arguments
@@ -62,33 +62,45 @@ def _run_script(main: ModuleType, arguments: list[str]) -> None:
         sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
     main.__file__ = path
     main.__loader__ = type(main.__loader__)("__main__", path)  # type: ignore[call-arg, misc]
-    exec(_code(script, path), main.__dict__)
+    exec(_code(script, path, started), main.__dict__)
 
 
-def _code(script: str, path: str) -> CodeType:
+def _code(script: str, path: str, started: session.Session | None) -> CodeType:
+    """What cannot be compiled goes to the interpreter itself, which has words of its own for a file.
+
+    A missing file, a wrong encoding, a NUL byte: it says these otherwise than compile() does, and an old one even
+    runs the last. Byte code runs there as well, without us.
+    """
+    if script.endswith(".pyc"):
+        _hand_over()
     try:
         with open(script, "rb") as file:
-            source = file.read()
-    except OSError as error:  # as the interpreter says it
-        sys.stderr.write(f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}\n")
-        sys.exit(2)
-    if script.endswith(".pyc"):
-        import marshal
+            return compile(file.read(), path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        if started is not None:
+            started.script_failed(error, None)
+        _hand_over()
+        raise
+    except (OSError, ValueError):
+        _hand_over()
+        raise
 
-        code: CodeType = marshal.loads(source[16:])
-        return code
-    return compile(source, path, "exec", dont_inherit=True)
+
+def _hand_over() -> None:
+    """Become the plain interpreter of the same command line; returns only where that is not possible."""
+    if sys.executable:
+        os.execv(sys.executable, sys.orig_argv)
 
 
 def _is_application(path: str) -> bool:
-    """A directory or a zip file with a __main__ in it."""
-    if os.path.isdir(path):
+    """A folder or an archive with a `__main__`, found as the interpreter finds it: by who could import from it."""
+    for hook in sys.path_hooks:
+        try:
+            hook(path)
+        except ImportError:
+            continue
         return True
-    try:
-        with open(path, "rb") as file:
-            return file.read(4) == b"PK\3\4"
-    except OSError:
-        return False
+    return False
 
 
 def _run_application(arguments: list[str]) -> None:

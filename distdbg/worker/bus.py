@@ -1,18 +1,25 @@
 """The hook bus: the one place where torch is listened to, for everybody. Subscribers run in the training thread.
 
-    step       an optimizer has stepped
-    data       a batch is wanted            · batch         it has come
-    backward   torch.autograd.backward runs · backward-end  it has ended
-    save       torch.save runs              · save-end      it has ended
+    event         subject            when
+    init          the process group  init_process_group has made the default group
+    data          the iterator       a batch is wanted of a DataLoader
+    batch         the iterator       it has come
+    data-end      the iterator       there are no more
+    forward       the module         a DDP or FSDP module, or the outermost one of fully_shard, begins its forward
+    forward-end   the module         it is done (DDP alone tells)
+    backward      the roots          autograd's engine is about to run
+    optimizer     the optimizer      it is about to step
+    step          the optimizer      it has stepped
+    save          a path or None     torch.save has opened its file, and is about to write
+    save-end      a path or None     all is written
 
-A place is only touched when somebody subscribes to it. Steps and batches are heard without a frame of ours on the
-script's stack, so that its tracebacks stay its own; backward and save are wrapped. No module hook, no mode: those cost
-a third of a forward and break `torch.compile(fullgraph=True)`. In a traced region every hook is a constant `if`.
+A place is only touched when somebody subscribes to it, and in a way that leaves no frame of ours on the script's stack
+(listening.py), so that its tracebacks stay its own. In a region that torch.compile traces nothing is heard.
 """
 
 from __future__ import annotations
 
-import sys
+from distdbg.worker.places import EVENTS, places_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,106 +28,45 @@ if TYPE_CHECKING:
     from typing import Any
 
     from distdbg.worker.importing import ImportWatch
+    from distdbg.worker.places import Place
 
-    Subscriber = Callable[[], None]
-    Emit = Callable[[str], None]
-
-EVENTS = ("step", "data", "batch", "backward", "backward-end", "save", "save-end")
+    Subscriber = Callable[[Any], None]
+    Dropped = Callable[[str, str, Exception], None]
 
 
 class Bus:
     """`dropped(event, subscriber, error)` hears of a subscriber that raised; it is not called again."""
 
-    def __init__(self, imports: ImportWatch, dropped: Callable[[str, str, Exception], None]) -> None:
+    def __init__(self, imports: ImportWatch, dropped: Dropped) -> None:
         self._imports = imports
         self._dropped = dropped
         self._subscribers: dict[str, tuple[Subscriber, ...]] = dict.fromkeys(EVENTS, ())
-        self._hooked: set[str] = set()
+        self._installed: set[Place] = set()
 
     def subscribe(self, event: str, subscriber: Subscriber) -> None:
+        """Raises KeyError for an event that there is not."""
         self._subscribers[event] = (*self._subscribers[event], subscriber)
-        place = event.removesuffix("-end").replace("batch", "data")
-        if place not in self._hooked:
-            self._hooked.add(place)
-            module, hook = _PLACES[place]
-            self._imports.after(module, lambda _module: hook(sys.modules["torch"], self.emit))
+        for module, place in places_of(event):
+            if place not in self._installed:
+                self._installed.add(place)
+                self._await(module, place)
 
     def clear(self) -> None:
+        """Nobody is told of anything any more."""
         self._subscribers = dict.fromkeys(EVENTS, ())
 
-    def emit(self, event: str) -> None:
+    def emit(self, event: str, subject: object) -> None:
         for subscriber in self._subscribers[event]:
             try:
-                subscriber()
+                subscriber(subject)
             except Exception as error:
                 self._subscribers[event] = tuple(s for s in self._subscribers[event] if s is not subscriber)
                 self._dropped(event, getattr(subscriber, "__qualname__", "?"), error)
 
+    def _await(self, module: str, place: Place) -> None:
+        """Not before torch is whole: in the middle of its import nothing of it may be asked for."""
 
-def _hook_step(torch: Any, emit: Emit) -> None:  # noqa: ANN401
-    compiling = torch.compiler.is_compiling
+        def install(loaded: ModuleType) -> None:
+            place(loaded, self.emit)
 
-    def stepped(_optimizer: object, _args: object, _kwargs: object) -> None:
-        if not compiling():
-            emit("step")
-
-    # Not torch.optim.optimizer: torch.optim deletes that name of its own submodule.
-    sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(stepped)
-
-
-def _hook_data(_torch: Any, emit: Emit) -> None:  # noqa: ANN401
-    """Two attributes that every DataLoader iterator reads before, and counts up after, it fetches a batch."""
-    iterator = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-
-    def wanted(self: Any) -> Any:  # noqa: ANN401
-        emit("data")
-        return self.__dict__["_profile_name"]
-
-    def counted(self: Any, value: int) -> None:  # noqa: ANN401
-        self.__dict__["_num_yielded"] = value
-        if value:
-            emit("batch")
-
-    def set_name(self: Any, value: str) -> None:  # noqa: ANN401
-        self.__dict__["_profile_name"] = value
-
-    if "_num_yielded" in iterator.__init__.__code__.co_names:
-        iterator._num_yielded = property(lambda self: self.__dict__["_num_yielded"], counted)
-    if "_profile_name" in iterator.__init__.__code__.co_names:
-        iterator._profile_name = property(wanted, set_name)
-
-
-def _hook_backward(torch: Any, emit: Emit) -> None:  # noqa: ANN401
-    _wrap(torch, torch.autograd, "backward", emit)
-
-
-def _hook_save(torch: Any, emit: Emit) -> None:  # noqa: ANN401
-    _wrap(torch, torch.serialization, "save", emit)
-    torch.save = torch.serialization.save
-
-
-def _wrap(torch: Any, owner: ModuleType, name: str, emit: Emit) -> None:  # noqa: ANN401
-    original, compiling, end = getattr(owner, name), torch.compiler.is_compiling, f"{name}-end"
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        if compiling():
-            return original(*args, **kwargs)
-        emit(name)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            emit(end)
-
-    for attribute in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__"):
-        setattr(wrapped, attribute, getattr(original, attribute))
-    wrapped.__wrapped__ = original  # type: ignore[attr-defined]
-    setattr(owner, name, wrapped)
-
-
-#: Where to listen for what, and the module that must have been imported before.
-_PLACES: dict[str, tuple[str, Callable[[Any, Emit], None]]] = {
-    "step": ("torch", _hook_step),
-    "data": ("torch.utils.data.dataloader", _hook_data),
-    "backward": ("torch", _hook_backward),
-    "save": ("torch", _hook_save),
-}
+        self._imports.after("torch", lambda _torch: self._imports.after(module, install))

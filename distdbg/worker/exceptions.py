@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 #: Folders whose frames are not the user's.
-_NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "<frozen ", "/distdbg/worker/")
+_NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/distdbg/worker/")
 
 
 def describe(error: BaseException, traceback: TracebackType | None, thread: str = "MainThread") -> dict[str, object]:
@@ -73,6 +73,11 @@ def _where(traceback: TracebackType | None) -> list[object] | None:
 
 
 def _is_users(filename: str) -> bool:
-    library = getattr(sys.modules.get("os"), "__file__", "") or ""
-    standard = library.rpartition("/")[0] + "/"
-    return not any(part in filename for part in _NOT_THE_USERS) and not filename.startswith(standard)
+    """torch and the standard library are known by where they are: torch may stand in a checkout of its own."""
+    if filename.startswith("<") or any(part in filename for part in _NOT_THE_USERS):
+        return False
+    for name in ("os", "torch"):
+        file = getattr(sys.modules.get(name), "__file__", None) or ""
+        if file and filename.startswith(file.rpartition("/")[0] + "/"):
+            return False
+    return True

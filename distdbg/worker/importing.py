@@ -1,4 +1,10 @@
-"""Calls back when a module has just been imported. One finder, which nobody sees afterwards."""
+"""Calls back when a module has just been imported. Nothing of it is seen from inside the module, or afterwards.
+
+No loader is wrapped: a frame of ours below a module's code would stand in the traceback of every import that fails,
+and a missing library is a common end of `import torch`. Instead the import system tells us itself: at the end of a
+load, good or bad, it sets `_initializing` in the module's spec to False, and for this time the spec has a class
+of ours.
+"""
 
 from __future__ import annotations
 
@@ -9,69 +15,79 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any
 
     Callback = Callable[[ModuleType], None]
     Failed = Callable[[str, Exception], None]
 
 
-class _Loader:
-    """Stands in for a module's loader while the module is executed, and then gives the place back."""
-
-    def __init__(self, loader: Any, callbacks: Sequence[Callback], failed: Failed) -> None:  # noqa: ANN401
-        self._loader = loader
-        self._callbacks = callbacks
-        self._failed = failed
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        spec.loader = self._loader
-        module: ModuleType | None = self._loader.create_module(spec)
-        spec.loader = self  # type: ignore[assignment]
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        for callback in self._callbacks:
-            try:
-                callback(module)
-            except Exception as error:  # ours must never fail an import
-                self._failed(module.__name__, error)
-
-
 class ImportWatch:
-    """A finder for sys.meta_path. `failed(module, error)` hears of a callback that raised."""
+    """A finder for sys.meta_path that finds nothing by itself. It stays there: to take it out of the list while another
+    thread walks along that list could make it miss the next finder. `failed(module, error)` hears of a callback that
+    raised: an import never fails of it."""
 
     def __init__(self, failed: Failed) -> None:
         self._failed = failed
         self._callbacks: dict[str, list[Callback]] = {}
+        self._classes: dict[type, type] = {}
 
     def after(self, name: str, callback: Callback) -> None:
         """Call at once where the module is there already."""
         module = sys.modules.get(name)
-        if module is not None:
-            callback(module)
-        else:
-            self._callbacks.setdefault(name, []).append(callback)
-
-    def install(self) -> None:
-        sys.meta_path.insert(0, self)
+        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+            self._call(callback, module)
+            return
+        self._callbacks.setdefault(name, []).append(callback)
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        if name not in self._callbacks:
+        if name not in self._callbacks or _only_asks():
             return None
-        callbacks = self._callbacks.pop(name)
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = None if finder is self or find is None else find(name, path, target)
             if spec is not None:
-                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    spec.loader = _Loader(spec.loader, callbacks, self._failed)  # type: ignore[assignment]
+                self._watch(spec)
                 return spec
-        self._callbacks[name] = callbacks
         return None
+
+    def _watch(self, spec: ModuleSpec) -> None:
+        plain = type(spec)
+        try:
+            spec.__class__ = self._classes.setdefault(plain, _telling(plain, self._loaded))
+        except TypeError:
+            return  # a spec of another making, which cannot be watched
+
+    def _loaded(self, name: str) -> None:
+        module = sys.modules.get(name)
+        if module is None:
+            return  # it failed, and may be tried again
+        for callback in self._callbacks.pop(name, ()):
+            self._call(callback, module)
+
+    def _call(self, callback: Callback, module: ModuleType) -> None:
+        try:
+            callback(module)
+        except Exception as error:
+            self._failed(module.__name__, error)
+
+
+def _telling(plain: type, loaded: Callable[[str], None]) -> type:
+    """A subclass of a spec's class: when `_initializing` becomes False it gives the class back, and tells."""
+
+    def __setattr__(spec: ModuleSpec, name: str, value: object) -> None:  # noqa: N807
+        object.__setattr__(spec, name, value)
+        if name == "_initializing" and value is False:
+            spec.__class__ = plain
+            loaded(spec.name)
+
+    names = {"__slots__": (), "__setattr__": __setattr__, "__module__": plain.__module__}
+    return type(plain.__name__, (plain,), names)
+
+
+def _only_asks() -> bool:
+    """importlib.util.find_spec wants to know whether there is such a module; it imports nothing."""
+    frame = sys._getframe(2)
+    if frame.f_code.co_name == "_find_spec" and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name == "find_spec"

@@ -1,4 +1,4 @@
-"""A rank's line to its agent: JSON lines over a Unix socket. Never blocks the script, never raises into it.
+"""A rank's line to its agent: JSON lines over a Unix socket. Never blocks a step, never raises into the script.
 
 Built on `_socket` and `_json`, the C halves: before the script runs, nothing is imported that it could have meant to
 shadow, and nothing that plain Python would not have loaded.
@@ -7,19 +7,23 @@ shadow, and nothing that plain Python would not have loaded.
 from __future__ import annotations
 
 import _socket
+import _thread
 import time
 from _json import encode_basestring_ascii as _quote
 
 _CONNECT_WITHIN_S = 0.5
 _MOST_TEXT = 200_000  # of one text: a traceback of a deep recursion repeats itself
+_LAST_WORDS_S = 0.2  # the script has ended: what is said then may wait a little for the agent
 
 
 def encode(value: object) -> str:
     """JSON of None, bool, numbers, text, lists, tuples and dicts; anything else as its text."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, (int, float)):
-        return repr(value) if abs(value) < float("inf") else "null"
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value) if abs(value) < float("inf") else "null"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(encode(item) for item in value) + "]"
     if isinstance(value, dict):
@@ -27,27 +31,55 @@ def encode(value: object) -> str:
     text = str(value)
     if len(text) > _MOST_TEXT:
         text = text[: _MOST_TEXT // 2] + " […] " + text[-_MOST_TEXT // 2 :]
-    return _quote(text)
+    return _quote(str.__str__(text))
 
 
 class Link:
-    """Raises OSError only from the constructor."""
+    """Raises OSError only from the constructor. Threads may send at the same time."""
 
     def __init__(self, path: str) -> None:
         self._socket: _socket.socket | None = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._lock = _thread.allocate_lock()
+        self._unsent = b""
         self._socket.settimeout(_CONNECT_WITHIN_S)
         self._socket.connect(path)
         self._socket.setblocking(True)
 
-    def send(self, op: str, **fields: object) -> None:
-        """One message, or none where the agent does not take it at once."""
-        data = (encode({"op": op, "t": time.time(), **fields}) + "\n").encode()
-        sock = self._socket
-        while sock is not None and data:
+    def send(self, op: str, fields: dict[str, object], *, last_words: bool = False) -> bool:
+        """One message. False where the agent does not take it at once: then it is dropped, and never half a line sent.
+
+        With `last_words` it may wait for 0.2 s.
+        """
+        try:
+            data = (encode({"op": op, "t": time.time(), **fields}) + "\n").encode()
+            if not self._lock.acquire(timeout=_LAST_WORDS_S):
+                return False
             try:
-                data = data[sock.send(data, _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL) :]
+                return self._send(data, time.monotonic() + (_LAST_WORDS_S if last_words else 0))
+            finally:
+                self._lock.release()
+        except Exception:
+            return False
+
+    def _send(self, data: bytes, until: float) -> bool:
+        """The rest of a line of which the agent took a part goes before anything else."""
+        sent = False
+        while self._socket is not None and not sent:
+            head = self._unsent or data
+            try:
+                taken = self._socket.send(head, _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    return False
+                time.sleep(0.005)
+                continue
             except OSError:
-                return  # full or gone: the script matters more
+                return False
+            if self._unsent:
+                self._unsent = self._unsent[taken:]
+            else:
+                self._unsent, sent = data[taken:], True
+        return sent
 
     def wait(self) -> bytes:
         """Block until the agent says something; empty when it has gone."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import _thread
 import os
+import sys
 
-from distdbg.worker import exceptions, heartbeat
+from distdbg.worker import exceptions, heartbeat, orphans
 from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.link import Link
 from distdbg.worker.page import EXITING, PageWriter
+from distdbg.worker.traced import hide_the_rest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,34 +36,53 @@ def start() -> Session | None:
 
 
 class Session:
+    """Raises OSError or ValueError only from the constructor."""
+
     def __init__(self, folder: str, rank: int, attempt: int) -> None:
+        try:
+            orphans.die_with_parent()
+        except Exception as error:
+            not_protected = repr(error)
+        else:
+            not_protected = ""
+        self._ended = False
         self.page = PageWriter(f"{folder}/{rank:05d}.page", rank, attempt)
         self.link = Link(f"{folder}/agent.sock")
-        self.link.send("hello", rank=rank, pid=os.getpid())
+        self.link.send("hello", {"rank": rank, "pid": os.getpid()})
+        if not_protected:
+            self.fact("not-protected", error=not_protected)
         imports = ImportWatch(self._not_hooked)
         self.bus = Bus(imports, self._dropped)
         heartbeat.subscribe(self.bus, self.page)
+        self.bus.subscribe("init", self._group_made)
         # Before torch.distributed there is nobody to be asked about, and a second thread would make Python 3.12
         # warn where a script forks.
         imports.after("torch.distributed.distributed_c10d", self._listen)
-        imports.install()
+        imports.after("torch._dynamo.trace_rules", hide_the_rest)
+
+    def fact(self, kind: str, **fields: object) -> bool:
+        """Tell the agent something for this rank's facts; False where it was dropped. Never blocks, never raises."""
+        return self.link.send("fact", {"kind": kind, **fields})
 
     def script_failed(self, error: BaseException, traceback: TracebackType | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
         try:
             self.page.phase(EXITING)
             if isinstance(error, SystemExit):
-                code = error.code if isinstance(error.code, int) or error.code is None else 1
-                self.link.send("script-end", how="SystemExit", exit=code or 0)
+                self.link.send("script-end", {"how": "SystemExit", "exit": _exit_status(error)}, last_words=True)
                 return
-            self.link.send("exception", uncaught=True, **exceptions.describe(error, traceback))
-            self.link.send("script-end", how="exception", exit=None)
+            told = exceptions.describe(error, traceback)
+            self.link.send("exception", {"uncaught": True, **told}, last_words=True)
+            self.link.send("script-end", {"how": "exception", "exit": None}, last_words=True)
         except Exception:
             return
 
     def script_returned(self) -> None:
         try:
             self.page.phase(EXITING)
-            self.link.send("script-end", how="returned", exit=0)
+            self.link.send("script-end", {"how": "returned", "exit": 0}, last_words=True)
         except Exception:
             return
 
@@ -69,28 +90,47 @@ class Session:
         """In a forked child: it is not the rank, and says nothing."""
         global current  # noqa: PLW0603
         current = None
+        self._ended = True
         self.bus.clear()
         self.page.close()
         self.link.close()
 
-    def _dropped(self, event: str, subscriber: str, error: Exception) -> None:
-        self.link.send("fact", kind="subscriber-dropped", event=event, subscriber=subscriber, error=repr(error))
+    def _dropped(self, event: str, who: str, error: Exception) -> None:
+        self.fact("subscriber-dropped", event=event, subscriber=who, error=repr(error))
 
     def _not_hooked(self, module: str, error: Exception) -> None:
-        self.link.send("fact", kind="not-hooked", module=module, error=repr(error))
+        self.fact("not-hooked", module=module, error=repr(error))
+
+    def _group_made(self, _group: object) -> None:
+        dist = sys.modules["torch.distributed"]
+        self.fact("init", rank=dist.get_rank(), world_size=dist.get_world_size(), backend=dist.get_backend())
 
     def _listen(self, _module: ModuleType) -> None:
         # Below threading: the script's own count of its threads stays what it was.
         _thread.start_new_thread(self._answer, ())
 
     def _answer(self) -> None:
+        """The watcher thread: it sleeps in recv until the agent asks, and ends with it."""
         rest = b""
         while data := self.link.wait():
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                if b'"exceptions"' in line:
-                    try:
-                        threads = exceptions.being_handled(_thread.get_ident())
-                    except Exception:
-                        threads = []
-                    self.link.send("exceptions", threads=threads)
+                try:
+                    self._answer_one(line)
+                except Exception as error:
+                    self.fact("question-failed", error=repr(error))
+
+    def _answer_one(self, line: bytes) -> None:
+        from json import loads  # torch has loaded it by now
+
+        question = loads(line)
+        if question.get("op") == "exceptions":
+            threads = exceptions.being_handled(_thread.get_ident())
+            self.link.send("exceptions", {"id": question.get("id"), "threads": threads})
+
+
+def _exit_status(error: SystemExit) -> int:
+    """What the process will exit with, as sys.exit documents it."""
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1

@@ -1,0 +1,102 @@
+"""Ways to hear that something begins without standing on the call stack while it runs.
+
+A wrapper function would stand in every traceback of what it wraps, and standard error would no longer be what plain
+Python prints: an out-of-memory in backward, a full disk in save. So nothing is wrapped. We only make Python *look
+something up* through us: a descriptor's `__get__` runs, tells, returns the original and is gone before that is called.
+What torch.compile may trace stands in traced.py.
+
+Every `told` must not raise; it gets the object concerned. What is looked up for another purpose than to be called is
+heard, too, so only private names are listened to, which nobody but their own module uses.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    Told = Callable[[Any], None]
+
+
+class Called:
+    """In a module in place of a function: tells when it is called, with the local variables of the caller.
+
+    The interpreter looks `__call__` up in the class, where a property stands: it tells, and hands out the original.
+    """
+
+    def __init__(self, original: Any, told: Callable[[dict[str, Any]], None]) -> None:  # noqa: ANN401
+        self.__wrapped__ = original
+        self._told = told
+        for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            setattr(self, name, getattr(original, name, None))
+
+    @property
+    def __call__(self) -> Any:  # noqa: ANN401
+        self._told(sys._getframe(1).f_locals)
+        return self.__wrapped__
+
+
+class Attribute:
+    """In a class in place of an instance's plain attribute: tells of the instance when it is read."""
+
+    def __init__(self, name: str, told: Told) -> None:
+        self._name = name
+        self._told = told
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:  # noqa: ANN401
+        if instance is None or self._name not in instance.__dict__:
+            raise AttributeError(f"{(owner or type(instance)).__name__!r} object has no attribute {self._name!r}")
+        self._told(instance)
+        return instance.__dict__[self._name]
+
+    def __set__(self, instance: Any, value: Any) -> None:  # noqa: ANN401
+        instance.__dict__[self._name] = value
+
+
+class Next:
+    """In a class in place of `__next__`: tells that an item is wanted, that it has come, that there are no more.
+
+    The original runs below iterators written in C (`iter`, `map`, `chain`), which leave no frame; only when it has
+    returned, `map` calls `came`, and only when it has raised StopIteration, `chain` goes on to what tells the end.
+    Anything else it raises passes through them untouched.
+    """
+
+    def __init__(self, original: Any, wanted: Told, came: Told, ended: Told) -> None:  # noqa: ANN401
+        from itertools import chain
+
+        self.original = original
+        self._wanted, self._came, self._ended, self._chain = wanted, came, ended, chain
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:  # noqa: ANN401
+        original = self.original.__get__(instance, owner)
+        if instance is None:
+            return original
+        self._wanted(instance)
+
+        def pass_on(item: object) -> object:
+            self._came(instance)
+            return item
+
+        return self._chain(map(pass_on, iter(original, _NEVER)), _end(self._ended, instance)).__next__
+
+
+def _end(ended: Told, instance: Any) -> Iterator[object]:  # noqa: ANN401
+    ended(instance)
+    yield from ()
+
+
+class _Never:
+    """Equal to nothing, and asks nothing: `iter(function, sentinel)` compares every item with it."""
+
+    __slots__ = ()
+
+    def __eq__(self, _other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_NEVER = _Never()
