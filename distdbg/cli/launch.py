@@ -74,28 +74,25 @@ def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **opti
     distdbg launch -m package.train
     distdbg launch --no-python accelerate launch train.py
     """
-    from distdbg.collect.gpus import visible_devices
-    from distdbg.collect.versions import torch_version
-    from distdbg.launch.plan import make_plan, render_dry_run
+    from distdbg.launch.dry_run import render_dry_run
+    from distdbg.launch.machine import look
+    from distdbg.launch.plan import make_plan
     from distdbg.launch.ports import ReservedPort
     from distdbg.launch.program import check_torch
-    from distdbg.launch.topology import MachineFacts, visible_gpus
     from distdbg.settings import settle
 
     settings, origins = settle(_given(program, options), config, _check_file)
     _check_program(settings)
     check_torch()
-    gpus = visible_gpus(visible_devices(), os.environ)
-    machine = MachineFacts(cpus=len(os.sched_getaffinity(0)), gpus=gpus, torch=torch_version())
     port = ReservedPort()
     name = settings.name or Path(settings.program).stem
     plan = make_plan(
         settings,
         os.environ,
-        machine,
+        look(),
         port=port.number,
         run_id=f"{name}-{port.number}",
-        env_origin=origins.get("env", "command line"),
+        origins=origins,
     )
     if dry_run:
         click.echo(render_dry_run(plan))

@@ -41,7 +41,8 @@ class Variable:
 
     @property
     def per_rank(self) -> bool:
-        return bool(_PLACEHOLDER.search(self.value))
+        """What the user wrote is never filled in: a brace of his is a brace."""
+        return self.origin.startswith("preset ") and bool(_PLACEHOLDER.search(self.value))
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,13 @@ def load_preset(name: str) -> Preset:
 def resolve(
     presets: Sequence[str],
     own: Mapping[str, str],
-    own_origin: str,
+    origins: Mapping[str, str],
     inherited: Mapping[str, str],
     torch_version: str | None = None,
 ) -> tuple[list[Variable], list[str]]:
     """Variables to set for the ranks, later presets over earlier ones, and notes on what the user's own kept out.
+
+    `origins` says under `env.NAME` where one of `own` was written; without it that is the command line.
 
     What is inherited is not repeated unless a preset names it too: then it is shown, with its origin.
     """
@@ -105,18 +108,18 @@ def resolve(
         for variable in (v for v in preset.variables if not _outdated(v, torch_version)):
             chosen[variable.name] = Variable(variable.name, variable.value, f"preset {preset.name}")
     for name, preset_one in list(chosen.items()):
-        kept = _users(name, own, own_origin, inherited)
+        kept = _users(name, own, origins, inherited)
         if kept is not None:
             if kept.value != preset_one.value:
                 notes.append(
                     f"{name}={mask(name, kept.value)} is yours; {preset_one.origin} would set {preset_one.value}"
                 )
             chosen[name] = kept
-    talk, file = (_users(name, own, own_origin, inherited) for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE"))
+    talk, file = (_users(name, own, origins, inherited) for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE"))
     if talk is not None and file is None:  # who asks NCCL to talk reads it on the terminal, as under torchrun
         chosen.pop("NCCL_DEBUG_FILE", None)
     for name, value in own.items():
-        chosen[name] = Variable(name, value, own_origin)
+        chosen[name] = Variable(name, value, _origin(name, origins))
     return [chosen[name] for name in sorted(chosen)], notes
 
 
@@ -129,9 +132,15 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
 
-def _users(name: str, own: Mapping[str, str], own_origin: str, inherited: Mapping[str, str]) -> Variable | None:
+def _origin(name: str, origins: Mapping[str, str]) -> str:
+    return origins.get(f"env.{name}", "command line")
+
+
+def _users(
+    name: str, own: Mapping[str, str], origins: Mapping[str, str], inherited: Mapping[str, str]
+) -> Variable | None:
     if name in own:
-        return Variable(name, own[name], own_origin)
+        return Variable(name, own[name], _origin(name, origins))
     if name in inherited:
         return Variable(name, inherited[name], "inherited")
     return None

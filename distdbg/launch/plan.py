@@ -1,27 +1,32 @@
 """From settings to command lines: what exactly will run, on which node, with which environment. Pure.
 
-`--dry-run` prints a plan; the backends carry one out.
+`--dry-run` prints a plan (dry_run.py); the backends carry one out.
 """
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from distdbg.errors import UsageError
 from distdbg.launch.env_lint import lint
 from distdbg.launch.environment import Variable, resolve
+from distdbg.launch.shown import shown_ranks
 from distdbg.launch.topology import MachineFacts, Shares, share_out
+from distdbg.launch.torchrun_flags import SWITCH_VARIABLES, value_mistake
 from distdbg.settings import JobSettings
 
 BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
 #: torchrun flags that mean "this is one node of N": the rendezvous is the user's.
 _ONE_OF_N = ("rdzv-endpoint", "node-rank", "master-addr")
 #: Flags that this file writes itself and so takes out of what is passed through.
-_OURS = ("module", "no-python", "tee", "redirects", "local-ranks-filter")
+_WRITTEN = ("module", "no-python")
+#: Whose output is shown: with our capture the console's business, without it torchrun's.
+_STREAMS = ("tee", "redirects", "local-ranks-filter")
+#: torchrun copies matching lines out of its own log files; only it can.
+_TORCHRUN_LOGS = ("logs-specs", "duplicate-stdout-filters", "duplicate-stderr-filters")
 
 
 @dataclass(frozen=True)
@@ -55,88 +60,142 @@ def is_one_of_many(settings: JobSettings) -> bool:
 
 
 def make_plan(
-    settings: JobSettings, environ: Mapping[str, str], machine: MachineFacts, *, port: int, run_id: str, env_origin: str
+    settings: JobSettings,
+    environ: Mapping[str, str],
+    machine: MachineFacts,
+    *,
+    port: int,
+    run_id: str,
+    origins: Mapping[str, str],
 ) -> Plan:
-    """The whole plan. `port` is one reserved for the rendezvous. Raises UsageError for what cannot be."""
-    single = is_one_of_many(settings)
-    local = settings.model_copy(update={"nodes": 1}) if single else settings
-    shares = share_out(local, machine, environ)
-    variables, notes = resolve(settings.presets, settings.env, env_origin, environ, machine.torch)
-    notes += lint({**environ, **settings.env})
-    common = [v for v in variables if not v.per_rank]
-    if shares.omp_threads is not None and "OMP_NUM_THREADS" not in settings.env:
-        common.append(Variable("OMP_NUM_THREADS", str(shares.omp_threads), "distdbg: CPUs shared out over the ranks"))
-        notes.append(f"OMP_NUM_THREADS={shares.omp_threads}: {machine.cpus} CPUs shared out over the ranks here")
-    if not single and local.nodes > 1 and int(settings.torchrun.get("max-restarts", "0") or 0) > 0:
-        why = "distdbg: restarts over several nodes fail with a shared store (torch 2.13)"
-        common.append(Variable("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1", why))
+    """The whole plan. `port` is one reserved for the rendezvous, `origins` are settle()'s.
+
+    Raises UsageError for what cannot be.
+    """
+    settings = _checked(settings)
+    foreign = is_one_of_many(settings)
+    shares = share_out(settings.model_copy(update={"nodes": 1}) if foreign else settings, machine, environ)
+    variables, notes = resolve(settings.presets, settings.env, origins, environ, machine.torch)
+    notes += [*lint({**environ, **settings.env}), *shares.notes]
+    common = [v for v in variables if not v.per_rank] + _of_ours(settings, shares, environ)
     program = _program(settings)
+    unset = tuple(name for name in SWITCH_VARIABLES if name in environ)
     nodes = tuple(
-        NodePlan(n, (*_arguments(settings, shares, n, port, run_id), *program), _node_environment(common, shares, n))
-        for n in range(local.nodes)
+        NodePlan(
+            node,
+            (*_arguments(settings, shares, node, port, run_id), *program),
+            _node_environment(common, shares, node),
+            unset,
+        )
+        for node in range(1 if foreign else settings.nodes)
     )
+    topology = _topology(settings, shares)
+    capture = _captures(settings)
+    if settings.capture and not capture:
+        notes.append(
+            "torchrun keeps the logs, as its flags ask: this run has none of them, and shows what torchrun shows"
+        )
     return Plan(
         nodes=nodes,
-        topology={
-            "on": "local",
-            "nodes": local.nodes,
-            "nproc_per_node": shares.nproc_per_node,
-            "world_size": None if single else local.nodes * shares.nproc_per_node,
-            "one_of_many": single,
-            "gpus": [list(g) for g in shares.gpus] or [list(machine.gpus)],
-        },
+        topology=topology,
         program=program,
-        worker_side="off" if settings.command or settings.worker_side == "off" else "on",
-        capture=settings.capture and settings.torchrun.get("logs-specs") is None,
+        worker_side="on" if str(BOOT) in program[:1] else "off",
+        capture=capture,
         inherit_stdin=len(nodes) == 1,
-        show_ranks=_show(settings),
+        show_ranks=shown_ranks(settings, len(nodes), shares.nproc_per_node, elsewhere=topology["one_of_many"]),
         rank_env={v.name: v.value for v in variables if v.per_rank},
         notes=tuple(notes),
     )
 
 
+def _checked(settings: JobSettings) -> JobSettings:
+    """What only all settings together show to be wrong; `--nnodes 2:2` is `--nodes 2`."""
+    for name, value in settings.torchrun.items():
+        mistake = value_mistake(name, value)
+        if mistake:
+            raise UsageError(mistake, "`distdbg launch --help` has torchrun's flags.")
+    flags = dict(settings.torchrun)
+    low, _, high = flags.get("nnodes", "").partition(":")
+    if high and int(low) == int(high):
+        del flags["nnodes"]
+        settings = settings.model_copy(update={"nodes": int(low), "torchrun": flags})
+    if settings.nodes > 1 and "standalone" in flags:
+        raise UsageError(f"--standalone is one node, and {settings.nodes} are asked for", "Leave one of them out.")
+    return settings
+
+
+def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) -> list[Variable]:
+    """Variables that come from the topology, none of which the user has set."""
+    found: list[Variable] = []
+    if shares.omp_threads is not None:
+        found.append(Variable("OMP_NUM_THREADS", str(shares.omp_threads), "distdbg: CPUs shared out over the ranks"))
+    name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+    restarts = settings.nodes > 1 and not is_one_of_many(settings) and int(settings.torchrun.get("max-restarts", "0"))
+    if restarts and name not in {**environ, **settings.env}:
+        found.append(Variable(name, "1", "distdbg: restarts over several nodes fail with a shared store (torch 2.13)"))
+    return found
+
+
+def _topology(settings: JobSettings, shares: Shares) -> dict[str, Any]:
+    """For job.json. `world_size` is None where it is not known here."""
+    foreign, nproc = is_one_of_many(settings), shares.nproc_per_node
+    many = foreign and (settings.nodes > 1 or "nnodes" in settings.torchrun)
+    return {
+        "on": "local",
+        "nodes": 1 if foreign else settings.nodes,
+        "nproc_per_node": nproc,
+        "world_size": None if many or nproc is None else settings.nodes * nproc,
+        "one_of_many": many,
+        "gpus": [list(share) for share in shares.gpus] or [list(shares.visible)],
+    }
+
+
+def _captures(settings: JobSettings) -> bool:
+    return settings.capture and not any(name in settings.torchrun for name in _TORCHRUN_LOGS)
+
+
 def _program(settings: JobSettings) -> tuple[str, ...]:
+    """The end of torchrun's command line. Before a program of the user's stands `--`: argparse would eat one of his."""
     arguments = tuple(settings.args)
     if settings.command:
         return ("--no-python", "--", settings.command, *arguments)
     if settings.worker_side == "off" or "run-path" in settings.torchrun:
-        return ("--module", settings.module, *arguments) if settings.module else (settings.program, *arguments)
+        return (*(("--module",) if settings.module else ()), "--", settings.program, *arguments)
     module = ("-m", settings.module) if settings.module else (settings.program,)
     return (str(BOOT), *module, *arguments)
 
 
 def _arguments(settings: JobSettings, shares: Shares, node: int, port: int, run_id: str) -> tuple[str, ...]:
-    given = dict(settings.torchrun)
-    flags: dict[str, str] = {}
-    if is_one_of_many(settings):
-        flags["nnodes"] = given.get("nnodes") or str(settings.nodes)
-    else:
-        flags["nnodes"] = str(settings.nodes)
-        if "standalone" not in given:
-            flags |= _rendezvous(given, node, settings.nodes, port, run_id)
-    flags["nproc-per-node"] = str(shares.nproc_per_node)
-    if settings.capture and "logs-specs" not in given:
+    given = settings.torchrun
+    flags: dict[str, str] = {"nnodes": given.get("nnodes") or str(settings.nodes)}
+    if not is_one_of_many(settings) and "standalone" not in given:
+        flags |= _rendezvous(given, node, settings.nodes, port, run_id)
+    flags["nproc-per-node"] = shares.nproc
+    ours: tuple[str, ...] = _WRITTEN
+    if _captures(settings):
         flags["logs-specs"] = "distdbg"
-    passed = {name: value for name, value in given.items() if name not in _OURS and name not in flags}
+        ours += _STREAMS
+    passed = {name: value for name, value in given.items() if name not in ours and name not in flags}
     words: list[str] = []
     for name, value in (flags | passed).items():
-        words += [f"--{name}", value] if value or name in flags else [f"--{name}"]
+        words += (
+            [f"--{name}", value] if value and not value.startswith("-") else [f"--{name}" + (value and f"={value}")]
+        )
     return tuple(words)
 
 
 def _rendezvous(given: Mapping[str, str], node: int, nodes: int, port: int, run_id: str) -> dict[str, str]:
-    """One c10d store, held by the first node's torchrun; told, not guessed, because all nodes are one host."""
+    """One store, held by the first node's torchrun; told, not guessed, because all nodes are one host."""
+    port_word = given.get("master-port") or str(port)
+    own = {"rdzv-id": given.get("rdzv-id") or run_id, "local-addr": given.get("local-addr") or _address(node, nodes)}
+    if given.get("rdzv-backend") == "static":
+        place = {"node-rank": str(node), "master-addr": "127.0.0.1", "master-port": port_word}
+        return {"rdzv-backend": "static", **place, **own}
     conf = f"is_host={int(node == 0)}" + (f",{given['rdzv-conf']}" if given.get("rdzv-conf") else "")
-    flags = {
-        "rdzv-backend": "c10d",
-        "rdzv-endpoint": f"127.0.0.1:{given.get('master-port') or port}",
-        "rdzv-id": run_id,
-        "local-addr": _local_address(node, nodes),
-    }
-    return {**flags, **{k: v for k, v in given.items() if k in flags and k != "rdzv-backend"}, "rdzv-conf": conf}
+    return {"rdzv-backend": "c10d", "rdzv-endpoint": f"127.0.0.1:{port_word}", **own, "rdzv-conf": conf}
 
 
-def _local_address(node: int, nodes: int) -> str:
+def _address(node: int, nodes: int) -> str:
     """c10d deals out group ranks in the order of the nodes' addresses, as text: each node gets one that sorts."""
     return "127.0.0.1" if nodes == 1 else f"127.0.{100 + node // 100}.{100 + node % 100}"
 
@@ -145,35 +204,4 @@ def _node_environment(common: list[Variable], shares: Shares, node: int) -> tupl
     if not shares.gpus:
         return tuple(common)
     dealt = Variable("CUDA_VISIBLE_DEVICES", ",".join(shares.gpus[node]), "distdbg: GPUs dealt out over local nodes")
-    return (*common, dealt)
-
-
-def _show(settings: JobSettings) -> str:
-    """torchrun's -t and -r keep their meaning: what is teed is shown, what is redirected is not."""
-    if "show_ranks" in settings.model_fields_set:
-        return settings.show_ranks
-    if settings.torchrun.get("tee", "0") != "0":
-        return settings.torchrun.get("local-ranks-filter") or "all"
-    return "none" if settings.torchrun.get("redirects", "0") == "3" else settings.show_ranks
-
-
-def render_dry_run(plan: Plan) -> str:
-    """Shell that does what the launch would do, less the watching: each variable with its origin."""
-    lines = [f"# {note}" for note in plan.notes]
-    for node in plan.nodes:
-        lines.append(f"# node {node.node_rank}")
-        lines.append("(")
-        lines += [f"export {v.name}={shlex.quote(v.value)}  # {v.origin}" for v in node.environment]
-        lines += [f"# {name}={value} for each rank  # preset" for name, value in plan.rank_env.items()]
-        words = [w for i, w in enumerate(node.torchrun) if not _is_log_flag(node.torchrun, i)]
-        command = shlex.join([sys.executable, "-m", "torch.distributed.run", *words])
-        lines += [command, ") &" if len(plan.nodes) > 1 else ")"]
-    return "\n".join([*lines, *(["wait"] if len(plan.nodes) > 1 else [])])
-
-
-def _is_log_flag(words: tuple[str, ...], i: int) -> bool:
-    """Without our agent there is nobody to take the ranks' output: torchrun prints it."""
-    return words[i : i + 2] == ("--logs-specs", "distdbg") or words[max(i - 1, 0) : i + 1] == (
-        "--logs-specs",
-        "distdbg",
-    )
+    return (*(v for v in common if v.name != dealt.name), dealt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,66 +11,163 @@ from distdbg.settings import JobSettings
 
 #: More ranks than this for each CPU is a slip of the keyboard, not a test.
 _MOST_RANKS_A_CPU = 64
+_TRUE = ("1", "true", "yes", "on")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device of the machine. `instances` are the UUIDs of its MIG instances where MIG is on, else empty."""
+
+    index: int
+    uuid: str = ""
+    instances: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What the plan needs to know of this machine. `gpus` are the devices that CUDA_VISIBLE_DEVICES would name."""
+    """What the plan needs to know of this machine.
+
+    `cpus` is what this process may really use, quota included; `allowed_cpus` what torchrun's `cpu` counts (0: the
+    same). `gpus` are all devices of the machine, whatever CUDA_VISIBLE_DEVICES says.
+    """
 
     cpus: int
-    gpus: tuple[str, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
     torch: str | None = None
+    allowed_cpus: int = 0
 
 
 @dataclass(frozen=True)
 class Shares:
-    """`gpus` has one tuple of devices a local node, or is empty where there is nothing to deal out."""
+    """What each local node gets. `nproc` is torchrun's word for it; `nproc_per_node` None where only torch can count.
 
-    nproc_per_node: int
-    gpus: tuple[tuple[str, ...], ...]
-    omp_threads: int | None
+    `gpus` has one tuple of devices a local node, and is empty where nothing is dealt out; `visible` are all that the
+    job may use. `omp_threads` is None where OMP_NUM_THREADS is not ours to set.
+    """
+
+    nproc: str
+    nproc_per_node: int | None
+    gpus: tuple[tuple[str, ...], ...] = ()
+    visible: tuple[str, ...] = ()
+    omp_threads: int | None = None
+    notes: tuple[str, ...] = ()
 
 
-def visible_gpus(devices: Sequence[str], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Devices as CUDA sees them: CUDA_VISIBLE_DEVICES by index, UUID or MIG id; its list ends at the first bad one.
+def visible_gpus(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The devices that a job may use, in the words that CUDA_VISIBLE_DEVICES takes.
 
-    `devices` are the machine's own, as indices or MIG ids. Source: CUDA C++ programming guide, environment variables.
+    The variable is read as CUDA and torch.cuda read it: indices, beginnings of UUIDs or MIG ids; the list ends at the
+    first word that names nothing (`-1`, `NoDevFiles`, an empty one), and a word that stands twice empties it.
+    Source: CUDA C++ programming guide, CUDA environment variables; torch.cuda._parse_visible_devices.
     """
     listed = environ.get("CUDA_VISIBLE_DEVICES")
     if listed is None:
-        return tuple(devices)
+        return tuple(word for gpu in gpus for word in _words(gpu))
     found: list[str] = []
-    for word in (w.strip() for w in listed.split(",")):
-        known = word.startswith(("GPU-", "MIG-")) or (word.isdigit() and int(word) < len(devices))
-        if not word or not known:
+    for text in listed.split(","):
+        words = _named(gpus, text.strip())
+        if not words:
             break
-        found.append(word)
-    return tuple(found) if devices else ()
+        if set(words) & set(found):
+            return ()
+        found += words
+    return tuple(found)
+
+
+def _words(gpu: Gpu) -> tuple[str, ...]:
+    return gpu.instances or (str(gpu.index),)
+
+
+def _named(gpus: Sequence[Gpu], text: str) -> tuple[str, ...]:
+    """What one word of the list names; empty for nothing."""
+    if text.startswith("MIG-"):
+        known = [i for gpu in gpus for i in gpu.instances]
+        return (text,) if text in known or (gpus and text.startswith("MIG-GPU-")) else ()
+    if text.startswith("GPU-"):
+        fits = [gpu for gpu in gpus if gpu.uuid.startswith(text)]
+        return (fits[0].instances or (text,)) if len(fits) == 1 else ()
+    number = re.match(r"\+?\d+", text)  # as strtoul: `1gpu` is 1
+    fits = [gpu for gpu in gpus if number and gpu.index == int(number.group())]
+    return _words(fits[0]) if fits else ()
 
 
 def share_out(settings: JobSettings, machine: MachineFacts, environ: Mapping[str, str]) -> Shares:
     """Ranks a node, each local node's GPUs, and CPU threads a rank. Raises UsageError for what cannot be."""
+    environ = {**environ, **settings.env}
     nodes, asked = settings.nodes, settings.nproc_per_node
-    per_node = len(machine.gpus) // nodes
-    if asked == "gpu" and not machine.gpus:
+    visible = visible_gpus(machine.gpus, environ)
+    usable = _usable_a_node(visible, nodes, settings)
+    if asked == "xpu":
+        return Shares("xpu", None)
+    if asked == "gpu" and not visible:
         raise UsageError("--nproc-per-node gpu: this machine shows no GPU", "Use a number, or auto.")
-    if asked in ("auto", "gpu"):
-        nproc = max(1, per_node)
-    elif asked == "cpu":
-        nproc = machine.cpus
-    else:
-        nproc = int(asked)
-    if machine.gpus and nproc > max(per_node, 0):
-        raise UsageError(
-            f"{nodes} nodes x {nproc} ranks need {nodes * nproc} GPUs and {len(machine.gpus)} are visible: "
-            "NCCL refuses two ranks on one GPU",
-            "Ask for fewer ranks, or hide the GPUs with CUDA_VISIBLE_DEVICES= to train on the CPU.",
-        )
+    counted = {"auto": max(1, usable), "gpu": max(1, usable), "cpu": machine.allowed_cpus or machine.cpus}
+    nproc = counted[asked] if isinstance(asked, str) else asked
+    on_cpu = not visible or (nproc > usable and _means_cpu(settings, environ))
+    if not on_cpu and nproc > usable:
+        raise _too_few_gpus(nodes, nproc, visible, usable)
     if nodes * nproc > _MOST_RANKS_A_CPU * machine.cpus:
         raise UsageError(
-            f"{nodes} nodes x {nproc} ranks are {nodes * nproc} processes on {machine.cpus} CPUs",
+            f"{_count(nodes, 'node')} x {_count(nproc, 'rank')} are {nodes * nproc} processes on "
+            f"{_count(machine.cpus, 'CPU')}",
             f"At most {_MOST_RANKS_A_CPU} ranks a CPU are started on one machine.",
         )
-    gpus = tuple(tuple(machine.gpus[n * nproc : (n + 1) * nproc]) for n in range(nodes)) if machine.gpus else ()
-    threads = None if "OMP_NUM_THREADS" in environ or gpus else max(1, machine.cpus // (nodes * nproc))
-    return Shares(nproc, gpus if nodes > 1 else (), threads)
+    threads = _threads(nodes * nproc, machine, environ) if on_cpu else None
+    dealt = _deal(visible, nodes) if nodes > 1 and not on_cpu else ()
+    return Shares(str(nproc), nproc, dealt, visible, threads, tuple(_notes(visible, dealt, on_cpu, threads, machine)))
+
+
+def _usable_a_node(visible: Sequence[str], nodes: int, settings: JobSettings) -> int:
+    """How many ranks of a node find a GPU of their own. A process sees one MIG instance, whatever is listed."""
+    share = len(visible) // nodes
+    one_only = any(word.startswith("MIG-") for word in visible) and "virtual-local-rank" not in settings.torchrun
+    return min(share, 1) if one_only else share
+
+
+def _deal(visible: Sequence[str], nodes: int) -> tuple[tuple[str, ...], ...]:
+    """Equal shares in order; what is left over is used by none."""
+    share = len(visible) // nodes
+    return tuple(tuple(visible[n * share : (n + 1) * share]) for n in range(nodes))
+
+
+def _means_cpu(settings: JobSettings, environ: Mapping[str, str]) -> bool:
+    """Whether the program was told to leave the GPUs alone, in a way that can be seen from here."""
+    words = {part for arg in settings.args for part in (arg, arg.partition("=")[2])}
+    return "gloo" in words or environ.get("ACCELERATE_USE_CPU", "").lower() in _TRUE
+
+
+def _too_few_gpus(nodes: int, nproc: int, visible: Sequence[str], usable: int) -> UsageError:
+    wanted = f"{_count(nodes, 'node')} x {_count(nproc, 'rank')} need {_count(nodes * nproc, 'GPU')}"
+    hint = "Ask for fewer ranks; to train on the CPU, hide the GPUs: --env CUDA_VISIBLE_DEVICES="
+    if len(visible) // nodes > usable:
+        why = "and a process sees one MIG instance of those listed"
+        return UsageError(f"{wanted}, {why}", f"{hint}; or give each rank its own: --virtual-local-rank")
+    have = f"{len(visible)} {'is' if len(visible) == 1 else 'are'} visible"
+    return UsageError(f"{wanted} and {have}: NCCL refuses two ranks on one GPU", hint)
+
+
+def _threads(ranks: int, machine: MachineFacts, environ: Mapping[str, str]) -> int | None:
+    """A fair share of the CPUs. One rank alone is left as torchrun leaves it: torch counts the cores itself."""
+    return None if "OMP_NUM_THREADS" in environ or ranks == 1 else max(1, machine.cpus // ranks)
+
+
+def _notes(
+    visible: Sequence[str],
+    dealt: Sequence[Sequence[str]],
+    on_cpu: bool,
+    threads: int | None,
+    machine: MachineFacts,
+) -> list[str]:
+    notes: list[str] = []
+    left = visible[sum(len(share) for share in dealt) :] if dealt else ()
+    if left:
+        notes.append(f"no node uses GPU {', '.join(left)}: {len(visible)} GPUs over {len(dealt)} nodes, equal shares")
+    if visible and on_cpu:
+        notes.append(f"more ranks than GPUs ({len(visible)}): the arguments or the environment ask for the CPU")
+    if threads is not None:
+        notes.append(f"OMP_NUM_THREADS={threads}: {_count(machine.cpus, 'CPU')} shared out over the ranks here")
+    return notes
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

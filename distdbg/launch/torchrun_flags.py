@@ -218,6 +218,29 @@ def _is_on(flag: Flag, value: str) -> bool:
 SWITCH_VARIABLES = tuple(flag.variable for flag in FLAGS if not flag.takes_value)
 
 
+_NUMBERS = {
+    "max-restarts": (int, "a number of restarts"),
+    "node-rank": (int, "the number of a node"),
+    "master-port": (int, "a port"),
+    "shutdown-timeout": (int, "a number of seconds"),
+    "monitor-interval": (float, "a number of seconds"),
+}
+
+
+def value_mistake(name: str, value: str) -> str:
+    """A sentence for a value that torchrun would refuse in every process, empty for one that is well."""
+    if name == "nnodes":
+        low, colon, high = value.partition(":")
+        good = low.isdecimal() and (high.isdecimal() or not colon) and 0 < int(low) <= int(high or low)
+        return "" if good else f"--nnodes {value!r} is neither a number of nodes nor a range such as 1:4"
+    kind, what = _NUMBERS.get(name, (str, ""))
+    try:
+        number = kind(value)
+    except ValueError:
+        return f"--{name} {value!r} is not {what}"
+    return f"--{name} {value} is below 0" if not isinstance(number, str) and number < 0 else ""
+
+
 _OWN_KEYS = {
     "nnodes": "`nodes: N`",
     "nproc-per-node": "`nproc_per_node: K`",
@@ -240,4 +263,6 @@ def check_names(flags: Mapping[str, str]) -> list[tuple[str, str]]:
             mistakes.append((name, f"torchrun's {name} is a switch and takes no value; write `{name}: true`"))
         elif flag.takes_value and not value:
             mistakes.append((name, f"torchrun's {name} needs a value"))
+        elif mistake := value_mistake(name, value):
+            mistakes.append((name, mistake.removeprefix("--")))
     return mistakes

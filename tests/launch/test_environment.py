@@ -4,7 +4,7 @@ from distdbg.launch.environment import MASK, load_preset, mask, mask_argv, prese
 
 
 def values(presets=(), own=None, inherited=None, torch="2.13.0"):
-    found, notes = resolve(presets, own or {}, "command line", inherited or {}, torch)
+    found, notes = resolve(presets, own or {}, {}, inherited or {}, torch)
     return {v.name: (v.value, v.origin) for v in found}, notes
 
 
