@@ -42,6 +42,9 @@ def main():
     assert metrics["eval_loss"] < 3.9, metrics  # log(50): knowing nothing
     if trainer.is_world_process_zero():
         print("CLIENT OK", trainer.args.world_size, flush=True)
+    # gloo lets go of the last all-gather in a thread that needs the GIL; torch 2.13 waits for that thread with the GIL
+    # held where DDP is freed at this very moment, and the rank never ends. A barrier is behind it in the same queue.
+    torch.distributed.barrier()
     trainer.accelerator.end_training()
 
 
