@@ -186,13 +186,19 @@ def _arguments(settings: JobSettings, shares: Shares, node: int, port: int, run_
 
 def _rendezvous(given: Mapping[str, str], node: int, nodes: int, port: int, run_id: str) -> dict[str, str]:
     """One store, held by the first node's torchrun; told, not guessed, because all nodes are one host."""
-    port_word = given.get("master-port") or str(port)
     own = {"rdzv-id": given.get("rdzv-id") or run_id, "local-addr": given.get("local-addr") or _address(node, nodes)}
-    if given.get("rdzv-backend") == "static":
-        place = {"node-rank": str(node), "master-addr": "127.0.0.1", "master-port": port_word}
+    if _is_static(given, nodes):
+        place = {"node-rank": str(node), "master-addr": "127.0.0.1", "master-port": given.get("master-port", str(port))}
         return {"rdzv-backend": "static", **place, **own}
     conf = f"is_host={int(node == 0)}" + (f",{given['rdzv-conf']}" if given.get("rdzv-conf") else "")
-    return {"rdzv-backend": "c10d", "rdzv-endpoint": f"127.0.0.1:{port_word}", **own, "rdzv-conf": conf}
+    return {"rdzv-backend": "c10d", "rdzv-endpoint": f"127.0.0.1:{port}", **own, "rdzv-conf": conf}
+
+
+def _is_static(given: Mapping[str, str], nodes: int) -> bool:
+    """Only the static rendezvous gives the ranks the port that --master-port names; it restarts one node at most."""
+    if "rdzv-backend" in given:
+        return given["rdzv-backend"] == "static"
+    return "master-port" in given and (nodes == 1 or given.get("max-restarts", "0") == "0")
 
 
 def _address(node: int, nodes: int) -> str:

@@ -88,7 +88,8 @@ def test_torchruns_other_ways_to_meet():
     assert "--rdzv-endpoint" not in first
     (node,) = plan(torchrun={"standalone": ""}).nodes
     assert "--standalone" in flags(node) and "--rdzv-endpoint" not in flags(node)
-    assert flags(plan(torchrun={"master-port": "777"}).nodes[0])["--rdzv-endpoint"] == "127.0.0.1:777"
+    asked = flags(plan(torchrun={"master-port": "777"}).nodes[0])
+    assert (asked["--rdzv-backend"], asked["--master-port"]) == ("static", "777"), "the ranks' MASTER_PORT, as there"
     assert len(plan(torchrun={"nnodes": "2:2"}).nodes) == 2
 
 
