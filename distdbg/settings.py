@@ -32,7 +32,6 @@ RANK_WORDS = ("auto", "gpu", "cpu", "xpu")
 _RANKS_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_RANKS_A_NODE}, {"enum": list(RANK_WORDS)}]
 }
-_TORCHRUN_SCHEMA: dict[str, Any] = {"additionalProperties": {"type": ["string", "number", "boolean"]}}
 
 
 def _text(value: object) -> object:
@@ -81,7 +80,7 @@ class JobSettings(BaseModel):
     """Seconds between SIGTERM and SIGKILL when the job is ended. Default: 30."""
     on_finding: str | None = None
     """Shell command that gets report.json on standard input when there is a finding. Default: none."""
-    torchrun: dict[str, str] = Field(default_factory=dict, json_schema_extra=_TORCHRUN_SCHEMA)
+    torchrun: dict[str, str] = Field(default_factory=dict)
     """torchrun's own flags by their long name, as in `max-restarts: 3`; a switch is true."""
 
     @field_validator("nproc_per_node", mode="before")
@@ -204,16 +203,3 @@ def _command_line_mistake(error: ValidationError) -> str:
     value = first.get("input")
     shown = "" if isinstance(value, dict) or str(value) in message else f", and {value!r} was given"
     return f"{option}{message}{shown}"
-
-
-def job_schema() -> dict[str, Any]:
-    """The JSON schema of a job file, which editors complete from; configs/job.schema.json is this."""
-    schema = JobSettings.model_json_schema()
-    for entry in schema["properties"].values():
-        entry.pop("title", None)
-        entry["description"] = " ".join(entry["description"].split())
-    words = {"type": ["string", "number", "boolean"]}
-    schema["properties"]["args"]["items"] = words
-    schema["properties"]["env"]["additionalProperties"] = words
-    schema["properties"]["show_ranks"] |= {"type": ["string", "integer"]}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -241,7 +241,8 @@ def value_mistake(name: str, value: str) -> str:
     return f"--{name} {value} is below 0" if not isinstance(number, str) and number < 0 else ""
 
 
-_OWN_KEYS = {
+#: Flags whose place in a job file is a key of its own.
+OWN_KEYS = {
     "nnodes": "`nodes: N`",
     "nproc-per-node": "`nproc_per_node: K`",
     "module": "`module: NAME`",
@@ -254,8 +255,8 @@ def check_names(flags: Mapping[str, str]) -> list[tuple[str, str]]:
     mistakes: list[tuple[str, str]] = []
     for name, value in flags.items():
         flag = _BY_NAME.get(name) or installed_flags().get(name)
-        if name in _OWN_KEYS and not (name == "nnodes" and ":" in value):
-            mistakes.append((name, f"torchrun's {name} has a key of its own in a job file: {_OWN_KEYS[name]}"))
+        if name in OWN_KEYS and not (name == "nnodes" and ":" in value):
+            mistakes.append((name, f"torchrun's {name} has a key of its own in a job file: {OWN_KEYS[name]}"))
         elif flag is None:
             near = difflib.get_close_matches(name, _BY_NAME, n=1)
             mistakes.append((name, f"torchrun has no flag {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")))

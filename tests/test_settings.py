@@ -1,0 +1,160 @@
+"""Job files and what goes over them: every mistake with its line, in words."""
+
+import json
+
+import jsonschema
+import pytest
+import yaml
+
+from distdbg.assets import asset_dir
+from distdbg.errors import JobFileError, UsageError
+from distdbg.launch.job_schema import job_schema
+from distdbg.launch.torchrun_flags import check_names
+from distdbg.settings import JobSettings, settle
+
+
+def checked(settings):
+    return [(("torchrun", name), sentence) for name, sentence in check_names(settings.torchrun)]
+
+
+def read(folder, text, **given):
+    path = folder / "job.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return settle(given, path, checked)
+
+
+def mistakes(folder, text):
+    with pytest.raises(JobFileError) as error:
+        read(folder, text)
+    return str(error.value).replace(f"{folder}/", "").splitlines()
+
+
+def test_words_are_taken_as_they_are_written(tmp_path):
+    """YAML 1.1 would read 8, 750, True, a date, and a key that is true."""
+    text = """
+on: local
+name: 007
+worker_side: off
+args: [1e-3, 0.10, 010, 12:30, yes, null, 2020-01-01, "a b"]
+env: {A: yes, B: , C: 010, D: 0x1F}
+nodes: 2
+capture: false
+torchrun: {standalone: true, run-path: false, max_restarts: 3, monitor-interval: 0.50}
+"""
+    settings, _ = read(tmp_path, text)
+    assert settings.args == ["1e-3", "0.10", "010", "12:30", "yes", "null", "2020-01-01", "a b"]
+    assert settings.env == {"A": "yes", "B": "", "C": "010", "D": "0x1F"}
+    assert settings.torchrun == {"standalone": "", "max-restarts": "3", "monitor-interval": "0.50"}
+    assert (settings.on, settings.name, settings.worker_side) == ("local", "007", "off")
+    assert (settings.nodes, settings.capture) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("nodes: [1\n", ["job.yaml:2: it is not YAML"]),
+        ("- nodes\n", ["job.yaml:1: a job file is a mapping"]),
+        ("hello", ["job.yaml:1: a job file is a mapping"]),
+        ("", ["job.yaml: it is empty"]),
+        ("# nothing\n", ["job.yaml: it is empty"]),
+        ("script: x\n\tnodes: 2\n", ["job.yaml:2: a tab begins the line"]),
+        (b"script: x\nname: \xff\n", ["job.yaml:2: it is not UTF-8"]),
+        (b"\x00", ["job.yaml: it is not YAML"]),
+        ("nodes: 1\nnodes: 2\n", ["job.yaml:2: the key 'nodes' stands here again; it is in line 1"]),
+        ("env:\n  A: 1\n  A: 2\n", ["job.yaml:3: the key 'env.A' stands here again"]),
+        ("nodse: 2\n", ["job.yaml:1: there is no key 'nodse'; did you mean 'nodes'?"]),
+        ("nproc-per-node: 2\n", ["did you mean 'nproc_per_node'?"]),
+        ("a: &a {b: *a}\n", ["job.yaml:1: there is no key 'a'"]),
+        ("? [1, 2]\n: 3\n", ["job.yaml:1: "]),
+        ("script: a\nmodule: b\n", ["name one program"]),
+        (
+            "torchrun: {max-restart: 3}\n",
+            ["job.yaml:1: torchrun has no flag 'max-restart'; did you mean 'max-restarts'?"],
+        ),
+        ("torchrun:\n  max-restarts: often\n", ["job.yaml:2: ", "'often' is not a number of restarts"]),
+        ("torchrun:\n  nnodes: 2\n", ["job.yaml:2: ", "`nodes: N`"]),
+        ("env: {A=: 1}\n", ["job.yaml:1: env: 'A=' cannot be the name of a variable"]),
+        ("env: [A]\n", ["env: a mapping of names to values is expected, and a list was found"]),
+        ("args: 5\n", ["args: a list is expected, and '5' was found"]),
+        ("args: [[1]]\n", ["args.0: text is expected, and a list was found"]),
+        ("nodes: yes\n", ["nodes: a whole number is expected, and 'yes' was found"]),
+        ("nodes: 0\n", ["nodes: ", "greater than or equal to 1", "'0' was found"]),
+        ("nproc_per_node: -1\n", ["-1 ranks on a node cannot be"]),
+        ("on: mars\n", ["job.yaml:1: on: ", "'mars' was found"]),
+        ("grace: []\n", ["grace: a number is expected, and a list was found"]),
+        ("show_ranks: x-y\n", ["'x-y' is neither a rank nor a range"]),
+        ("script:\nnodes:\n", ["job.yaml:2: nodes: a whole number is expected, and nothing was found"]),
+    ],
+)
+def test_one_mistake(tmp_path, text, says):
+    found = "\n".join(mistakes(tmp_path, text))
+    for words in says:
+        assert words in found
+    assert "pydantic" not in found
+
+
+def test_all_mistakes_are_said_at_once_in_the_order_of_lines(tmp_path):
+    text = "script: train.py\nnodse: 2\nenv: 3\n\nnodes: many\n"
+    assert [line.split(": ")[0] for line in mistakes(tmp_path, text)] == ["job.yaml:2", "job.yaml:3", "job.yaml:5"]
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for path, says in ((tmp_path / "none.yaml", "No such file"), (tmp_path, "directory")):
+        with pytest.raises(JobFileError, match=says):
+            settle({}, path)
+    big = tmp_path / "big.yaml"
+    big.write_text("#" * (2 << 20))
+    with pytest.raises(JobFileError, match="longer than 1 MiB"):
+        settle({}, big)
+
+
+def test_the_command_line_goes_over_the_file_and_origins_are_kept(tmp_path):
+    text = "script: a.py\nargs: [x]\nnodes: 2\nenv: {A: 1, B: 2}\ntorchrun: {tee: 3}\n"
+    settings, origins = read(tmp_path, text, nodes=3, env={"B": "9"}, torchrun={"max-restarts": "1"})
+    assert (settings.nodes, settings.script, settings.args) == (3, "a.py", ["x"])
+    assert settings.env == {"A": "1", "B": "9"}
+    assert settings.torchrun == {"tee": "3", "max-restarts": "1"}
+    file = f"job file {tmp_path / 'job.yaml'}"
+    assert (origins["env.A"], origins["env.B"], origins["nodes"]) == (file, "command line", "command line")
+    assert origins["script"] == file
+    other, _ = read(tmp_path, text, module="m")
+    assert (other.script, other.module, other.args) == (None, "m", []), "another program has not this one's arguments"
+
+
+def test_mistakes_of_the_command_line():
+    for given, says in [
+        ({"nodes": "two"}, "--nodes: "),
+        ({"grace": "-1"}, "--grace: "),
+        ({"nproc_per_node": "x"}, "'x'"),
+    ]:
+        with pytest.raises(UsageError) as error:
+            settle(given, None)
+        assert says in str(error.value)
+        assert not isinstance(error.value, JobFileError)
+
+
+def test_every_field_is_explained():
+    for name, field in JobSettings.model_fields.items():
+        assert field.description, name
+
+
+def test_the_schema_that_ships_is_the_models():
+    shipped = json.loads((asset_dir("configs") / "job.schema.json").read_text())
+    assert shipped == job_schema(), "python -m distdbg.launch.job_schema > configs/job.schema.json"
+
+
+def test_the_example_is_right_in_the_eyes_of_both():
+    path = asset_dir("configs") / "job.example.yaml"
+    text = path.read_text()
+    settings, _ = settle({}, path, checked)
+    assert (settings.nodes, settings.torchrun["max-restarts"], settings.env) == (
+        2,
+        "1",
+        {"TOKENIZERS_PARALLELISM": "false"},
+    )
+    assert (asset_dir("configs").parent / str(settings.script)).exists()
+    validator = jsonschema.Draft202012Validator(job_schema())
+    assert list(validator.iter_errors(yaml.safe_load(text))) == []
+    assert text.startswith("# yaml-language-server: $schema=job.schema.json\n")
+    for wrong in ({"nodse": 1}, {"nodes": 0}, {"presets": ["debgu"]}, {"torchrun": {"standalone": 3}}, {"args": [[]]}):
+        assert list(validator.iter_errors(wrong)), wrong
