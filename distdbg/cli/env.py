@@ -12,7 +12,8 @@ import click
 
 from distdbg.errors import NothingToAnalyse
 from distdbg.launch.env_lint import lint
-from distdbg.launch.environment import Preset, PresetVariable, load_preset, mask, preset_names
+from distdbg.launch.environment import Preset, PresetVariable, load_preset, preset_names
+from distdbg.launch.masking import mask
 
 
 @click.command("env")

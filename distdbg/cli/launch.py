@@ -143,8 +143,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _check_file(settings: Any) -> list[tuple[tuple[str, ...], str]]:  # noqa: ANN401
-    """What the model of a job file cannot know by itself."""
-    return [(("torchrun", name), sentence) for name, sentence in check_names(settings.torchrun)]
+    """What the model of a job file cannot know by itself: torchrun's flags, and which presets there are."""
+    from distdbg.launch.environment import preset_mistake
+
+    presets = [(("presets",), mistake) for name in settings.presets if (mistake := preset_mistake(name))]
+    return presets + [(("torchrun", name), sentence) for name, sentence in check_names(settings.torchrun)]
 
 
 def _check_program(settings: Any) -> None:  # noqa: ANN401

@@ -16,18 +16,8 @@ import yaml
 
 from distdbg.assets import asset_dir
 from distdbg.errors import UsageError
+from distdbg.launch.masking import mask
 
-MASK = "********"
-_SECRET_NAME = re.compile(
-    r"token|secret|passw|api[-_]?key|access[-_]?key|private|credential|auth|cookie|signature", re.I
-)
-_SECRET_VALUE = re.compile(
-    r"^(?:hf_|ghp_|gho_|github_pat_|glpat-|sk-|xox[abp]-|AKIA|ASIA|eyJ[\w-]+\.)[\w.\-]{8,}$"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY"
-)
-_URL_CREDENTIALS = re.compile(r"(?P<head>[a-z][a-z0-9+.\-]*://)[^\s/@:]*:?[^\s/@]*@", re.I)
-#: These hold words that look secret and are none.
-_NOT_SECRET = {"SSH_AUTH_SOCK", "XAUTHORITY", "TOKENIZERS_PARALLELISM", "TORCH_NCCL_USE_COMM_NONBLOCKING"}
 _PLACEHOLDER = re.compile(r"\{(?:rank|rank5|node|run|node_dir|rank_dir|nccl_log)\}")
 
 
@@ -71,16 +61,25 @@ def preset_names() -> list[str]:
     return sorted(p.stem.removeprefix("preset-") for p in asset_dir("configs").glob("preset-*.yaml"))
 
 
+def preset_mistake(name: str) -> str:
+    """A sentence with the nearest preset where there is none of this name, else nothing."""
+    names = preset_names()
+    if name in names:
+        return ""
+    import difflib
+
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"there is no preset {name!r}; " + (
+        f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+    )
+
+
 @cache
 def load_preset(name: str) -> Preset:
     """Raises UsageError with the nearest name for one that is not there."""
+    if mistake := preset_mistake(name):
+        raise UsageError(mistake, "`distdbg env` explains the presets that there are.")
     path = asset_dir("configs") / f"preset-{name}.yaml"
-    if not path.is_file():
-        import difflib
-
-        near = difflib.get_close_matches(name, preset_names(), n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Presets are {', '.join(preset_names())}."
-        raise UsageError(f"there is no preset {name!r}", hint)
     raw: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     variables = tuple(
         PresetVariable(key, str(entry.pop("value")), **{k: str(v) for k, v in entry.items()})
@@ -144,28 +143,3 @@ def _users(
     if name in inherited:
         return Variable(name, inherited[name], "inherited")
     return None
-
-
-def mask(name: str, value: str) -> str:
-    """The value, or asterisks where name or value look like a secret; of a URL only the credentials go."""
-    if name not in _NOT_SECRET and _SECRET_NAME.search(name) and not value.isdigit():
-        return MASK
-    if _SECRET_VALUE.search(value):
-        return MASK
-    return _URL_CREDENTIALS.sub(rf"\g<head>{MASK}@", value)
-
-
-def mask_argv(argv: Sequence[str]) -> list[str]:
-    """Arguments as `--token=…`, `--token …` and NAME=VALUE lose their secret part."""
-    masked: list[str] = []
-    hide_next = False
-    for word in argv:
-        name, equals, value = word.partition("=")
-        if hide_next and not word.startswith("-"):
-            masked.append(MASK)
-        elif equals:
-            masked.append(f"{name}={mask(name, value)}")
-        else:
-            masked.append(mask("", word))
-        hide_next = not equals and word.startswith("-") and bool(_SECRET_NAME.search(word))
-    return masked

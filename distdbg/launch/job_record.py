@@ -13,7 +13,7 @@ from typing import Any
 from distdbg import __version__
 from distdbg.launch import processes
 from distdbg.launch.disk import DiskWriter
-from distdbg.launch.environment import mask, mask_argv
+from distdbg.launch.masking import mask, mask_argv
 from distdbg.launch.plan import Plan
 from distdbg.rundir import RunDir
 

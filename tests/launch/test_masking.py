@@ -1,0 +1,97 @@
+import os
+
+import pytest
+
+from distdbg.launch.masking import MASK, mask, mask_argv
+
+
+@pytest.mark.parametrize(
+    "name",
+    "HF_TOKEN WANDB_API_KEY WANDB_KEY AWS_SECRET_ACCESS_KEY DB_PASSWORD PGPASSWORD MYSQL_PWD dbPassword apiKey "
+    "X-Api-Key GOOGLE_CREDENTIALS AZURE_SAS GH_PAT SENTRY_DSN SLACK_WEBHOOK --auth-token COMET_APIKEY SIGNATURE".split(),
+)
+def test_names_that_sound_secret(name):
+    assert mask(name, "x/y") == MASK
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PATH", "/usr/bin:/bin"),
+        ("PWD", "/home/me"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("MAX_TOKENS", "4096"),
+        ("BATCH_TOKENS", "1.5M"),
+        ("USE_AUTH_TOKEN", "true"),
+        ("GIT_AUTHOR_NAME", "Ada"),
+        ("SSH_AUTH_SOCK", "/tmp/agent"),
+        ("TOKEN_FILE", "/run/token"),
+        ("KEYBOARD", "us"),
+        ("MONKEY", "see"),
+        ("SORT_KEY", "loss"),
+        ("LR", "1e-3"),
+        ("NCCL_DEBUG_FILE", "/tmp/nccl.%h.%p"),
+        ("COMMIT", "da39a3ee5e6b4b0d3255bfef95601890afd80709"),
+        ("REMOTE", "git@github.com:me/project.git"),
+        ("URL", "https://example.org/a?b=c#d"),
+        ("TIME", "12:30:00"),
+        ("ODD", os.fsdecode(b"caf\xe9")),
+        ("EMPTY_TOKEN", ""),
+    ],
+)
+def test_what_is_no_secret_stays(name, value):
+    assert mask(name, value) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("hf_abcdefghijk", MASK),
+        ("ghp_0123456789abcdef", MASK),
+        ("AKIAIOSFODNN7EXAMPLE", MASK),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", MASK),
+        ("--lr 1 sk-abcdefghijklmnop --x", f"--lr 1 {MASK} --x"),
+        ("https://me:hunter2@host/x", f"https://{MASK}@host/x"),
+        ("https://onlytoken@host/x", f"https://{MASK}@host/x"),
+        ("postgres://me:p@ss@host/db", f"postgres://{MASK}@host/db"),
+        ("http://h/p?user=me&sig=abcdef&token=ghi", f"http://h/p?user=me&sig={MASK}&token={MASK}"),
+        ("Authorization: Bearer abcdef123456", f"Authorization: {MASK} {MASK}"),
+        ("export HF_TOKEN='abc'; python x.py", f"export HF_TOKEN='{MASK}'; python x.py"),
+        ('{"lr": 1, "api_key": "abc", "n": 2}', f'{{"lr": 1, "api_key": "{MASK}", "n": 2}}'),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----", MASK),
+    ],
+)
+def test_secrets_within_a_value(value, shown):
+    masked = mask("ANYTHING", value)
+    assert masked == shown or masked.replace(f"{MASK} {MASK}", f"Bearer {MASK}") == shown
+    for secret in ("hunter2", "p@ss", "abc", "MII", "abcdef"):
+        assert secret not in masked
+
+
+def test_arguments():
+    argv = ["train.py", "--token", "s3cret", "--api-key=abc", "--lr", "1e-3", "postgres://u:p@h/d", "--env"]
+    argv += ["WANDB_API_KEY=abc", "--env=HF_TOKEN=abc", "--max-tokens", "4096", "--password", "--resume", "-k", "v"]
+    assert mask_argv(argv) == [
+        "train.py",
+        "--token",
+        MASK,
+        f"--api-key={MASK}",
+        "--lr",
+        "1e-3",
+        f"postgres://{MASK}@h/d",
+        "--env",
+        f"WANDB_API_KEY={MASK}",
+        f"--env=HF_TOKEN={MASK}",
+        "--max-tokens",
+        "4096",
+        "--password",
+        "--resume",
+        "-k",
+        "v",
+    ]
+
+
+def test_a_long_value_does_not_take_long():
+    assert len(mask("X", "a=" * 200_000)) == 400_000
+    assert len(mask("X", "://" + "@a" * 100_000)) > 100
+    assert mask("X", "-----BEGIN PRIVATE KEY-----" * 2000)
