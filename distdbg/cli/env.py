@@ -11,25 +11,36 @@ from collections.abc import Iterable
 import click
 
 from distdbg.errors import NothingToAnalyse
-from distdbg.launch.env_lint import lint
-from distdbg.launch.environment import Preset, PresetVariable, load_preset, preset_names
+from distdbg.launch.env_lint import explain, known_names, lint
+from distdbg.launch.environment import Preset, PresetVariable, load_preset, preset_names, resolve
 from distdbg.launch.masking import mask
 
 
 @click.command("env")
 @click.option("--preset", "presets", multiple=True, metavar="NAME", help="Only this preset; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--shell", is_flag=True, help="Print export lines: default, and the presets that are named.")
 @click.argument("name", required=False)
-def command(presets: tuple[str, ...], as_json: bool, name: str | None) -> None:
+def command(presets: tuple[str, ...], as_json: bool, shell: bool, name: str | None) -> None:
     """Show the variables that presets set for a job, or explain the one called NAME.
 
     What is set in your environment is never overridden by a preset; `distdbg launch --dry-run` shows the outcome.
     """
+    if shell:
+        click.echo(_as_shell(presets))
+        return
     chosen = [load_preset(preset) for preset in presets or _default_first(preset_names())]
     if name is not None:
         chosen = _only(chosen, name)
+        if not chosen and not as_json:
+            _explain(name)
+            return
     if as_json:
-        listed = {p.name: {"summary": p.summary, "variables": [_json(v) for v in p.variables]} for p in chosen}
+        listed: dict[str, object] = {
+            p.name: {"summary": p.summary, "variables": [_json(v) for v in p.variables]} for p in chosen
+        }
+        if name is not None and not listed and not explain(name):
+            raise NothingToAnalyse(f"nothing is known of {name}", "`distdbg env` lists what presets set.")
         click.echo(json.dumps({"schema": "distdbg.env/1", "presets": listed}, indent=1, ensure_ascii=False))
         return
     for preset in chosen:
@@ -43,6 +54,36 @@ def command(presets: tuple[str, ...], as_json: bool, name: str | None) -> None:
         click.echo(f"{click.style('your environment', fg='yellow')}: {note}")
 
 
+def _as_shell(presets: tuple[str, ...]) -> str:
+    """What the presets set here; what a rank must be known for is left to `distdbg launch`."""
+    from distdbg.collect.versions import torch_version
+    from distdbg.launch.dry_run import quote
+
+    variables, notes = resolve(presets, {}, {}, os.environ, torch_version())
+    lines = [f"# {note}" for note in notes]
+    lines += [f"# {v.name} is set for each rank by distdbg launch" for v in variables if v.per_rank]
+    lines += [f"export {v.name}={quote(v.value)}" for v in variables if v.origin != "inherited" and not v.per_rank]
+    return "\n".join(lines)
+
+
+def _explain(name: str) -> None:
+    """A variable that no preset sets, or none at all."""
+    known = explain(name)
+    if not known:
+        near = difflib.get_close_matches(name.upper(), [*_preset_variables(), *known_names()], n=1)
+        hint = f"Did you mean {near[0]}?" if near else "`distdbg env` lists what presets set."
+        raise NothingToAnalyse(f"nothing is known of {name}", hint)
+    click.echo(f"{name}: no preset sets it")
+    for line in known:
+        click.echo(f"      {line}")
+    if name in os.environ:
+        click.echo(f"      yours   {mask(name, os.environ[name])}")
+
+
+def _preset_variables() -> set[str]:
+    return {v.name for preset in preset_names() for v in load_preset(preset).variables}
+
+
 def _default_first(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda preset: (preset != "default", preset))
 
@@ -53,14 +94,7 @@ def _only(presets: list[Preset], name: str) -> list[Preset]:
         dataclasses.replace(preset, variables=tuple(v for v in preset.variables if name in (v.name, v.replaces)))
         for preset in presets
     ]
-    found = [preset for preset in found if preset.variables]
-    if not found:
-        known = {v.name for preset in presets for v in preset.variables}
-        near = difflib.get_close_matches(name, known, n=1)
-        raise NothingToAnalyse(
-            f"no preset sets {name}", f"Did you mean {near[0]}?" if near else "`distdbg env` lists what presets set."
-        )
-    return found
+    return [preset for preset in found if preset.variables]
 
 
 def _explanation(variable: PresetVariable, *, full: bool) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ import yaml
 
 from distdbg.assets import asset_dir
 from distdbg.errors import UsageError
+from distdbg.launch.env_lint import version_of
 from distdbg.launch.masking import mask
 
 _PLACEHOLDER = re.compile(r"\{(?:rank|rank5|node|run|node_dir|rank_dir|nccl_log)\}")
@@ -97,7 +98,8 @@ def resolve(
 ) -> tuple[list[Variable], list[str]]:
     """Variables to set for the ranks, later presets over earlier ones, and notes on what the user's own kept out.
 
-    `origins` says under `env.NAME` where one of `own` was written; without it that is the command line.
+    `origins` says under `env.NAME` where one of `own` was written; without it that is the command line. An old name of
+    the user's keeps out the new one, which torch would read first.
 
     What is inherited is not repeated unless a preset names it too: then it is shown, with its origin.
     """
@@ -105,7 +107,13 @@ def resolve(
     notes: list[str] = []
     for preset in (load_preset(name) for name in dict.fromkeys(["default", *presets])):
         for variable in (v for v in preset.variables if not _outdated(v, torch_version)):
-            chosen[variable.name] = Variable(variable.name, variable.value, f"preset {preset.name}")
+            origin = f"preset {preset.name}"
+            old = _users(variable.replaces, own, origins, inherited)
+            if old is not None and _users(variable.name, own, origins, inherited) is None:
+                value = mask(old.name, old.value)
+                notes.append(f"{old.name}={value} is yours; {origin} would set {variable.name}={variable.value}")
+            else:
+                chosen[variable.name] = Variable(variable.name, variable.value, origin)
     for name, preset_one in list(chosen.items()):
         kept = _users(name, own, origins, inherited)
         if kept is not None:
@@ -124,11 +132,9 @@ def resolve(
 
 def _outdated(variable: PresetVariable, torch_version: str | None) -> bool:
     """Newer torch prints a warning on standard error for its old names: a log byte that the script did not write."""
-    return bool(variable.before) and (torch_version is None or _version(torch_version) >= _version(variable.before))
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+    if not variable.before:
+        return False
+    return torch_version is None or version_of(torch_version) >= version_of(variable.before)
 
 
 def _origin(name: str, origins: Mapping[str, str]) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 from tests.conftest import Command
 
@@ -37,3 +38,20 @@ def test_names_that_are_not_there(distdbg: Command) -> None:
     assert done.code == 3 and "Did you mean TORCH_FR_BUFFER_SIZE?" in done.err
     done = distdbg("env", "--preset", "hnag")
     assert done.code == 2 and "hang" in done.err
+
+
+def test_variables_that_no_preset_sets(distdbg: Command) -> None:
+    done = distdbg("env", "NCCL_P2P_DISABLE", env={"NCCL_P2P_DISABLE": "1"})
+    assert done.code == 0 and "no preset sets it: it hides a broken link" in done.out, done
+    assert "NCCL 2.18 to 2.21" in distdbg("env", "NCCL_WORK_FIFO_DEPTH").out
+
+
+def test_shell_lines_are_shell(distdbg: Command) -> None:
+    done = distdbg("env", "--preset", "deterministic", "--shell", env={"NCCL_ALGO": "Tree"})
+    assert done.code == 0, done
+    read = subprocess.run(
+        ["bash", "-c", f"{done.out}\nprintenv NCCL_PROTO CUBLAS_WORKSPACE_CONFIG; env"], capture_output=True, text=True
+    )
+    assert read.stdout.startswith("Simple\n:4096:8\n"), read
+    assert "NCCL_ALGO=Tree is yours" in done.out and "export NCCL_ALGO" not in done.out
+    assert "export TORCH_NCCL_ASYNC_ERROR_HANDLING=3" in done.out

@@ -34,3 +34,14 @@ def test_both_spellings_of_the_allocator_settings():
 def test_what_is_well_is_left_alone():
     well = {"NCCL_DEBUG": "INFO", "NCCL_IB_DISABLE": "0", "GLOO_SOCKET_IFNAME": "eth0", "TORCH_FR_BUFFER_SIZE": "2000"}
     assert lint({**well, "TORCH_NCCL_ENABLE_MONITORING": "1", "HOME": "/", "TORCH_HOME": "/x"}) == []
+
+
+def test_old_torch_reads_the_old_names_only():
+    assert lint({"TORCH_NCCL_TRACE_BUFFER_SIZE": "9"}, "2.8.0") == []
+    assert lint({"TORCH_NCCL_TRACE_BUFFER_SIZE": "9"}, "2.9.1+cu128") != []
+    assert lint({"NCCL_BLOCKING_WAIT": "0"}, "2.8.0") != []
+
+
+def test_names_that_others_read_are_nobodys_mistake():
+    """Set by container images and network plug-ins."""
+    assert lint({"NCCL_VERSION": "2.29.7-1", "NCCL_HOME": "/usr", "NCCL_FASTRAK_IFNAME": "eth1"}) == []

@@ -30,6 +30,16 @@ def test_the_users_own_always_win_and_are_shown():
     assert found["TORCH_FR_BUFFER_SIZE"] == ("5", "command line")
 
 
+def test_an_old_name_of_the_users_keeps_out_the_new_one():
+    """torch reads the new name first: a preset must not override what was set under the old one."""
+    found, notes = values(inherited={"NCCL_ASYNC_ERROR_HANDLING": "1"})
+    assert "TORCH_NCCL_ASYNC_ERROR_HANDLING" not in found
+    assert any("NCCL_ASYNC_ERROR_HANDLING=1 is yours" in note for note in notes)
+    found, _ = values(own={"TORCH_NCCL_TRACE_BUFFER_SIZE": "7"})
+    assert "TORCH_FR_BUFFER_SIZE" not in found
+    assert found["TORCH_NCCL_TRACE_BUFFER_SIZE"] == ("7", "command line")
+
+
 def test_a_later_preset_goes_over_an_earlier_one():
     found, notes = values(["hang"])
     assert found["TORCH_FR_BUFFER_SIZE"] == ("20000", "preset hang")

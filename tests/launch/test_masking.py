@@ -8,7 +8,7 @@ from distdbg.launch.masking import MASK, mask, mask_argv
 @pytest.mark.parametrize(
     "name",
     "HF_TOKEN WANDB_API_KEY WANDB_KEY AWS_SECRET_ACCESS_KEY DB_PASSWORD PGPASSWORD MYSQL_PWD dbPassword apiKey "
-    "X-Api-Key GOOGLE_CREDENTIALS AZURE_SAS GH_PAT SENTRY_DSN SLACK_WEBHOOK --auth-token COMET_APIKEY SIGNATURE".split(),
+    "X-Api-Key GOOGLE_CREDENTIALS AZURE_SAS GH_PAT SENTRY_DSN SLACK_WEBHOOK --auth-token COMET_APIKEY SIG".split(),
 )
 def test_names_that_sound_secret(name):
     assert mask(name, "x/y") == MASK
