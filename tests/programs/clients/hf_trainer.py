@@ -1,5 +1,6 @@
 """A Hugging Face Trainer run as its users write one. Nothing in it knows of distdbg."""
 
+import gc
 import sys
 
 import torch
@@ -45,8 +46,10 @@ def main():
     # gloo lets go of the last all-gather in a thread that needs the GIL; torch 2.13 waits for that thread with the GIL
     # held where DDP is freed at this very moment, and the rank never ends. A barrier is behind it in the same queue.
     torch.distributed.barrier()
-    trainer.accelerator.end_training()
 
 
 if __name__ == "__main__":
     main()
+    # What hooks into the group goes before the group: gloo can deadlock or abort where DDP's reducer is the last to go.
+    gc.collect()
+    torch.distributed.destroy_process_group()

@@ -1,5 +1,6 @@
 """A Lightning script as its users start it under torchrun: nodes and devices come from torchrun's environment."""
 
+import gc
 import os
 import sys
 import warnings
@@ -51,8 +52,10 @@ def main():
     assert trainer.callback_metrics["validation_loss"] < 0.4, trainer.callback_metrics
     if trainer.is_global_zero:
         print("CLIENT OK", trainer.world_size, flush=True)
-    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    # What hooks into the group goes before the group: gloo can deadlock or abort where DDP's reducer is the last to go.
+    gc.collect()
+    torch.distributed.destroy_process_group()

@@ -1,6 +1,7 @@
 """A loop in torchtitan's manner: a two-dimensional device mesh (replicate x shard), the model built on the meta device,
 FSDP2 block by block, DTensors in the optimizer, clipping over the mesh, an asynchronous sharded checkpoint."""
 
+import gc
 import os
 import sys
 
@@ -103,8 +104,10 @@ def main():
     assert losses[-1] < losses[0] - 0.5, losses
     if dist.get_rank() == 0:
         print("CLIENT OK", world, flush=True)
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    # What hooks into the group goes before the group: gloo can deadlock or abort where DDP's reducer is the last to go.
+    gc.collect()
+    torch.distributed.destroy_process_group()
