@@ -1,33 +1,40 @@
 """Keeps the heartbeat page: what the rank was last heard to begin, and how often.
 
-A phase ends with whatever is heard next. So "computing" is a rank that has got its batch and of which no more is known
-(no DDP, no FSDP: its forward cannot be heard), and "backward" lasts until the optimizer begins.
+A phase ends with whatever is heard next: "forward" lasts until the backward, "backward" until the optimizer begins.
+"computing" is a rank that has got its batch, and of which no more is known: without DDP or FSDP its forward cannot be
+heard.
 """
 
 from __future__ import annotations
 
-from distdbg.worker.page import BACKWARD, COMPUTING, DATA, FORWARD, OPTIMIZER, OTHER, SAVING
+from distdbg.worker.page import (
+    BACKWARD,
+    BACKWARDS,
+    BATCHES,
+    COMPUTING,
+    DATA,
+    FORWARD,
+    FORWARDS,
+    OPTIMIZER,
+    OTHER,
+    SAVES,
+    SAVING,
+    STEPS,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from distdbg.worker.bus import Bus
     from distdbg.worker.page import PageWriter
 
 
 def subscribe(bus: Bus, page: PageWriter) -> None:
-    def phase(code: int) -> Callable[[object], None]:
-        begin = page.phase
-        return lambda _subject: begin(code)
-
-    bus.subscribe("data", phase(DATA))
-    bus.subscribe("batch", lambda _iterator: page.batch(COMPUTING))
-    bus.subscribe("data-end", phase(OTHER))
-    bus.subscribe("forward", lambda _module: page.forward(FORWARD))
-    bus.subscribe("forward-end", phase(COMPUTING))
-    bus.subscribe("backward", lambda _roots: page.backward(BACKWARD))
-    bus.subscribe("optimizer", phase(OPTIMIZER))
-    bus.subscribe("step", lambda _optimizer: page.step(OTHER))
-    bus.subscribe("save", lambda _path: page.save(SAVING))
-    bus.subscribe("save-end", phase(OTHER))
+    bus.subscribe("data", page.ticker(DATA))
+    bus.subscribe("batch", page.ticker(COMPUTING, BATCHES))
+    bus.subscribe("data-end", page.ticker(OTHER))
+    bus.subscribe("forward", page.ticker(FORWARD, FORWARDS))
+    bus.subscribe("backward", page.ticker(BACKWARD, BACKWARDS))
+    bus.subscribe("optimizer", page.ticker(OPTIMIZER))
+    bus.subscribe("step", page.ticker(OTHER, STEPS))
+    bus.subscribe("save", page.ticker(SAVING, SAVES))
+    bus.subscribe("save-end", page.ticker(OTHER))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _socket
 import _thread
+import os
 import time
 from _json import encode_basestring_ascii as _quote
 
@@ -44,6 +45,7 @@ class Link:
         self._socket.settimeout(_CONNECT_WITHIN_S)
         self._socket.connect(path)
         self._socket.setblocking(True)
+        self._file = os.fstat(self._socket.fileno())
 
     def send(self, op: str, fields: dict[str, object], *, last_words: bool = False) -> bool:
         """One message. False where the agent does not take it at once: then it is dropped, and never half a line sent.
@@ -67,6 +69,8 @@ class Link:
         while self._socket is not None and not sent:
             head = self._unsent or data
             try:
+                if not os.path.samestat(os.fstat(self._socket.fileno()), self._file):
+                    return False  # the script has closed all descriptors, and opened another under this number
                 taken = self._socket.send(head, _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL)
             except BlockingIOError:
                 if time.monotonic() >= until:

@@ -1,29 +1,42 @@
-"""No rank outlives the torchrun that started it: the kernel then kills it, whatever it is doing at the time.
+"""No rank outlives the torchrun that started it. Without this one whose torchrun was killed goes on with init as its
+parent, and holds its GPU.
 
-Without this a rank whose torchrun was killed goes on with init as its parent, and holds its GPU. No disposition of a
-signal changes, and children of the rank do not inherit it.
+The kernel sends it SIGTERM at that moment, as torchrun would have done, so a rank that saves at SIGTERM still does.
+One that does not heed it is for the agent to kill; where the agent is gone as well, `watch` does. No disposition of a
+signal changes, and children of the rank do not inherit this.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-_SIGKILL = 9
+_SIGTERM, _SIGKILL = 15, 9
+_LOOK_S = 1.0
 
 
-def die_with_parent() -> None:
-    """Raises ImportError, OSError or AttributeError where the system or the build of Python has no way to say so."""
+def end_with_parent() -> int:
+    """Returns the parent's pid. Raises ImportError, OSError or AttributeError where there is no way to ask for it."""
     # ctypes itself takes longer to load, and a script may have meant another module by that name; torch loads both.
     import _ctypes
 
     parent = os.getppid()
     itself: Any = None  # dlopen(NULL): what is linked into this process
     prctl = _ctypes.dlsym(_ctypes.dlopen(itself, 0), "prctl")
-    _ctypes.call_function(prctl, (_PR_SET_PDEATHSIG, _SIGKILL))
+    _ctypes.call_function(prctl, (_PR_SET_PDEATHSIG, _SIGTERM))
     if os.getppid() != parent:  # it went in between, and the kernel has nobody to wait for
-        os.kill(os.getpid(), _SIGKILL)
+        os.kill(os.getpid(), _SIGTERM)
+    return parent
+
+
+def watch(parent: int, grace_s: float) -> None:
+    """For the watcher thread once the agent has gone: if torchrun goes as well, the rank has `grace_s` to end."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    time.sleep(grace_s)
+    os.kill(os.getpid(), _SIGKILL)

@@ -11,11 +11,14 @@ from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.link import Link
 from distdbg.worker.page import EXITING, PageWriter
-from distdbg.worker.traced import hide_the_rest
+from distdbg.worker.places import hide_from_compiler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType, TracebackType
+
+#: A rank that neither torchrun nor an agent can end any more has so long after SIGTERM: torchrun's own default.
+_GRACE_S = 30.0
 
 #: The one of this process; None outside a run, where it is off, and in children of a rank.
 current: Session | None = None
@@ -39,18 +42,11 @@ class Session:
     """Raises OSError or ValueError only from the constructor."""
 
     def __init__(self, folder: str, rank: int, attempt: int) -> None:
-        try:
-            orphans.die_with_parent()
-        except Exception as error:
-            not_protected = repr(error)
-        else:
-            not_protected = ""
         self._ended = False
         self.page = PageWriter(f"{folder}/{rank:05d}.page", rank, attempt)
         self.link = Link(f"{folder}/agent.sock")
         self.link.send("hello", {"rank": rank, "pid": os.getpid()})
-        if not_protected:
-            self.fact("not-protected", error=not_protected)
+        self._parent = self._end_with_parent()
         imports = ImportWatch(self._not_hooked)
         self.bus = Bus(imports, self._dropped)
         heartbeat.subscribe(self.bus, self.page)
@@ -58,7 +54,7 @@ class Session:
         # Before torch.distributed there is nobody to be asked about, and a second thread would make Python 3.12
         # warn where a script forks.
         imports.after("torch.distributed.distributed_c10d", self._listen)
-        imports.after("torch._dynamo.trace_rules", hide_the_rest)
+        imports.after("torch._dynamo.trace_rules", hide_from_compiler)
 
     def fact(self, kind: str, **fields: object) -> bool:
         """Tell the agent something for this rank's facts; False where it was dropped. Never blocks, never raises."""
@@ -95,6 +91,13 @@ class Session:
         self.page.close()
         self.link.close()
 
+    def _end_with_parent(self) -> int | None:
+        try:
+            return orphans.end_with_parent()
+        except Exception as error:
+            self.fact("may-be-orphaned", error=repr(error))
+            return None
+
     def _dropped(self, event: str, who: str, error: Exception) -> None:
         self.fact("subscriber-dropped", event=event, subscriber=who, error=repr(error))
 
@@ -110,7 +113,7 @@ class Session:
         _thread.start_new_thread(self._answer, ())
 
     def _answer(self) -> None:
-        """The watcher thread: it sleeps in recv until the agent asks, and ends with it."""
+        """The watcher thread: it sleeps in recv until the agent asks."""
         rest = b""
         while data := self.link.wait():
             *lines, rest = (rest + data).split(b"\n")
@@ -119,6 +122,8 @@ class Session:
                     self._answer_one(line)
                 except Exception as error:
                     self.fact("question-failed", error=repr(error))
+        if self._parent is not None:
+            orphans.watch(self._parent, _GRACE_S)
 
     def _answer_one(self, line: bytes) -> None:
         from json import loads  # torch has loaded it by now

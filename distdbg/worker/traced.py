@@ -1,12 +1,9 @@
 """The functions of ours that torch.compile may meet in what it traces. It must see through each of them.
 
-They stand apart because everything else of the worker side is hidden from it (`hide_the_rest`): it would compile our
-code as if it were the script's, wherever that runs below a function that is compiled in parts.
+They stand apart because everything else of the worker side is hidden from it (places.hide_from_compiler).
 """
 
 from __future__ import annotations
-
-import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,13 +11,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def teller(emit: Callable[[str, object], None], event: str) -> Callable[..., None]:
-    """Emits with its first argument; in a traced region a constant `if`, which leaves nothing behind."""
-    from torch.compiler import is_compiling
+def unless_traced(deliver: Callable[[Any], None]) -> Callable[..., None]:
+    """Delivers its first argument; in a traced region a constant `if`, which leaves nothing behind."""
+    from torch.compiler import is_dynamo_compiling
 
     def tell(subject: object, *_others: object) -> None:
-        if not is_compiling():
-            emit(event, subject)
+        if not is_dynamo_compiling():
+            deliver(subject)
 
     return tell
 
@@ -37,10 +34,3 @@ def method(original: Callable[..., Any], told: Callable[[Any], None]) -> propert
         return partial(original, instance)
 
     return property(take)
-
-
-def hide_the_rest(trace_rules: Any) -> None:  # noqa: ANN401
-    """Once torch.compile is loaded. Raises AttributeError where it has no such list."""
-    for name in list(sys.modules):
-        if name.startswith("distdbg.worker.") and name != __name__:
-            trace_rules.add(name)

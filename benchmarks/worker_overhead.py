@@ -1,0 +1,219 @@
+"""What the worker side costs a step: the same steps with and without it, turn by turn, in one process.
+
+    python benchmarks/worker_overhead.py                 rounds of 40 steps each way; about a minute
+    python benchmarks/worker_overhead.py --check         exit code 1 where a step of about 0.5 ms costs over 20 us more
+    python benchmarks/worker_overhead.py --json FILE
+
+A step takes a batch from a DataLoader, runs DDP's forward (gloo, one rank), backward and an optimizer. Everything that
+is on by default listens. A round's figure is the difference between its two halves, which follow one another within
+40 ms and change places every round; the result is the median over the rounds, with its 95 % range by bootstrap.
+Beside it stand the cost of one tick of the heartbeat page, and the CPU time that boot.py adds to a rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+from distdbg.worker import heartbeat
+from distdbg.worker.bus import Bus
+from distdbg.worker.importing import ImportWatch
+from distdbg.worker.page import OTHER, PageWriter
+from distdbg.worker.page import STEPS as STEP_COUNT
+from distdbg.worker.places import PLACES
+
+BOOT = Path(__file__).resolve().parent.parent / "distdbg" / "worker" / "boot.py"
+BUDGET_US = 20.0
+STEPS = 40
+
+Patch = tuple[Any, str, Any, Any]
+
+
+class Switch:
+    """Takes the worker side's hooks out and puts them back, by what installing them changed."""
+
+    def __init__(self, install: Callable[[], None]) -> None:
+        owners = list(_owners())
+        before = [dict(vars(owner)) for owner in owners]
+        self._hooks = [
+            sys.modules["torch.optim.optimizer"].__dict__[f"_global_optimizer_{when}_hooks"] for when in ("pre", "post")
+        ]
+        install()
+        self._hooked = [dict(hooks) for hooks in self._hooks]
+        self._patches: list[Patch] = [
+            (owner, name, was[name], now)
+            for owner, was in zip(owners, before, strict=True)
+            for name, now in list(vars(owner).items())
+            if name in was and was[name] is not now and not name.startswith("__weak")
+        ]
+
+    def turn(self, *, on: bool) -> None:
+        for owner, name, without, with_it in self._patches:
+            setattr(owner, name, with_it if on else without)
+        for hooks, hooked in zip(self._hooks, self._hooked, strict=True):
+            hooks.clear()
+            hooks.update(hooked if on else {})
+
+    def __len__(self) -> int:
+        return len(self._patches) + sum(map(len, self._hooked))
+
+
+def _owners() -> Iterator[Any]:
+    """Every module that is listened to, and the classes in it."""
+    for name in {name for places in PLACES.values() for name, _ in places} | {"torch.autograd.graph"}:
+        module = sys.modules.get(name)
+        if module is not None:
+            yield module
+            yield from (c for c in list(vars(module).values()) if type(c) is type and c.__module__ == name)
+
+
+def steps(work: int) -> Iterator[None]:
+    """An endless training loop; each `next` is one step."""
+    data = TensorDataset(torch.randn(4096, 32), torch.randn(4096, 1))
+    net = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    matrix = torch.randn(128, 128)
+    while True:
+        for x, y in DataLoader(data, batch_size=8):
+            for _ in range(work):
+                torch.mm(matrix, matrix)
+            torch.nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield
+
+
+def measure_steps(page: PageWriter, rounds: int, work: int) -> dict[str, Any]:
+    watch = ImportWatch(_fail)
+    bus = Bus(watch, lambda _event, who, error: _fail(who, error))
+    loop = steps(work)
+    next(loop)
+    switch = Switch(lambda: heartbeat.subscribe(bus, page))
+    differences, plain = [], []
+    for number in range(rounds + 10):
+        times = {}
+        for on in (True, False) if number % 2 else (False, True):
+            switch.turn(on=on)
+            started = time.perf_counter()
+            for _ in range(STEPS):
+                next(loop)
+            times[on] = (time.perf_counter() - started) / STEPS * 1e6
+        if number >= 10:  # the first rounds warm up
+            differences.append(times[True] - times[False])
+            plain.append(times[False])
+    low, high = _range_of_median(differences)
+    return {
+        "plain_step_us": round(statistics.median(plain), 1),
+        "added_us": round(statistics.median(differences), 2),
+        "added_us_95": [round(low, 2), round(high, 2)],
+        "rounds": rounds,
+        "hooks": len(switch),
+    }
+
+
+def _fail(who: str, error: Exception) -> None:
+    raise SystemExit(f"not listened to: {who}: {error!r}")
+
+
+def _range_of_median(values: list[float]) -> tuple[float, float]:
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(400))
+    return medians[9], medians[389]
+
+
+def measure_tick(page: PageWriter) -> float:
+    """Nanoseconds of one tick at a step: a count, three stores and a look at the clock."""
+    tick, samples = page.ticker(OTHER, STEP_COUNT), []
+    for _ in range(50):
+        started = time.perf_counter_ns()
+        for _ in range(2000):
+            tick(None)
+        samples.append((time.perf_counter_ns() - started) / 2000)
+    return statistics.median(samples)
+
+
+def measure_boot(folder: Path, rounds: int) -> dict[str, float]:
+    """CPU milliseconds of a rank that imports torch and ends, with boot.py and without, interleaved."""
+    script = folder / "script.py"
+    script.write_text("import torch\n")
+    spent: dict[bool, list[float]] = {False: [], True: []}
+    with _agent(folder) as environment:
+        for _ in range(rounds):
+            for boot in (False, True):
+                words = [str(BOOT), str(script)] if boot else [str(script)]
+                rank = subprocess.Popen([sys.executable, "-u", *words], env=environment)
+                _, status, usage = os.wait4(rank.pid, 0)
+                if rank.returncode is None:
+                    rank.returncode = os.waitstatus_to_exitcode(status)
+                spent[boot].append((usage.ru_utime + usage.ru_stime) * 1e3)
+    differences = [a - b for a, b in zip(spent[True], spent[False], strict=True)]
+    return {"plain_ms": round(statistics.median(spent[False])), "added_ms": round(statistics.median(differences), 1)}
+
+
+class _agent:  # noqa: N801
+    """A socket that takes connections and says nothing; gives a rank's environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> dict[str, str]:
+        import socket
+
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(self._folder / "agent.sock"))
+        self._server.listen(64)
+        return {**os.environ, "RANK": "0", "DISTDBG_NODE_DIR": str(self._folder)}
+
+    def __exit__(self, *_exception: object) -> None:
+        self._server.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=400)
+    parser.add_argument("--work", type=int, default=0, help="pads a step with so many matrix products")
+    parser.add_argument("--boot-rounds", type=int, default=9)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="wo-") as name:
+        folder = Path(name)
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+        page = PageWriter(f"{folder}/00000.page", 0, 1)
+        result: dict[str, Any] = {
+            "step": measure_steps(page, arguments.rounds, arguments.work),
+            "tick_ns": round(measure_tick(page)),
+            "boot": measure_boot(folder, arguments.boot_rounds),
+        }
+        dist.destroy_process_group()
+    step, boot = result["step"], result["boot"]
+    low, high = step["added_us_95"]
+    print(
+        f"a step of {step['plain_step_us']} us: +{step['added_us']} us (95 %: {low} to {high}; {step['hooks']} hooks)"
+    )
+    print(f"one tick of the heartbeat page: {result['tick_ns']} ns")
+    print(f"boot.py around a script that imports torch ({boot['plain_ms']} ms of CPU): +{boot['added_ms']} ms")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    return 1 if arguments.check and step["added_us"] > BUDGET_US else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
