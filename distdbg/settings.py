@@ -114,10 +114,24 @@ class JobSettings(BaseModel):
     def _variables(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
-        bad = next((n for n in value if not str(n) or "=" in str(n) or "\0" in f"{n}{value[n]}"), None)
+        bad = next((n for n in value if not str(n) or "=" in str(n)), None)
         if bad is not None:
-            raise ValueError(f"{bad!r} cannot be the name of a variable, or holds a NUL")
+            raise ValueError(f"{bad!r} cannot be the name of a variable")
         return {str(name): _text(text) for name, text in value.items()}
+
+    @field_validator("script", "module", "command", "args", "env", "name", "torchrun", "on_finding")
+    @classmethod
+    def _passable(cls, value: object) -> object:
+        """What a process can be given: a NUL ends a word, and half of a surrogate pair has no bytes."""
+        words = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        for word in (w for w in words if isinstance(w, str)):
+            try:
+                good = b"\0" not in word.encode("utf-8", "surrogateescape")
+            except UnicodeEncodeError:
+                good = False
+            if not good:
+                raise ValueError(f"{word!r} holds a character that no command line can carry")
+        return value
 
     @field_validator("torchrun", mode="before")
     @classmethod

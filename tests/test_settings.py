@@ -74,6 +74,7 @@ torchrun: {standalone: true, run-path: false, max_restarts: 3, monitor-interval:
         ("torchrun:\n  max-restarts: often\n", ["job.yaml:2: ", "'often' is not a number of restarts"]),
         ("torchrun:\n  nnodes: 2\n", ["job.yaml:2: ", "`nodes: N`"]),
         ("env: {A=: 1}\n", ["job.yaml:1: env: 'A=' cannot be the name of a variable"]),
+        ('args: ["a\\0b"]\n', ["job.yaml:1: args: ", "no command line can carry"]),
         ("env: [A]\n", ["env: a mapping of names to values is expected, and a list was found"]),
         ("args: 5\n", ["args: a list is expected, and '5' was found"]),
         ("args: [[1]]\n", ["args.0: text is expected, and a list was found"]),

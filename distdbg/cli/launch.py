@@ -123,6 +123,8 @@ def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
         given.setdefault("nodes", flags.pop("nnodes"))
     if "nproc-per-node" in flags:
         given["nproc_per_node"] = flags.pop("nproc-per-node")
+    if "no-python" in flags and "module" in flags:
+        raise click.UsageError("--no-python and --module cannot both be: a module is run by Python")
     if program:
         key = "command" if "no-python" in flags else "module" if "module" in flags else "script"
         given |= {key: program[0], "args": list(program[1:])}

@@ -25,8 +25,8 @@ _ONE_OF_N = ("rdzv-endpoint", "node-rank", "master-addr")
 _WRITTEN = ("module", "no-python")
 #: Whose output is shown: with our capture the console's business, without it torchrun's.
 _STREAMS = ("tee", "redirects", "local-ranks-filter")
-#: torchrun copies matching lines out of its own log files; only it can.
-_TORCHRUN_LOGS = ("logs-specs", "duplicate-stdout-filters", "duplicate-stderr-filters")
+#: With these torchrun keeps the logs: it copies lines out of its own files, and redirects to files that can seek.
+_TORCHRUN_LOGS = ("logs-specs", "duplicate-stdout-filters", "duplicate-stderr-filters", "run-path")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pytest
 from distdbg.errors import UsageError
 from distdbg.launch.dry_run import quote, render_dry_run
 from distdbg.launch.plan import BOOT, make_plan
+from distdbg.launch.ports import ReservedPort
 from distdbg.launch.topology import Gpu, MachineFacts
 from distdbg.settings import JobSettings
 
@@ -141,7 +142,7 @@ def test_switches_in_variables_are_told_once():
 
 
 def test_whoever_names_torchruns_logs_gets_them():
-    for asked in ({"logs-specs": "mine"}, {"duplicate-stdout-filters": "loss"}):
+    for asked in ({"logs-specs": "mine"}, {"duplicate-stdout-filters": "loss"}, {"run-path": ""}):
         made = plan(torchrun={**asked, "tee": "3"})
         assert not made.capture
         assert "distdbg" not in flags(made.nodes[0]).values()
@@ -195,6 +196,29 @@ def test_a_dry_run_is_shell(tmp_path):
     assert (done.returncode, done.stderr) == (0, b""), render_dry_run(made)
     assert "# job file" not in render_dry_run(made)
     assert "env A-B=x " in render_dry_run(made)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "environment", "args"),
+    [
+        (["--run-path"], {}, []),
+        ([], {"PET_MODULE": "1"}, ["--", "-q"]),
+        (["--virtual-local-rank", "--role", "r", "--shutdown-timeout", "9", "--master_port", "{port}"], {}, ["port"]),
+        (["--worker-side", "off"], {}, ["a", "--", "-m"]),
+    ],
+)
+def test_flags_that_torchrun_acts_on_do_the_same_here(distdbg, torchrun, tmp_path, options, environment, args):
+    text = "import os, sys\nnames = ['LOCAL_RANK', 'WORLD_SIZE', 'ROLE_NAME']\n"
+    text += "port = os.environ['MASTER_PORT'] if 'port' in sys.argv[1:] else ''\n"
+    (tmp_path / "who.py").write_text(text + "print(__name__, sys.argv[1:], *(os.environ[n] for n in names), port)\n")
+    program = "who" if "PET_MODULE" in environment else str(tmp_path / "who.py")
+    port = str(ReservedPort().number)
+    options = [port if option == "{port}" else option for option in options]
+    plain = torchrun(*(o for o in options if o not in ("--worker-side", "off")), program, *args, env=environment)
+    ours = distdbg("launch", *options, program, *args, env=environment)
+    assert plain.code == 0, plain
+    assert (ours.code, ours.out) == (plain.code, plain.out), ours
 
 
 @pytest.mark.slow
