@@ -7,8 +7,10 @@ interpreters are this one and every other python3.10 to 3.14 on PATH: boot.py ne
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import zipfile
 from pathlib import Path
@@ -119,17 +121,65 @@ CASES = {
     """,
     "fork": "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint('parent' if pid else 'child')\n",
     "interactive_names": "print(dir())\n",
+    "not_utf8": b'x = "caf\xe9"\n',
+    "nul_byte": b"x = 1\n\0y = 2\n",
+    "unknown_encoding": "# coding: nosuch\nx = 1\n",
+    "encodings_differ": b"\xef\xbb\xbf# coding: latin-1\nx = 1\n",
+    "starts_itself_anew": """
+        import os, sys
+        print(sys.argv, flush=True)
+        if "again" not in sys.argv:
+            os.execv(sys.executable, [*sys.orig_argv, "again"])
+    """,
+    "asks_for_torch": """
+        import importlib.util, sys
+        spec = importlib.util.find_spec("torch")
+        print(type(spec).__qualname__, type(spec.loader).__qualname__, "torch" in sys.modules)
+        import torch
+        print(type(torch.__spec__) is type(sys.__spec__), type(torch.__loader__), torch.seen)
+        print(sorted(vars(torch.__spec__)))
+    """,
+    "torch_fails": """
+        import sys, traceback
+        sys.fail = True
+        try:
+            import torch
+        except OSError:
+            traceback.print_exc()
+        del sys.fail
+        import torch
+        print(torch.seen)
+        sys.fail = True
+        del sys.modules["torch"]
+        import torch
+    """,
 }
+
+#: Stands beside a script whose case is about torch: a name that the worker side waits for.
+A_TORCH = """\
+import sys
+seen = type(__spec__).__name__, type(__loader__).__name__, __spec__.loader is __loader__
+def load():
+    raise OSError("libcudart.so is missing")
+if hasattr(sys, "fail"):
+    load()
+"""
 
 
 def both(python, folder, *words, stdin=b""):
+    """Without and with boot.py, whose agent takes the connection and never reads."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "DISTDBG", "COV"))}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1", "RANK": "0", "NO_COLOR": "1"}
     results = []
-    for boot in ([], [str(BOOT)]):
-        command = [python, "-u", *boot, *words]
-        done = subprocess.run(command, cwd=folder, env=environment, input=stdin, capture_output=True, timeout=60)
-        results.append((done.returncode, done.stdout, done.stderr))
+    with tempfile.TemporaryDirectory(prefix="ddbg") as node_dir, socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(f"{node_dir}/agent.sock")
+        agent.listen()
+        environment["DISTDBG_NODE_DIR"] = node_dir
+        for boot in ([], [str(BOOT)]):
+            command = [python, "-u", *boot, *words]
+            done = subprocess.run(command, cwd=folder, env=environment, input=stdin, capture_output=True, timeout=60)
+            results.append((done.returncode, done.stdout, done.stderr))
+        assert Path(node_dir, "00000.page").exists(), "the worker side was off"
     return results
 
 
@@ -140,6 +190,9 @@ def test_a_script(python, case, tmp_path):
     (tmp_path / "selectors.py").write_text("WHO = 'the user'\n") if case == "shadowing" else None
     data = source if isinstance(source, bytes) else textwrap.dedent(source).lstrip("\n").encode()
     (tmp_path / "script.py").write_bytes(data)
+    if "torch" in case:
+        (tmp_path / "torch").mkdir()
+        (tmp_path / "torch" / "__init__.py").write_text(A_TORCH)
     plain, ours = both(python, tmp_path, "script.py", "--a", "b c", stdin=b"typed")
     assert ours == plain
 
@@ -162,6 +215,11 @@ def test_modules_folders_and_archives(python, tmp_path):
     with zipfile.ZipFile(tmp_path / "application.zip", "w") as archive:
         for name in ("__main__.py", "other.py"):
             archive.write(folder / name, name)
+    (tmp_path / "application.pex").write_bytes(
+        b"#!/usr/bin/env python3\n" + (tmp_path / "application.zip").read_bytes()
+    )
+    (tmp_path / "byte_code.pyc").write_bytes(b"no byte code")
+    (tmp_path / "empty").mkdir()
     for words in (
         ["-m", "pack.train", "x"],
         ["-m", "pack"],
@@ -169,6 +227,9 @@ def test_modules_folders_and_archives(python, tmp_path):
         ["-m", "pack.helper.deeper"],
         ["application", "x"],
         ["application.zip", "x"],
+        ["application.pex", "x"],
+        ["byte_code.pyc"],
+        ["empty"],
         ["missing.py"],
     ):
         plain, ours = both(python, tmp_path, *words)
@@ -180,7 +241,13 @@ def test_what_is_loaded_before_the_script_is_next_to_nothing(tmp_path):
     (tmp_path / "script.py").write_text("import sys\nprint(' '.join(sorted(sys.modules)))\n")
     plain, ours = both(sys.executable, tmp_path, "script.py")
     added = set(ours[1].decode().split()) - set(plain[1].decode().split())
-    assert {name for name in added if not name.startswith("distdbg")} <= {"_json", "_socket", "_struct", "mmap"}
+    assert {name for name in added if not name.startswith("distdbg")} <= {
+        "_ctypes",
+        "_json",
+        "_socket",
+        "_struct",
+        "mmap",
+    }
 
 
 @pytest.mark.slow
