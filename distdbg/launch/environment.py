@@ -19,6 +19,12 @@ from distdbg.errors import UsageError
 from distdbg.launch.env_lint import version_of
 from distdbg.launch.masking import mask
 
+#: What else in the inherited environment changes how a job runs; PET_ is torchrun's.
+_SHOWN = (
+    *("NCCL_", "GLOO_", "UCX_", "FI_"),
+    *("TORCH_", "TORCHELASTIC_", "PYTORCH_", "PET_"),
+    *("CUDA_", "CUBLAS_", "CUDNN_", "OMP_", "MKL_"),
+)
 _PLACEHOLDER = re.compile(r"\{(?:rank|rank5|node|run|node_dir|rank_dir|nccl_log)\}")
 
 
@@ -101,7 +107,7 @@ def resolve(
     `origins` says under `env.NAME` where one of `own` was written; without it that is the command line. An old name of
     the user's keeps out the new one, which torch would read first.
 
-    What is inherited is not repeated unless a preset names it too: then it is shown, with its origin.
+    Of what is inherited, that which torch, NCCL, gloo, CUDA and torchrun read is shown, too, with its origin.
     """
     chosen: dict[str, Variable] = {}
     notes: list[str] = []
@@ -127,6 +133,9 @@ def resolve(
         chosen.pop("NCCL_DEBUG_FILE", None)
     for name, value in own.items():
         chosen[name] = Variable(name, value, _origin(name, origins))
+    for name, value in inherited.items():
+        if name.startswith(_SHOWN):
+            chosen.setdefault(name, Variable(name, value, "inherited"))
     return [chosen[name] for name in sorted(chosen)], notes
 
 

@@ -77,9 +77,9 @@ def make_plan(
     shares = share_out(settings.model_copy(update={"nodes": 1}) if foreign else settings, machine, environ)
     variables, notes = resolve(settings.presets, settings.env, origins, environ, machine.torch)
     notes += [*lint({**environ, **settings.env}, machine.torch), *shares.notes]
-    common = [v for v in variables if not v.per_rank] + _of_ours(settings, shares, environ)
-    program = _program(settings)
     unset = tuple(name for name in SWITCH_VARIABLES if name in environ)
+    common = [v for v in variables if not v.per_rank and v.name not in unset] + _of_ours(settings, shares, environ)
+    program = _program(settings)
     nodes = tuple(
         NodePlan(
             node,

@@ -30,6 +30,13 @@ def test_the_users_own_always_win_and_are_shown():
     assert found["TORCH_FR_BUFFER_SIZE"] == ("5", "command line")
 
 
+def test_what_is_inherited_and_matters_is_shown():
+    found, notes = values(inherited={"NCCL_IB_HCA": "mlx5_0", "OMP_NUM_THREADS": "4", "HOME": "/root", "HF_TOKEN": "x"})
+    assert (found["NCCL_IB_HCA"], found["OMP_NUM_THREADS"]) == (("mlx5_0", "inherited"), ("4", "inherited"))
+    assert not {"HOME", "HF_TOKEN"} & set(found)
+    assert notes == []
+
+
 def test_an_old_name_of_the_users_keeps_out_the_new_one():
     """torch reads the new name first: a preset must not override what was set under the old one."""
     found, notes = values(inherited={"NCCL_ASYNC_ERROR_HANDLING": "1"})

@@ -122,7 +122,7 @@ def test_restarts_over_local_nodes_get_a_store_of_their_own():
     assert shared(nodes=2, torchrun={"max-restarts": "1"}) == "1"
     assert shared(nodes=2) is None
     assert shared(torchrun={"max-restarts": "1"}) is None
-    assert shared({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}, nodes=2, torchrun={"max-restarts": "1"}) is None
+    assert shared({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}, nodes=2, torchrun={"max-restarts": "1"}) == "0"
 
 
 def test_programs():
