@@ -51,4 +51,7 @@ def tick(step: int | None = None) -> None:
     session = sys.modules.get("distdbg.worker.session")
     current = getattr(session, "current", None)
     if current is not None:
-        current.page.user_step(step)
+        try:
+            current.page.user_step(step)
+        except (TypeError, ValueError):  # no number, or one that does not fit into the page
+            return

@@ -4,7 +4,7 @@
     init          the process group  init_process_group has made the default group
     data          the iterator       a batch is wanted of a DataLoader
     batch         the iterator       it has come
-    data-end      None               there are no more
+    data-end      the iterator       there are no more (known with a sampler that has a length)
     forward       the module         a DDP or FSDP module, or the outermost one of fully_shard, begins its forward
     forward-end   the module         it is done (DDP alone tells)
     backward      a frame            autograd's engine is about to run; places.roots_of(frame) gives the tensors

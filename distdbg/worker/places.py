@@ -46,9 +46,30 @@ def stateful_loaders(module: Any, channel: Channel) -> None:  # noqa: ANN401
             _next(cls, channel)
 
 
-def _next(iterator: Any, channel: Channel) -> None:  # noqa: ANN401
-    if "__next__" in vars(iterator):
-        iterator.__next__ = next_of(iterator.__next__, channel("data"), channel("batch"), channel("data-end"))
+def _next(cls: Any, channel: Channel) -> None:  # noqa: ANN401
+    """An iterator that has given all that its sampler has is about to end: it does not load, though it is asked."""
+    if "__next__" not in vars(cls):
+        return
+    data, data_end = channel("data"), channel("data-end")
+
+    def wanted(iterator: Any) -> None:  # noqa: ANN401
+        attributes = iterator.__dict__
+        batches = attributes.get("_distdbg_batches")
+        if batches is None:
+            batches = attributes["_distdbg_batches"] = _batches_of(iterator)
+        (data_end if attributes.get("_num_yielded") == batches else data)(iterator)
+
+    cls.__next__ = next_of(cls.__next__, wanted, channel("batch"))
+
+
+def _batches_of(iterator: Any) -> int:  # noqa: ANN401
+    """-1 where it is not known: with an IterableDataset, or a sampler without a length."""
+    try:
+        if iterator._dataset_kind == 0:  # _DatasetKind.Map
+            return len(iterator._index_sampler)
+    except Exception:
+        return -1
+    return -1
 
 
 def backward(module: Any, channel: Channel) -> None:  # noqa: ANN401

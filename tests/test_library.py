@@ -1,0 +1,48 @@
+"""What scripts may import: cheap, harmless outside a run, and without torch."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+import distdbg
+from distdbg.worker import session
+from distdbg.worker.page import PageWriter, read_page
+
+
+def test_outside_a_job(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert (distdbg.rank(), distdbg.world_size(), distdbg.is_rank_zero()) == (0, 1, True)
+    distdbg.tick()
+    distdbg.tick(step=3)
+
+
+@pytest.mark.parametrize(("rank", "expected"), [("0", 42), ("3", None)])
+def test_rank_zero_only(monkeypatch, rank, expected):
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+
+    @distdbg.rank_zero_only
+    def answer(base, *, plus):
+        """Adds."""
+        return base + plus
+
+    assert answer(40, plus=2) == expected
+    assert (answer.__name__, answer.__doc__) == ("answer", "Adds.")
+    assert distdbg.world_size() == 4
+
+
+@pytest.mark.parametrize(("step", "seen"), [(7, 7), (None, 0), ("three", -1), (1 << 80, -1), (2.5, -1)])
+def test_tick_in_a_run_writes_the_page_and_never_raises(monkeypatch, tmp_path, step, seen):
+    path = tmp_path / "00000.page"
+    monkeypatch.setattr(session, "current", SimpleNamespace(page=PageWriter(str(path), 0, 1)))
+    distdbg.tick(step)
+    assert read_page(path.read_bytes()).user_step == seen
+
+
+def test_importing_it_loads_next_to_nothing():
+    code = "import sys; before = set(sys.modules); import distdbg; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"distdbg", "__future__"}

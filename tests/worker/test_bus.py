@@ -1,0 +1,212 @@
+"""What is listened to in a real torch: it is heard, and nothing else about it changes."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from distdbg.worker.bus import EVENTS, Bus
+from distdbg.worker.importing import ImportWatch
+
+BOOT = Path(__file__).parents[2] / "distdbg" / "worker" / "boot.py"
+
+GROUP = """
+    import sys, torch, torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    from torch.utils.data import DataLoader, TensorDataset
+    dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/store", rank=0, world_size=1)
+"""
+
+FAILING = """
+    import io, traceback
+    class Items(torch.utils.data.Dataset):
+        def __len__(self):
+            return 4
+        def __getitem__(self, number):
+            raise ValueError(f"item {number}")
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+        @staticmethod
+        def backward(ctx, gradient):
+            raise RuntimeError("in backward")
+    class Unwritable(io.BytesIO):
+        def write(self, data):
+            raise OSError(28, "No space left on device")
+    def closure():
+        raise ValueError("in the closure")
+    ones = torch.ones(3, requires_grad=True)
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for fails in (
+        lambda: ones.mul(2).backward(),
+        lambda: Function.apply(ones).sum().backward(),
+        lambda: torch.autograd.grad(ones.sum(), torch.ones(3, requires_grad=True)),
+        lambda: torch.save({}, "/no/such/folder/x.pt"),
+        lambda: torch.save({"a": torch.ones(100)}, Unwritable()),
+        lambda: torch.save(lambda: 1, io.BytesIO()),
+        lambda: list(DataLoader(Items())),
+        lambda: optimizer.step(closure),
+        lambda: model(torch.ones(2, 5)),
+        lambda: next(iter(DataLoader([]))),
+    ):
+        try:
+            fails()
+        except Exception:
+            traceback.print_exc()
+    dist.destroy_process_group()
+"""
+
+COMPILED = """
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+    torch._dynamo.config.optimize_ddp = "python_reducer"
+    torch.manual_seed(0)
+    x = torch.randn(2, 4)
+    def tell(what):
+        breaks = {text[:300]: count for text, count in counters["graph_break"].items()}
+        print(what, breaks, dict(counters["stats"]))
+        counters.clear()
+        torch._dynamo.reset()
+    model = DDP(torch.nn.Linear(4, 1))
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+        for _ in range(3):
+            compiled(x).sum().backward()
+    tell(f"DDP and its backward, each in one graph {model.module.weight.grad}")
+    inner = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.AdamW(inner.parameters())
+    @torch.compile(backend="eager")
+    def step(x):
+        optimizer.zero_grad()
+        loss = inner(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+    print([float(step(x)) for _ in range(3)])
+    tell("a whole step in parts")
+    dist.destroy_process_group()
+"""
+
+HEARD = """
+    import io
+    from torch.distributed.fsdp import fully_shard
+    from distdbg.worker import session
+    from distdbg.worker.bus import EVENTS
+    from distdbg.worker.places import roots_of
+    heard = []
+    for event in EVENTS:
+        session.current.bus.subscribe(event, lambda subject, event=event: heard.append((event, subject)))
+    def tell(what):
+        print(what, *(event for event, _ in heard))
+        heard.clear()
+    model = DDP(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for workers in (0, 1):
+        for (x,) in DataLoader(TensorDataset(torch.randn(4, 4)), batch_size=4, num_workers=workers):
+            loss = model(x).sum()
+            session.current.bus.subscribe("backward", lambda frame: print(roots_of(frame)[0] is loss))
+            loss.backward()
+            optimizer.step()
+        tell(f"ddp, {workers} workers:")
+    torch.save({}, io.BytesIO())
+    torch.save({}, sys.argv[1] + "/x.pt")
+    tell("save:")
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    for layer in layers:
+        fully_shard(layer)
+    fully_shard(layers)
+    layers(x).sum().backward()
+    tell("fsdp2:")
+    dist.destroy_process_group()
+"""
+
+
+def run(folder, body, *, boot):
+    """(exit code, stdout, stderr) and what the agent heard."""
+    (folder / "script.py").write_text(textwrap.dedent(GROUP) + textwrap.dedent(body))
+    with tempfile.TemporaryDirectory(prefix="ddbg") as node_dir, socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(f"{node_dir}/agent.sock")
+        agent.listen()
+        env = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "DISTDBG_NODE_DIR": node_dir, "PYTHONWARNINGS": "ignore"}
+        words = [str(BOOT)] if boot else []
+        command = [sys.executable, "-u", *words, "script.py", str(folder)]
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=200)
+        if not boot:
+            return (done.returncode, done.stdout, steady(done.stderr)), []
+        with agent.accept()[0] as line:
+            said = [json.loads(text) for text in line.makefile("rb")]
+        return (done.returncode, done.stdout, steady(done.stderr)), said
+
+
+def steady(text):
+    """Without what differs from run to run: addresses, times and process numbers."""
+    return re.sub(r"0x[0-9a-f]+|\d\d:\d\d:\d\d\.\d+ \d+|\(pid\S* \d+\)", "…", text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("body", [FAILING, COMPILED], ids=["tracebacks", "compiled"])
+def test_nothing_of_the_script_changes(body, tmp_path):
+    for name in ("plain", "ours"):
+        (tmp_path / name).mkdir()
+    plain, _ = run(tmp_path / "plain", body, boot=False)
+    ours, said = run(tmp_path / "ours", body, boot=True)
+    assert plain[0] == 0, plain[2]
+    assert [text.replace(f"{tmp_path}/ours", f"{tmp_path}/plain") for text in ours[1:]] == list(plain[1:])
+    assert [m["kind"] for m in said if m["op"] == "fact"] == ["init"], said
+
+
+@pytest.mark.slow
+def test_everything_is_heard_in_its_order(tmp_path):
+    (code, out, err), said = run(tmp_path, HEARD, boot=True)
+    assert code == 0, err
+    step = "forward forward-end backward optimizer step"
+    assert out.splitlines() == [
+        "True",
+        f"ddp, 0 workers: data batch {step} data-end",
+        "True",
+        "True",
+        f"ddp, 1 workers: data batch {step} data-end",
+        "save: save save-end save save-end",
+        "False",
+        "False",
+        "fsdp2: forward backward",
+    ]
+    (made,) = [m for m in said if m["op"] == "fact"]
+    assert (made["kind"], made["rank"], made["world_size"], made["backend"]) == ("init", 0, 1, "gloo")
+
+
+def test_a_subscriber_that_raises_is_dropped_and_the_others_stay():
+    dropped, heard = [], []
+    bus = Bus(ImportWatch(lambda *_: None), lambda *what: dropped.append(what))
+
+    def broken(_subject):
+        raise ValueError("broken")
+
+    for subscriber in (heard.append, broken, heard.append):
+        bus.subscribe("step", subscriber)
+    deliver = bus.channel("step")
+    deliver("one")
+    deliver("two")
+    assert heard == ["one", "one", "two", "two"]
+    ((event, who, error),) = dropped
+    assert (event, str(error)) == ("step", "broken")
+    assert "broken" in who
+    bus.clear()
+    deliver("three")
+    assert len(heard) == 4
+
+
+def test_an_unknown_event_is_said_at_once():
+    bus = Bus(ImportWatch(lambda *_: None), lambda *_: None)
+    with pytest.raises(KeyError):
+        bus.subscribe("stepp", print)
+    assert len(set(EVENTS)) == len(EVENTS)

@@ -1,0 +1,67 @@
+"""The heartbeat page from both sides."""
+
+import os
+import struct
+from pathlib import Path
+
+from distdbg.worker.page import (
+    BACKWARD,
+    BACKWARDS,
+    COMMAND_OFFSET,
+    DATA,
+    MAGIC,
+    OTHER,
+    PAGE_BYTES,
+    STEPS,
+    PageWriter,
+    read_page,
+)
+
+
+def written(tmp_path) -> tuple[PageWriter, Path]:
+    path = tmp_path / "00003.page"
+    return PageWriter(str(path), rank=3, attempt=2), path
+
+
+def test_what_is_written_is_read(tmp_path):
+    writer, path = written(tmp_path)
+    first = read_page(path.read_bytes())
+    assert (first.pid, first.rank, first.attempt, first.phase) == (os.getpid(), 3, 2, "starting")
+    assert (first.step, first.user_step) == (0, -1)
+    writer.ticker(BACKWARD, BACKWARDS)(None)
+    for _ in range(300):
+        writer.ticker(OTHER, STEPS)(None)
+    writer.user_step(41)
+    writer.user_step(None)
+    page = read_page(path.read_bytes())
+    assert (page.backwards, page.step, page.user_step, page.phase) == (1, 300, 42, "other")
+    assert first.started_ns <= first.phase_ns <= page.phase_ns <= page.step_ns
+    writer.ticker(DATA)(None)
+    assert read_page(path.read_bytes()).phase == "data"
+
+
+def test_what_is_no_page_is_none(tmp_path):
+    _, path = written(tmp_path)
+    raw = path.read_bytes()
+    assert len(raw) == PAGE_BYTES
+    assert read_page(raw) is not None
+    for broken in (b"", raw[:50], b"\0" * PAGE_BYTES, b"another " + raw[8:], MAGIC + b"\xff" * (PAGE_BYTES - 8)):
+        assert read_page(broken) is None
+
+
+def test_the_agents_command_arrives(tmp_path):
+    writer, path = written(tmp_path)
+    assert writer.command() == 0
+    with path.open("r+b") as file:
+        file.seek(COMMAND_OFFSET)
+        file.write(struct.pack("=q", 7))
+    assert writer.command() == 7
+
+
+def test_a_child_leaves_its_parents_page_alone(tmp_path):
+    writer, path = written(tmp_path)
+    before = path.read_bytes()
+    writer.close()
+    writer.user_step(9)
+    writer.phase(DATA)
+    assert path.read_bytes() == before
