@@ -130,6 +130,7 @@ def test_an_exception_being_handled_is_told_when_asked(tmp_path):
     """
     rank = Rank(tmp_path, source, ask=True)
     (answer,) = rank.said("exceptions")
+    assert answer["id"] == "x"
     assert [t["message"] for t in answer["threads"]] == ["still handled"]
     assert answer["threads"][0]["where"][1] == 4
 
