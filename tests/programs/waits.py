@@ -15,5 +15,6 @@ if manner == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if manner == "usr1":
     signal.signal(signal.SIGUSR1, lambda *_: (folder / f"usr1-{rank}").touch())
-(folder / f"ready-{rank}").write_text(str(os.getpid()))
+(folder / f"writing-{rank}").write_text(str(os.getpid()))
+(folder / f"writing-{rank}").rename(folder / f"ready-{rank}")  # whole or not there
 time.sleep(300)
