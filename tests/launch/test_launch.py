@@ -122,8 +122,10 @@ def test_a_restart_over_two_nodes(distdbg):
         "launch", "--nodes", "2", "--nproc-per-node", "2", "--max-restarts", "1", PROGRAMS / "fails_once.py"
     )
     assert result.code == 0, result
-    assert "finished in life 1" in result.out
+    # On the other node torchrun may take the restart for a change of members, and count it as none.
+    assert "finished in life" in result.out
     assert [a.number for a in result.run.attempts()] == [1, 2]
+    assert result.run.attempt(2).rank(3).stdout.read_text() == "finished in life 1\n"
     assert "planted in the first attempt" in result.run.attempt(1).rank(3).stderr.read_text()
     assert report(result)["outcome"] == "succeeded"
 
