@@ -14,7 +14,7 @@ from distdbg.evidence.records import (
     Events,
     RankTexts,
     first_failures,
-    lost_logs,
+    lost,
     node_record,
     rank_record,
     ranks_seen,
@@ -56,7 +56,7 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
     finished = any(e.get("event") in ("finished", "agents-gone") for _, e in events)
     reader.unknown += unknown_exits(ranks, finished=finished)
     for node in nodes:
-        reader.unknown += lost_logs(node)
+        reader.unknown += lost(node)
     return RunEvidence(
         job=job,
         attempt=chosen.number,

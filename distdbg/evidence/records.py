@@ -211,10 +211,13 @@ def unknown_exits(ranks: Iterable[RankRecord], *, finished: bool) -> list[Unknow
     ]
 
 
-def lost_logs(node: NodeRecord) -> list[Unknown]:
-    """Bytes of logs that could not be written."""
+def lost(node: NodeRecord) -> list[Unknown]:
+    """Bytes of logs that could not be written, and what an error of the agent's own cost."""
     found = []
     for _, event in node.events:
+        if event.get("event") == "agent-error":
+            what = f"something that the agent of node {node.node_rank} was about to look at"
+            found.append(Unknown(what, f"of an error of distdbg's own: {text(event, 'error')}"))
         if event.get("event") == "log-lost":
             count = integer(event, "bytes")
             what = f"{text(event, 'stream') or 'log'} of rank {_rank_number(event.get('rank'))}"

@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ class Agent:
         # Before any thread of ours: preexec_fn is only safe in a process with one thread.
         self.torchrun = TorchrunProcess(torchrun, folder, run.path, capture=options.capture, stdin=options.stdin)
         self.node = Node(run, options.node_rank, options.host, folder, options.attempt, DiskWriter())
+        self.loop.broke = self._broke
         rank_env = json.loads(options.rank_env)
         self.watch = RankWatch(self.loop, self.node, self.torchrun, capture=options.capture, rank_env=rank_env)
         self.watch.serve(server)
@@ -92,6 +94,10 @@ class Agent:
         self.node.event("agent-finished", exit_code=code)
         self.node.disk.close(deadline=5.0)
         return code
+
+    def _broke(self, error: Exception) -> None:
+        """An error of ours: it is written down, and the job goes on."""
+        self.node.event("agent-error", error=repr(error), traceback="".join(traceback.format_exception(error)))
 
     # -- who speaks to us -----------------------------------------------------------------------------------
 

@@ -8,28 +8,41 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 Action = Callable[[], None]
 
 
 class Loop:
-    """`foreign` gets keys that somebody else registered with `selector` (their data cannot be called)."""
+    """`foreign` gets keys that somebody else registered with `selector` (their data cannot be called).
+
+    An action that raises is an error of ours, which `broke` hears of. The loop goes on: it costs what that action
+    would have found out, and never the job.
+    """
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
         self.foreign: Callable[[selectors.SelectorKey], None] = lambda _key: None
+        self.broke: Callable[[Exception], None] = lambda _error: None
         self._timers: list[tuple[float, Action]] = []
 
     def turn(self) -> None:
         """Wait for the next thing and deal with it."""
         wait = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
         for key, _ in self.selector.select(wait):
-            if callable(key.data):
-                key.data()
-            else:
-                self.foreign(key)
+            action = key.data if callable(key.data) else partial(self.foreign, key)
+            if not self._do(action):
+                self.forget(key.fileobj)  # it would be readable, and raise, again and again
         while self._timers and self._timers[0][0] <= time.monotonic():
-            self._timers.pop(0)[1]()
+            self._do(self._timers.pop(0)[1])
+
+    def _do(self, action: Action) -> bool:
+        try:
+            action()
+        except Exception as error:
+            self.broke(error)
+            return False
+        return True
 
     def turn_until(self, done: Callable[[], bool], seconds: float, every: Action = lambda: None) -> bool:
         """Go on until `done` or for so long; `every` is called about each 20 ms. False: time ran out."""

@@ -14,12 +14,16 @@ MAX_LINE = 8 << 20
 
 
 class Wire:
-    """One end. `receive` after the socket is readable; `closed` once the peer has gone."""
+    """One end. `receive` after the socket is readable; `closed` once the peer has gone.
+
+    Only `receive` closes: whoever watches the descriptor must hear of it before its number is given out again.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.closed = False
+        self._deaf = False
         self._unsent = bytearray()
         self._partial = bytearray()
 
@@ -28,7 +32,7 @@ class Wire:
 
     def send(self, message: dict[str, Any]) -> None:
         """Queue and send what the socket takes now; the rest goes with the next send or flush."""
-        if self.closed or len(self._unsent) > MAX_UNSENT:
+        if self.closed or self._deaf or len(self._unsent) > MAX_UNSENT:
             return
         self._unsent += json.dumps(message, default=str).encode("utf-8", "backslashreplace") + b"\n"
         self.flush()
@@ -39,8 +43,9 @@ class Wire:
                 sent = self.sock.send(self._unsent)
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError:
-                self.close()
+            except OSError:  # the peer has gone: its end stands in the socket, to be received
+                self._deaf = True
+                self._unsent.clear()
                 return
             del self._unsent[:sent]
 

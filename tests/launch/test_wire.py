@@ -37,3 +37,13 @@ def test_text_that_is_no_unicode_survives():
     a, b = pair()
     a.send({"path": "caf\udce9"})
     assert b.receive() == [{"path": "caf\udce9"}]
+
+
+def test_only_receiving_closes_so_that_the_descriptor_is_forgotten_before_its_number_is_another_s():
+    a, b = pair()
+    b.close()
+    a.send({"nobody": "listens"})
+    assert not a.closed
+    assert a.fileno() >= 0
+    assert a.receive() == []
+    assert a.closed
