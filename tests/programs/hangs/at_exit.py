@@ -1,0 +1,27 @@
+"""Rank 2 leaves early, and a function registered with atexit waits for an upload, so the process stays.
+
+Verdict: stuck-in-python|rank-exited-early; ranks: 2; says: at_exit.py:18
+"""
+
+import atexit
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+uploaded = []
+
+
+def wait_for_upload():
+    while not uploaded:
+        time.sleep(0.5)
+
+
+dist.init_process_group("gloo")
+atexit.register(wait_for_upload)
+for step in range(100):
+    dist.all_reduce(torch.ones(64))
+    if step == 4 and dist.get_rank() == 2:
+        print("nothing left to do here", flush=True)
+        sys.exit(0)

@@ -1,0 +1,29 @@
+"""Rank 2 leaves out a branch of the model; DDP waits for its gradients on the others, while rank 2 goes on.
+
+Verdict: unused-parameters; ranks: 2
+"""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Experts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shared, self.extra = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, batch):
+        hidden = self.shared(batch)
+        return self.extra(hidden) if batch.sum() > 0 else hidden
+
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(Experts())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(100):
+    sign = -1 if step == 4 and dist.get_rank() == 2 else 1
+    model(sign * torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    dist.barrier()  # "so that the timing is right"
