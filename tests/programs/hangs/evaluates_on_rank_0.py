@@ -1,4 +1,6 @@
-"""Only rank 0 evaluates, through the DDP wrapper, whose forward broadcasts the BatchNorm's buffers.
+"""Only rank 0 evaluates, through the DDP wrapper, whose forward broadcasts the BatchNorm's buffers each time.
+
+Under no_grad DDP would leave the broadcasts out from the second forward on, and the first would pair by luck.
 
 Verdict: rank-conditional-collective; ranks: 0; says: evaluates_on_rank_0.py
 """
@@ -10,8 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def evaluate(model):
     model.eval()
-    with torch.no_grad():
-        total = sum(model(torch.ones(4, 8)).sum().item() for _ in range(3))
+    total = sum(model(torch.ones(4, 8)).sum().item() for _ in range(3))
     model.train()
     return total
 

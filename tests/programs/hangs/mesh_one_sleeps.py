@@ -1,4 +1,4 @@
-"""Tensor and data parallel groups of two. Rank 0 waits for 1 and 2, they wait for 3, and 3 talks to a busy disk.
+"""Tensor and data parallel groups of two. Rank 0 waits for 1 over tp, 1 for 3 over dp, 2 for 3 over tp; 3 sleeps.
 
 Verdict: stuck-in-python; ranks: 3; says: mesh_one_sleeps.py:15
 """

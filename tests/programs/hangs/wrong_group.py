@@ -1,6 +1,6 @@
-"""Rank 1 sums its loss over all ranks, where its peers sum over their pairs: it waits for 2 and 3, and 0 for it.
+"""Rank 1 sums its loss over all ranks where the others sum over their pairs: 0 waits for 1 in the pair, 1 for all.
 
-Verdict: collective-mismatch|group-deadlock; ranks: 1|0-3
+Verdict: collective-mismatch; ranks: 1
 """
 
 import torch
@@ -13,4 +13,4 @@ mine = pairs[rank // 2]
 for step in range(100):
     group = None if step == 4 and rank == 1 else mine
     dist.all_reduce(torch.ones(64), group=group)
-    dist.barrier(group=mine)
+    dist.barrier()

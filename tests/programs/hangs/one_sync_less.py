@@ -1,4 +1,4 @@
-"""Rank 1 counts a repeated micro-batch, so its accumulation is off by one: it synchronises once less and is alone.
+"""Rank 1 resumes one micro-batch later, so its last group stays under no_sync: it synchronises once less than the rest.
 
 Verdict: collective-mismatch|uneven-inputs; ranks: 1
 """

@@ -1,0 +1,33 @@
+"""The first step compiles kernels for 25 s on every rank. Fools a timeout that counts from the first collective.
+
+Quiet for: 25 s
+Verdict: none; exit: 0
+"""
+
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def compile_kernels(seconds):
+    end = time.monotonic() + seconds
+    tried = 0
+    while time.monotonic() < end:
+        tried += sum(value * value for value in range(10_000)) % 7
+    return tried
+
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+for step in range(50):
+    if step == 0:
+        compile_kernels(25)
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+    time.sleep(0.05)
+dist.barrier()
+dist.destroy_process_group()
