@@ -11,3 +11,4 @@ for step in range(12):
     if step == 4 and dist.get_rank() == 1:
         continue
     dist.all_reduce(torch.full((64,), float(step)))
+dist.destroy_process_group()
