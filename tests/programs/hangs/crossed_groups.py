@@ -8,11 +8,12 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 gradients, metrics = dist.new_group(range(4)), dist.new_group(range(4))
+overlap = dist.get_rank() >= 2  # one node was started with another flag
 for step in range(100):
     grad, loss = torch.ones(1000), torch.ones(1)
-    if step < 5 or dist.get_rank() < 2:
+    if step < 5 or not overlap:
         dist.all_reduce(grad, group=gradients)
         dist.all_reduce(loss, group=metrics)
-    else:  # the second half was moved to "overlap" the small one with the large one
+    else:
         dist.all_reduce(loss, group=metrics)
         dist.all_reduce(grad, group=gradients)
