@@ -1,0 +1,62 @@
+"""`distdbg shrink-model`: a model made small, faithfully: fewer layers, each as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from distdbg.errors import UsageError
+
+
+@click.command("shrink-model")
+@click.argument("src")
+@click.argument("dst", type=click.Path(path_type=Path))
+@click.option(
+    "--layers", default="auto", metavar="N", help="Keep N layers of each stack; auto: one of each kind, 2 at least."
+)
+@click.option(
+    "--keep", default="kinds", metavar="WHICH", help="kinds (default), first, last, ends, or layers: 0,1,46,47."
+)
+@click.option("--stack", "stacks", multiple=True, metavar="NAME=N", help="Keep N layers of one stack: text=2,vision=4.")
+@click.option("--random", is_flag=True, help="Random weights: the config alone is needed.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Of random weights.")
+@click.option("--trust-remote-code", is_flag=True, help="Run the code that the model brings with it.")
+def command(*, src: str, dst: Path, layers: str, keep: str, stacks: tuple[str, ...], random: bool, dtype: str | None,
+            trust_remote_code: bool) -> None:  # fmt: skip
+    """Make a small model of SRC in DST: fewer layers, each as it was in the large one.
+
+    SRC is a model's folder or its config.json. DST must not exist, or be empty. What was kept, renumbered, sliced,
+    dropped and verified stands in DST/shrink.json.
+
+    Exit codes: 0 done, 2 usage, 3 no model, 4 transformers is missing, 5 unreadable, 6 no faithful shrink was found.
+    """
+    from distdbg.shrink.making import Order, make
+    from distdbg.shrink.opening import open_source
+
+    if dtype and not random:
+        raise UsageError("--dtype is for --random: sliced weights keep their type", "Leave one of them out.")
+    order = Order(_layers(layers), keep, _stacks(stacks), random, dtype, trust_remote_code)
+    made = make(open_source(src), dst, order, click.echo, lambda _done, _total: None)
+    for stack in made["stacks"]:
+        click.echo(f"{stack['path']}: kept {','.join(map(str, stack['kept']))} of {stack['layers']} layers")
+    for warning in made["warnings"]:
+        click.echo(f"warning: {warning}", err=True)
+
+
+def _layers(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--layers {text}: it is a number from 1 on, or 'auto'", "Write --layers 2.")
+    return int(text)
+
+
+def _stacks(texts: tuple[str, ...]) -> dict[str, int]:
+    found = {}
+    for text in (part for t in texts for part in t.split(",")):
+        name, _, number = text.partition("=")
+        if not name or not number.isdecimal():
+            raise UsageError(f"--stack {text!r} is no NAME=N", "Write --stack text=2,vision=4.")
+        found[name] = int(number)
+    return found
