@@ -21,9 +21,16 @@ from distdbg.errors import UsageError
 @click.option("--stack", "stacks", multiple=True, metavar="NAME=N", help="Keep N layers of one stack: text=2,vision=4.")
 @click.option("--random", is_flag=True, help="Random weights: the config alone is needed.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Of random weights.")
+@click.option(
+    "--verify",
+    type=click.Choice(["default", "full"]),
+    default="default",
+    help="full: every byte of the weights, and loading however large it is.",
+)
+@click.option("--no-verify", is_flag=True, help="Write the small model without checking it.")
 @click.option("--trust-remote-code", is_flag=True, help="Run the code that the model brings with it.")
 def command(*, src: str, dst: Path, layers: str, keep: str, stacks: tuple[str, ...], random: bool, dtype: str | None,
-            trust_remote_code: bool) -> None:  # fmt: skip
+            verify: str, no_verify: bool, trust_remote_code: bool) -> None:  # fmt: skip
     """Make a small model of SRC in DST: fewer layers, each as it was in the large one.
 
     SRC is a model's folder or its config.json. DST must not exist, or be empty. What was kept, renumbered, sliced,
@@ -36,10 +43,14 @@ def command(*, src: str, dst: Path, layers: str, keep: str, stacks: tuple[str, .
 
     if dtype and not random:
         raise UsageError("--dtype is for --random: sliced weights keep their type", "Leave one of them out.")
-    order = Order(_layers(layers), keep, _stacks(stacks), random, dtype, trust_remote_code)
+    order = Order(
+        _layers(layers), keep, _stacks(stacks), random, dtype, trust_remote_code, "none" if no_verify else verify
+    )
     made = make(open_source(src), dst, order, click.echo, lambda _done, _total: None)
     for stack in made["stacks"]:
         click.echo(f"{stack['path']}: kept {','.join(map(str, stack['kept']))} of {stack['layers']} layers")
+    for check, said in made["verified"].items():
+        click.echo(f"{check}: {said}")
     for warning in made["warnings"]:
         click.echo(f"warning: {warning}", err=True)
 

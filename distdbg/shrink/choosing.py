@@ -11,7 +11,13 @@ LEAST = 2
 
 
 def chosen_layers(
-    kinds: Sequence[int], number: int | None, where: str, needed: Sequence[int] = (), name: str = "the model"
+    kinds: Sequence[int],
+    number: int | None,
+    where: str,
+    *,
+    needed: Sequence[int] = (),
+    name: str = "the model",
+    least: int = LEAST,
 ) -> list[int]:
     """Layers to keep, rising. `kinds`: the kind of each layer. `number`: how many, None for what kinds need.
 
@@ -27,7 +33,7 @@ def chosen_layers(
     first = [kinds.index(kind) for kind in dict.fromkeys(kinds)]
     if number is None:
         must = sorted({*first, *needed})
-        number = max(len(must), min(LEAST, total))
+        number = max(len(must), min(least, total))
     else:
         must = sorted({*needed})[:number] + [i for i in first if i not in needed]
     number = min(number, total)

@@ -19,6 +19,7 @@ from distdbg.shrink.record import record
 from distdbg.shrink.slicing import Cut, Piece, pieces
 from distdbg.shrink.source import Source
 from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, staged
+from distdbg.shrink.weights_check import compared
 from distdbg.shrink.writing import output_files, write_files
 
 CONFIG = "config.json"
@@ -90,9 +91,35 @@ def make(
         else:
             write_files(source, files, folder, count)
         made = record(probe, taken, dropped, folder, read=source.bytes_read, random=order.random)
+        if order.verify != "none":
+            made["verified"] = verified(source, folder, probe, taken, order)
         (folder / RECORD).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     say(f"wrote {destination}")
     return made
+
+
+def verified(
+    source: Source, folder: Path, probe: Mapping[str, Any], taken: list[Piece], order: Order
+) -> dict[str, str]:
+    """Check -> what it says. Raises Refused where one fails: then nothing is left at the destination."""
+    with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as full:
+        _code_and_config(source, Path(full), order)
+        found: dict[str, str] = ask(
+            "verify",
+            full=full,
+            small=str(folder),
+            stacks=probe["stacks"],
+            trust=order.trust,
+            everything=order.verify == "full",
+        )
+    if taken:
+        found["weights"] = compared(source, folder, taken, everything=order.verify == "full")
+    failed = {check: said for check, said in found.items() if said.startswith("fail")}
+    if failed:
+        check, said = next(iter(failed.items()))
+        raise Refused(f"the small model is not faithful: {check}: {said.removeprefix('fail: ')}",
+                      "Keep other layers (--keep, --layers); --no-verify writes it all the same.")  # fmt: skip
+    return found
 
 
 def read_config(source: Source) -> dict[str, Any]:
@@ -121,15 +148,18 @@ def probed(source: Source, order: Order) -> dict[str, Any]:
             "Read it, and give --trust-remote-code if you trust it.",
         )
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as folder:
-        for name in source.files():
-            if name == CONFIG or (order.trust and name.endswith(".py")):
-                path = Path(folder, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(source.small(name) or b"")
+        _code_and_config(source, Path(folder), order)
         found: dict[str, Any] = ask(
             "probe", folder=folder, trust=order.trust, layers=order.layers, keep=order.keep, stacks=dict(order.stacks)
         )
     return found
+
+
+def _code_and_config(source: Source, folder: Path, order: Order) -> None:
+    for name in source.files():
+        if name == CONFIG or (order.trust and name.endswith(".py")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(source.small(name) or b"")
 
 
 def sliced(tensors: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[list[Piece], list[str]]:

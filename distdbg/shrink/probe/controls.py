@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from distdbg.shrink.config_leaves import (
@@ -18,6 +18,8 @@ from distdbg.shrink.config_leaves import (
     value_at,
 )
 from distdbg.shrink.probe.building import Anatomy, Builder
+from distdbg.shrink.probe.companions import companions
+from distdbg.shrink.probe.kinds import is_resized
 
 #: a layer is made of at least this many modules with parameters; a head or a convolution of fewer
 _PARTS_OF_A_LAYER = 3
@@ -87,31 +89,42 @@ def _promising(config: Config, counts: set[int]) -> list[tuple[Path, int]]:
 
 def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf: Path, count: int) -> Group | None:
     less = count - 1 if count > 1 else 2
-    alone = changed(builder.full, {leaf: less})
-    stacks = _resized(builder, full, alone, candidates, count=count, less=less)
     section = section_of(leaf)
+    if isinstance(leaf[-1], int):
+        alone = changed(builder.full, {leaf: less})
+    else:
+        alone = changed(builder.full, {leaf: less} | companions(builder.full, section, count, range(less)))
+    stacks = _resized(builder, full, alone, candidates, count=count, less=less)
     if stacks:
         return Group(leaf, section, (), stacks, count)
-    if not isinstance(builder.anatomy(alone), Exception):
+    if not isinstance(builder.anatomy(alone), Exception) or isinstance(leaf[-1], int):
         return None
     # Refused alone. With the lists that have an entry a layer it may be taken; lists alone are the control experiment.
     for place in dict.fromkeys((section, *sections(builder.full))):
         lists = tuple(sequences(builder.full, place, count))
-        if lists and place[: len(section)] == section:
-            cut = _with_lists(builder.full, lists, less, count)
-            stacks = _resized(builder, full, changed(cut, {leaf: less}), candidates, count=count, less=less)
+        if not lists or place[: len(section)] != section:
+            continue
+        for order in _orders(count, less):
+            cut = _with_lists(builder.full, lists, order)
+            both = changed(cut, {leaf: less} | companions(builder.full, section, count, order))
+            stacks = _resized(builder, full, both, candidates, count=count, less=less)
             if stacks and not _resized(builder, full, cut, candidates, count=count, less=less):
                 return Group(leaf, section, lists, stacks, count)
     return None
+
+
+def _orders(count: int, less: int) -> list[list[int]]:
+    """The last layer away, or the first: some models insist on what their last layer is."""
+    return [list(range(less)), list(range(1, count))] if less < count else [[0] * less]
 
 
 def _try_lists(builder: Builder, full: Anatomy, candidates: dict[str, int], path: str, count: int) -> Group | None:
     for section in sections(builder.full):
         lists = tuple(sequences(builder.full, section, count))
         for chosen in (*((one,) for one in lists), lists):
-            cut = _with_lists(builder.full, chosen, count - 1, count)
+            cut = _with_lists(builder.full, chosen, range(count - 1))
             # a length that the config keeps beside its lists is brought in line with them
-            numbers = {p: count - 1 for p, v in integers(builder.full) if v == count and section_of(p) == section}
+            numbers = {p: count - 1 for p, v in integers(builder.full) if v == count and p[:-1] == section}
             for values in (cut, changed(cut, numbers)) if chosen else ():
                 stacks = _resized(builder, full, values, candidates, count=count, less=count - 1)
                 if path in stacks:
@@ -120,8 +133,7 @@ def _try_lists(builder: Builder, full: Anatomy, candidates: dict[str, int], path
     return None
 
 
-def _with_lists(config: Config, lists: tuple[Path, ...], less: int, count: int) -> Config:
-    order = [*range(min(less, count)), *([count - 1] * (less - count))]
+def _with_lists(config: Config, lists: tuple[Path, ...], order: Sequence[int]) -> Config:
     return changed(config, {path: picked(value_at(config, path), order) for path in lists})
 
 
@@ -145,9 +157,7 @@ def _same_outside(full: Anatomy, found: Anatomy, moved: frozenset[str], count: i
     before, after = full.outside(moved), found.outside(moved)
     for name, shape in before.items():
         new = after.get(name)
-        if new is None or len(new) != len(shape):
-            return False
-        if any(a != b and (a, b) != (count, less) for a, b in zip(shape, new, strict=True)):
+        if new is None or not (new == shape or is_resized(shape, new, count, less)):
             return False
     return True
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from distdbg.shrink.config_leaves import (
-    Config,
     Path,
     changed,
     index_lists,
@@ -18,6 +17,7 @@ from distdbg.shrink.config_leaves import (
     value_at,
 )
 from distdbg.shrink.probe.building import Anatomy, Builder
+from distdbg.shrink.probe.companions import companions, is_stage_list
 from distdbg.shrink.probe.controls import Group
 
 Edits = dict[Path, Any]
@@ -35,15 +35,13 @@ def edits_for(
         edits[path] = picked(value_at(config, path), keep)
     for path in indices:
         edits[path] = [list(keep).index(i) for i in value_at(config, path) if i in keep]
-    edits.update(_per_layer_configs(config, group, keep))
-    edits.update(_stage_names(config, group, keep))
-    return edits
+    return edits | companions(config, group.section, group.layers, keep)
 
 
 def lists_a_layer(builder: Builder, group: Group) -> list[Path]:
     """Every sequence with an entry a layer, beside the leaf; those that had to be cut with it come first."""
     beside = sequences(builder.full, group.section, group.layers)
-    return list(dict.fromkeys([*group.lists, *(p for p in beside if not _is_stage_list(p))]))
+    return list(dict.fromkeys([*group.lists, *(p for p in beside if not is_stage_list(p))]))
 
 
 def followers(builder: Builder, group: Group, edits: Edits) -> Edits:
@@ -82,7 +80,7 @@ def index_roles(builder: Builder, group: Group) -> tuple[list[Path], list[Path]]
     kinds: list[Path] = []
     taps: list[Path] = []
     for path in index_lists(builder.full, group.section, group.layers):
-        if _is_stage_list(path) or len(value_at(builder.full, path)) == group.layers:
+        if is_stage_list(path) or len(value_at(builder.full, path)) == group.layers:
             continue
         entries = value_at(builder.full, path)
         found = builder.anatomy(changed(builder.full, {path: entries[:-1]}))
@@ -109,41 +107,3 @@ def _where(full: Anatomy, found: Anatomy) -> set[str]:
     names = {p for p in {*a, *b} if a.get(p) != b.get(p)}
     shapes = {n for n in {*full.tensors, *found.tensors} if full.tensors.get(n) != found.tensors.get(n)}
     return names | shapes
-
-
-def _per_layer_configs(config: Config, group: Group, keep: Sequence[int]) -> Edits:
-    """`per_layer_config` gives settings by layer number."""
-    beside = value_at(config, group.section).get("per_layer_config")
-    if not isinstance(beside, dict) or not all(str(k).isdecimal() for k in beside):
-        return {}
-    by_number = {int(k): v for k, v in beside.items()}
-    if not by_number or max(by_number) >= group.layers:
-        return {}
-    return {
-        (*group.section, "per_layer_config"): {
-            str(new): by_number[old] for new, old in enumerate(keep) if old in by_number
-        }
-    }
-
-
-def _is_stage_list(path: Path) -> bool:
-    return str(path[-1]) in ("stage_names", "out_features", "out_indices")
-
-
-def _stage_names(config: Config, group: Group, keep: Sequence[int]) -> Edits:
-    """A backbone's stages are its stem and its layers, and some are its outputs (transformers' BackboneConfigMixin).
-
-    An output at a layer that is not kept moves to the next kept one before it.
-    """
-    beside = value_at(config, group.section)
-    names = beside.get("stage_names")
-    if not isinstance(names, list) or len(names) != group.layers + 1 or group.leaf is None:
-        return {}
-    new_names = names[: len(keep) + 1]
-    outputs = [i % len(names) for i in beside.get("out_indices") or [] if type(i) is int]
-    moved = sorted({sum(1 for k in keep if k < i) for i in outputs})
-    section = group.section
-    edits: Edits = {(*section, "stage_names"): new_names}
-    if outputs:
-        edits |= {(*section, "out_indices"): moved, (*section, "out_features"): [new_names[i] for i in moved]}
-    return edits

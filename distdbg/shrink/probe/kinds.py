@@ -38,22 +38,25 @@ def fingerprints(anatomy: Anatomy, stack: str) -> list[Fingerprint]:
 
 
 def counting(prints: Sequence[Fingerprint]) -> Counting:
-    """Which attributes follow the layer's number: those that are it, give or take a constant, in every layer."""
-    values: dict[tuple[str, str], list[int]] = defaultdict(list)
+    """Which attributes follow the layer's number: they grow by the same with every layer (`2 * layer_idx + 1` too)."""
+    values: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     plain: set[tuple[str, str]] = set()
     for number, layer in enumerate(prints):
         for key, value in layer.items():
             if type(value) is int:
-                values[key].append(value - number)
+                values[key].append((number, value))
             elif key in values or value is not None:
                 plain.add(key)
-    return Counting(
-        frozenset(
-            key
-            for key, gaps in values.items()
-            if key not in plain and len(set(gaps)) == 1 and (len(gaps) > 1 or gaps[0] == 0)
-        )
-    )
+    return Counting(frozenset(key for key, points in values.items() if key not in plain and _rises(points)))
+
+
+def _rises(points: Sequence[tuple[int, int]]) -> bool:
+    """Values by layer number lie on a line that rises; one alone is the number itself."""
+    (n0, v0), (n1, v1) = points[0], points[-1]
+    if len(points) == 1:
+        return n0 == v0
+    slope = (v1 - v0) / (n1 - n0)
+    return slope >= 1 and all(v - v0 == slope * (n - n0) for n, v in points)
 
 
 def kind_of(layer: Fingerprint, numbers: Counting) -> tuple[Any, ...]:
@@ -72,15 +75,17 @@ def same(full: Fingerprint, small: Fingerprint, numbers: Counting, layers: int, 
         if key not in numbers.names
         and (a := full.get(key, missing)) != (b := small.get(key, missing))
         and not (type(a) is int and type(b) is int and key[1] != "shape" and a - layers == b - left)
-        and not (key[1] == "shape" and _resized(a, b, layers, left))
+        and not (key[1] == "shape" and is_resized(a, b, layers, left))
     ]
 
 
-def _resized(full: Any, small: Any, layers: int, left: int) -> bool:
-    """A shape in which nothing but the number of layers became smaller."""
+def is_resized(full: Any, small: Any, layers: int, left: int) -> bool:
+    """A shape in which nothing changed but a size that is the number of layers, or a block for each of them."""
     if not isinstance(full, tuple) or not isinstance(small, tuple) or len(full) != len(small):
         return False
-    return full != small and all(a == b or (a == layers and b == left) for a, b in zip(full, small, strict=True))
+    return full != small and all(
+        a == b or (a % layers == 0 and a // layers * left == b) for a, b in zip(full, small, strict=True)
+    )
 
 
 def _without(value: Any, number: str) -> Any:

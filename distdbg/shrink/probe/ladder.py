@@ -19,7 +19,7 @@ from distdbg.shrink.config_leaves import changed, dotted, integers, section_of, 
 from distdbg.shrink.probe.building import Anatomy, Builder
 from distdbg.shrink.probe.controls import Group, find_groups
 from distdbg.shrink.probe.edits import Edits, edits_for, followers, index_roles, lists_a_layer
-from distdbg.shrink.probe.kinds import Counting, Fingerprint, counting, fingerprints, kind_of, same
+from distdbg.shrink.probe.kinds import Counting, Fingerprint, counting, fingerprints, is_resized, kind_of, same
 
 
 @dataclass(frozen=True)
@@ -73,20 +73,30 @@ def shrink(builder: Builder, wanted: Wanted) -> Shrunk:
             + (f"{rest[0]!r} looks like a stack, but no field resizes it" if rest else "it has no stack of layers"),
             "Shrink another dimension, or write the small config by hand.",
         )
-    stacks = [_look(builder, full, group) for group in groups]
+    stacks = _without_tapped_lists([_look(builder, full, group) for group in groups])
     _refuse_unknown(stacks, wanted)
     warnings = [
         f"{path} has {full.lists[path]} layers that no field of the config resizes: kept whole" for path in rest
     ]
     edits: Edits = {}
     for stack in stacks:
-        _climb(builder, full, stack, wanted, others=edits, warnings=warnings)
+        _climb(builder, full, stack, wanted, stacks=stacks, others=edits, warnings=warnings)
         edits |= stack.edits
     small = builder.anatomy(changed(builder.full, edits))
     if isinstance(small, Exception):
         raise Refused(f"the stacks shrink one by one but not together: {small}", "Name the stacks with --stack.")
+    for stack in stacks:
+        problem = _problem(full, small, stack, stack.kept, edits)
+        if problem:
+            raise Refused(f"the stacks shrink one by one but not together: {problem}", "Name the stacks with --stack.")
     warnings += _numbers_that_moved(full, small, stacks)
     return Shrunk(stacks, edits, full, small, warnings)
+
+
+def _without_tapped_lists(stacks: list[Stack]) -> list[Stack]:
+    """A list of modules with one for each tapped layer follows the taps, and is no stack of its own."""
+    tapped = {path for stack in stacks for path in stack.tap_lists}
+    return [s for s in stacks if s.group.leaf is not None or not tapped & set(s.group.lists)]
 
 
 def _look(builder: Builder, full: Anatomy, group: Group) -> Stack:
@@ -112,13 +122,22 @@ def _look(builder: Builder, full: Anatomy, group: Group) -> Stack:
 
 
 def _climb(
-    builder: Builder, full: Anatomy, stack: Stack, wanted: Wanted, *, others: Edits, warnings: list[str]
+    builder: Builder,
+    full: Anatomy,
+    stack: Stack,
+    wanted: Wanted,
+    *,
+    stacks: list[Stack],
+    others: Edits,
+    warnings: list[str],
 ) -> None:
     """Set what is kept of a stack and the edits for it, by the first rung that holds."""
     number = _number_for(stack, wanted)
     why = ""
-    for keep, lists in _rungs(stack, number, wanted.keep):
-        for extra in _thresholds(builder, stack, keep):
+    taps = max((len(s.taps) for s in stacks if s is not stack), default=0)
+    leaves = [s.group.leaf for s in stacks]
+    for keep, lists in _rungs(stack, number, wanted.keep, max(LEAST, taps)):
+        for extra in _thresholds(builder, stack, keep, leaves):
             edits = edits_for(builder, stack.group, keep, lists, [*stack.kind_lists, *stack.tap_lists]) | extra
             edits |= followers(builder, stack.group, edits)
             found = builder.anatomy(changed(builder.full, others | edits))
@@ -134,18 +153,21 @@ def _climb(
     )
 
 
-def _rungs(stack: Stack, number: int | None, where: str) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
-    """(layers to keep, lists to cut), the best first."""
+def _rungs(stack: Stack, number: int | None, where: str, least: int) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
+    """(layers to keep, lists to cut), the best first.
+
+    `least`: a stack may take in what another taps, one tap a layer; with fewer layers some would reach nothing.
+    """
     layers = stack.group.layers
     if number is not None and number >= layers and where in ("kinds", "first", "last", "ends"):
         yield range(layers), stack.lists
         return
-    minimal = chosen_layers(stack.kinds, number, where, name=stack.name)
+    minimal = chosen_layers(stack.kinds, number, where, name=stack.name, least=least)
     choices = [minimal]
     if where == "kinds" and stack.taps:
-        choices.insert(0, chosen_layers(stack.kinds, number, where, stack.taps, stack.name))
+        choices.insert(0, chosen_layers(stack.kinds, number, where, needed=stack.taps, name=stack.name, least=least))
     if where == "kinds":
-        choices.append(list(range(number)) if number else shortest_prefix(stack.kinds, stack.taps, LEAST))
+        choices.append(list(range(number)) if number else shortest_prefix(stack.kinds, stack.taps, least))
         if number is None:
             # a rule that counts from the end, or in blocks, may need a few layers more
             choices += [list(range(n)) for n in range(len(choices[-1]) + 1, min(len(choices[-1]) + 12, layers + 1))]
@@ -155,7 +177,7 @@ def _rungs(stack: Stack, number: int | None, where: str) -> Iterator[tuple[Seque
             yield keep, stack.group.lists
 
 
-def _thresholds(builder: Builder, stack: Stack, keep: Sequence[int]) -> Iterator[Edits]:
+def _thresholds(builder: Builder, stack: Stack, keep: Sequence[int], leaves: Sequence[Any]) -> Iterator[Edits]:
     """Nothing, then scalars that count layers from the front or the back moved to where they fall among the kept."""
     yield {}
     layers = stack.group.layers
@@ -163,9 +185,9 @@ def _thresholds(builder: Builder, stack: Stack, keep: Sequence[int]) -> Iterator
         return
     places: list[list[tuple[Any, int]]] = []
     for path, value in integers(builder.full):
-        if section_of(path) != stack.group.section or isinstance(path[-1], int) or path == stack.group.leaf:
+        if section_of(path) != stack.group.section or isinstance(path[-1], int) or path in leaves:
             continue
-        if not 0 < value <= layers or not _matters(builder, path, value):
+        if not 0 < value <= layers or not _matters(builder, stack, path, value):
             continue
         front = sum(1 for k in keep if k < value)
         back = sum(1 for k in keep if k >= layers - value)
@@ -176,13 +198,15 @@ def _thresholds(builder: Builder, stack: Stack, keep: Sequence[int]) -> Iterator
         yield dict(combination)
 
 
-def _matters(builder: Builder, path: Any, value: int) -> bool:
-    """Whether changing this number alone leaves every tensor's shape but changes which layer is what, or is refused."""
+def _matters(builder: Builder, stack: Stack, path: Any, value: int) -> bool:
+    """Whether changing this number alone changes which layer of the stack is what, and nothing else; or is refused."""
     full = builder.anatomy(builder.full)
     found = builder.anatomy(changed(builder.full, {path: value - 1}))
     if isinstance(found, Exception) or isinstance(full, Exception):
         return True
-    return (found.modules != full.modules and found.lists == full.lists) or set(found.tensors) != set(full.tensors)
+    moved = {p for p in {*full.modules, *found.modules} if full.modules.get(p) != found.modules.get(p)}
+    inside = tuple(f"{path}." for path in stack.group.stacks)
+    return bool(moved) and found.lists.keys() >= set(stack.group.stacks) and all(p.startswith(inside) for p in moved)
 
 
 def _problem(full: Anatomy, found: Anatomy | Exception, stack: Stack, keep: Sequence[int], others: Edits) -> str:
@@ -208,7 +232,7 @@ def _problem_outside(full: Anatomy, found: Anatomy, layers: int, left: int) -> s
         if name not in after:
             return f"{name} would be missing"
         new = after[name]
-        if len(shape) != len(new) or any(a != b and (a, b) != (layers, left) for a, b in zip(shape, new, strict=True)):
+        if new != shape and not is_resized(shape, new, layers, left):
             return f"{name} would have the shape {new} and not {shape}"
     return ""
 

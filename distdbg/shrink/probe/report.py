@@ -72,8 +72,10 @@ def _cuts(shrunk: Shrunk) -> dict[str, list[list[Any]]]:
         if full is None or full[0] == shape or len(full[0]) != len(shape):
             continue
         for dim, (a, b) in enumerate(zip(full[0], shape, strict=True)):
-            kept = next((k for whole, left, k in lengths if (whole, left) == (a, b)), None)
-            if a != b and kept is not None:
+            fit = next(((w, k) for w, n, k in lengths if a != b and a % w == 0 and a // w * n == b), None)
+            if fit is not None:
+                block = a // fit[0]  # a block a layer, one layer after the other
+                kept = [layer * block + i for layer in fit[1] for i in range(block)]
                 found.setdefault(_full_name(name, shrunk), []).append([dim, kept])
     return found
 

@@ -11,13 +11,13 @@ from distdbg.shrink.probe.report import as_json
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """`task`: folder, trust, layers (number or None), keep, stacks."""
-    _quiet()
+    quiet()
     builder = open_builder(task["folder"], task["trust"])
     wanted = Wanted(task["layers"], task["keep"], task["stacks"])
     return as_json(builder, shrink(builder, wanted))
 
 
-def _quiet() -> None:
+def quiet() -> None:
     """Every probe that a config refuses would be told to the person otherwise."""
     import logging
     import warnings
