@@ -94,8 +94,8 @@ def _tensor(file: str, name: str, entry: object, first: int, size: int) -> Tenso
     if not isinstance(entry, dict):
         raise _bad(file, f"{name!r} in its header is no JSON object")
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
-    if dtype not in BITS:
-        raise _bad(file, f"{name!r} has the unknown element type {dtype!r}")
+    if not isinstance(dtype, str) or dtype not in BITS:
+        raise _bad(file, f"{name!r} has the unknown element type {str(dtype)[:40]!r}")
     if not isinstance(shape, list) or not _counts(shape):
         raise _bad(file, f"{name!r} has the shape {str(shape)[:80]}, which is no list of sizes")
     if not isinstance(offsets, list) or not _counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:

@@ -15,9 +15,10 @@ from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint import tensors_of
 from distdbg.shrink.config_leaves import changed, value_at
 from distdbg.shrink.layer_names import match_stacks
+from distdbg.shrink.pickled import PICKLED_INDEX, pickled_files
 from distdbg.shrink.record import record
 from distdbg.shrink.slicing import Cut, Piece, pieces
-from distdbg.shrink.source import Source
+from distdbg.shrink.source import Folder, Source
 from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, staged
 from distdbg.shrink.weights_check import compared
 from distdbg.shrink.writing import output_files, write_files
@@ -65,9 +66,11 @@ def make(
     refuse_an_occupied(destination)
     config = read_config(source)
     tensors = None if order.random else tensors_of(source)
-    if tensors is None and not order.random:
+    pickled = [] if order.random or tensors is not None else pickled_files(source.files(), source.small(PICKLED_INDEX))
+    if tensors is None and not order.random and not pickled:
         raise NothingToAnalyse(
-            f"{source.where} has a config but no safetensors weights", "Use --random for a model with random weights."
+            f"{source.where} has a config but no weights (safetensors or .bin)",
+            "Use --random for a model with random weights.",
         )
     probe = probed(source, order)
     small_config = changed(config, {tuple(path): value for path, value in _edits(config, probe)})
@@ -88,14 +91,28 @@ def make(
         (folder / CONFIG).write_text(json.dumps(small_config, indent=2) + "\n", encoding="utf-8")
         if order.random:
             ask("random", folder=str(folder), trust=order.trust, dtype=order.dtype, seed=0)
-        else:
+        elif not pickled:
             write_files(source, files, folder, count)
+        if pickled:
+            probe["pickled"] = _pickled(source, folder, pickled, probe)
         made = record(probe, taken, dropped, folder, read=source.bytes_read, random=order.random)
         if order.verify != "none":
             made["verified"] = verified(source, folder, probe, taken, order)
         (folder / RECORD).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     say(f"wrote {destination}")
     return made
+
+
+def _pickled(source: Source, folder: Path, files: list[str], probe: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(source, Folder):
+        raise Refused(
+            f"{source.where} has only .bin weights, of which parts cannot be fetched",
+            "Download it and name its folder.",
+        )
+    found: dict[str, Any] = ask(
+        "pickled", source=str(source.path), files=files, folder=str(folder), stacks=probe["stacks"], cuts=probe["cuts"]
+    )
+    return found
 
 
 def verified(

@@ -16,16 +16,17 @@ def record(
 ) -> dict[str, Any]:
     """`bytes_read` counts what came from the source; `bytes_written` everything in `folder`."""
     written = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file() and not f.name.startswith("."))
+    pickled = probe.get("pickled", {})
     return {
         "schema": SCHEMA,
         "model_type": probe["model_type"],
         "weights": "random" if random else "sliced",
         "stacks": probe["stacks"],
-        "renamed": {p.source.name: p.name for p in taken if p.name != p.source.name},
+        "renamed": {p.source.name: p.name for p in taken if p.name != p.source.name} | pickled.get("renamed", {}),
         "sliced": {
             p.name: {"from": list(p.source.shape), "to": list(p.shape)} for p in taken if p.shape != p.source.shape
         },
-        "dropped": list(dropped),
+        "dropped": [*dropped, *pickled.get("dropped", ())],
         "warnings": list(probe["warnings"]),
         "verified": {},
         "bytes_read": read,

@@ -18,6 +18,10 @@ MOST_OF_A_SMALL_FILE = 400_000_000
 _BLOCK = 4 << 20
 
 
+class CutOffError(EvidenceUnreadable):
+    """A source stopped answering in the middle; what came of it is kept, and the same command goes on from there."""
+
+
 class Reader(Protocol):
     """One open file of a source."""
 
@@ -35,8 +39,12 @@ class Reader(Protocol):
 class Source(Protocol):
     """A model's files by name: relative, with `/` between folders."""
 
-    where: str
     bytes_read: int
+
+    @property
+    def where(self) -> str:
+        """What a person calls it."""
+        ...
 
     def files(self) -> list[str]: ...
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distdbg.errors import UsageError
+from distdbg.shrink.source import CutOffError
 
 
 @contextmanager
@@ -31,7 +32,7 @@ def staged(destination: Path, plan: str, resume: bool = True) -> Iterator[Path]:
         _begin(folder, plan, resume)
         try:
             yield folder
-        except (OSError, KeyboardInterrupt):
+        except (OSError, CutOffError, KeyboardInterrupt):
             raise
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
