@@ -133,7 +133,11 @@ def _model_class(config: Any, architecture: str | None, trust: bool) -> Any:
         if hasattr(transformers, name):
             return getattr(transformers, name)
     remote = getattr(config, "auto_map", None) or {}
-    order = ("CausalLM", "Seq2SeqLM", "ImageTextToText", "SpeechSeq2Seq", "MaskedLM", "CTC", "ImageClassification")
+    order = ["CausalLM", "MaskedLM", "CTC", "ImageClassification"]
+    whole = ["ImageTextToText", "Seq2SeqLM", "SpeechSeq2Seq"]
+    # Some types have a class for their decoder alone beside the one for all of it.
+    composed = getattr(config, "is_encoder_decoder", False) or getattr(config, "sub_configs", None)
+    order = [*whole, *order] if composed else [*order, *whole]
     autos = [f"AutoModelFor{o}" for o in order] + ["AutoModel"]
     for name in autos:
         auto = getattr(transformers, name)

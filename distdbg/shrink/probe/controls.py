@@ -55,7 +55,7 @@ def layer_lists(anatomy: Anatomy) -> dict[str, int]:
 
 
 def find_groups(builder: Builder) -> tuple[list[Group], list[str]]:
-    """(groups of stacks, outermost lists of layers that nothing in the config resizes)."""
+    """(groups of stacks, some inside others; outermost lists of layers that nothing in the config resizes)."""
     full = builder.anatomy(builder.full)
     assert not isinstance(full, Exception)
     candidates = layer_lists(full)
@@ -69,7 +69,6 @@ def find_groups(builder: Builder) -> tuple[list[Group], list[str]]:
             group = _try_lists(builder, full, candidates, path, count)
             if group is not None:
                 groups.append(group)
-    groups = [g for g in groups if not _nested(g, groups)]
     driven = {s for g in groups for s in g.stacks}
     rest = [
         p
@@ -181,9 +180,9 @@ def _inside(path: str, groups: list[Group]) -> bool:
     return any(path == s or _is_below(path, s) for g in groups for s in g.stacks)
 
 
-def _nested(group: Group, groups: list[Group]) -> bool:
-    """Lists inside a layer of another stack, such as experts, shrink with that stack and not on their own."""
-    return any(_is_below(group.stacks[0], s) for g in groups if g is not group for s in g.stacks)
+def inside_of(group: Group, other: Group) -> bool:
+    """Whether the lists of one are in the layers of the other."""
+    return any(_is_below(group.stacks[0], s) for s in other.stacks)
 
 
 def _is_below(path: str, other: str) -> bool:

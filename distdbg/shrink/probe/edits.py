@@ -46,7 +46,7 @@ def lists_a_layer(builder: Builder, group: Group) -> list[Path]:
 
 def followers(builder: Builder, group: Group, edits: Edits) -> Edits:
     """Integers beside the leaf that a config computes from it: set to what it makes of them when they are absent."""
-    if group.leaf is None:
+    if group.leaf is None or edits[group.leaf] == group.layers:
         return {}
     new = changed(builder.full, edits)
     found: Edits = {}
@@ -61,11 +61,7 @@ def followers(builder: Builder, group: Group, edits: Edits) -> Edits:
             made = value_at(builder.config(without).to_dict(), path)
         except Exception:
             continue
-        if (
-            made == len(edits.get(group.leaf, ()))
-            if isinstance(edits.get(group.leaf), list)
-            else made == edits[group.leaf]
-        ):
+        if made == edits[group.leaf]:
             found[path] = made
     return found
 

@@ -17,7 +17,7 @@ from distdbg.errors import Refused, UsageError
 from distdbg.shrink.choosing import LEAST, chosen_layers, shortest_prefix
 from distdbg.shrink.config_leaves import changed, dotted, integers, section_of, value_at
 from distdbg.shrink.probe.building import Anatomy, Builder
-from distdbg.shrink.probe.controls import Group, find_groups
+from distdbg.shrink.probe.controls import Group, find_groups, inside_of
 from distdbg.shrink.probe.edits import Edits, edits_for, followers, index_roles, lists_a_layer
 from distdbg.shrink.probe.kinds import Counting, Fingerprint, counting, fingerprints, is_resized, kind_of, same
 
@@ -73,7 +73,7 @@ def shrink(builder: Builder, wanted: Wanted) -> Shrunk:
             + (f"{rest[0]!r} looks like a stack, but no field resizes it" if rest else "it has no stack of layers"),
             "Shrink another dimension, or write the small config by hand.",
         )
-    stacks = _without_tapped_lists([_look(builder, full, group) for group in groups])
+    stacks = _without_tapped_lists(_outermost(builder, full, groups))
     _refuse_unknown(stacks, wanted)
     warnings = [
         f"{path} has {full.lists[path]} layers that no field of the config resizes: kept whole" for path in rest
@@ -91,6 +91,23 @@ def shrink(builder: Builder, wanted: Wanted) -> Shrunk:
             raise Refused(f"the stacks shrink one by one but not together: {problem}", "Name the stacks with --stack.")
     warnings += _numbers_that_moved(full, small, stacks)
     return Shrunk(stacks, edits, full, small, warnings)
+
+
+def _outermost(builder: Builder, full: Anatomy, groups: list[Group]) -> list[Stack]:
+    """Lists inside a layer, such as experts, shrink with that layer's stack and not on their own.
+
+    But where no two layers are alike (a backbone's stages), it is what is inside of them that can shrink.
+    """
+    found: list[Stack] = []
+    todo = [g for g in groups if not any(inside_of(g, other) for other in groups if other is not g)]
+    while todo:
+        stack = _look(builder, full, todo.pop(0))
+        inner = [g for g in groups if inside_of(g, stack.group)]
+        if inner and len(set(stack.kinds)) == stack.group.layers:
+            todo += [g for g in inner if not any(inside_of(g, other) for other in inner if other is not g)]
+        else:
+            found.append(stack)
+    return found
 
 
 def _without_tapped_lists(stacks: list[Stack]) -> list[Stack]:

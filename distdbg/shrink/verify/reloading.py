@@ -15,7 +15,13 @@ LARGEST_TO_LOAD = 2_000_000_000
 
 def loads(folder: str, builder: Builder, trust: bool) -> dict[str, str]:
     """Every name and shape of the model is in the checkpoint, without loading a byte of data."""
-    model, info = _load(folder, builder, trust, device_map="meta")
+    try:
+        model, info = _load(folder, builder, trust, device_map="meta", ignore_mismatched_sizes=True)
+    except ImportError as error:
+        return {"names_and_shapes": f"not run, because a package is missing: {' '.join(str(error).split())[:160]}"}
+    except Exception as error:
+        why = " ".join(str(error).split())[:160]
+        return {"names_and_shapes": f"fail: transformers does not load it: {type(error).__name__}: {why}"}
     del model
     if info["missing_keys"]:
         return {"names_and_shapes": f"fail: {sorted(info['missing_keys'])[0]} is not in the checkpoint"}
