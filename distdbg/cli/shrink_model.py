@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -11,7 +13,8 @@ from distdbg.errors import UsageError
 
 @click.command("shrink-model")
 @click.argument("src")
-@click.argument("dst", type=click.Path(path_type=Path))
+@click.argument("dst", type=click.Path(path_type=Path), required=False)
+@click.option("--anatomy", is_flag=True, help="Show SRC's stacks and the kinds of their layers; write nothing.")
 @click.option(
     "--layers", default="auto", metavar="N", help="Keep N layers of each stack; auto: one of each kind, 2 at least."
 )
@@ -29,16 +32,18 @@ from distdbg.errors import UsageError
 )
 @click.option("--no-verify", is_flag=True, help="Write the small model without checking it.")
 @click.option("--trust-remote-code", is_flag=True, help="Run the code that the model brings with it.")
-def command(*, src: str, dst: Path, layers: str, keep: str, stacks: tuple[str, ...], random: bool, dtype: str | None,
-            verify: str, no_verify: bool, trust_remote_code: bool) -> None:  # fmt: skip
+def command(*, src: str, dst: Path | None, anatomy: bool, layers: str, keep: str, stacks: tuple[str, ...],
+            random: bool, dtype: str | None, verify: str, no_verify: bool,
+            trust_remote_code: bool) -> None:  # fmt: skip
     """Make a small model of SRC in DST: fewer layers, each as it was in the large one.
 
-    SRC is a model's folder or its config.json. DST must not exist, or be empty. What was kept, renumbered, sliced,
-    dropped and verified stands in DST/shrink.json.
+    SRC is a model's folder, its config.json, a URL that serves byte ranges or a hub id. DST must not exist, or be
+    empty. What was kept, renumbered, sliced, dropped and verified stands in DST/shrink.json.
 
     Exit codes: 0 done, 2 usage, 3 no model, 4 transformers is missing, 5 unreadable, 6 no faithful shrink was found.
     """
-    from distdbg.shrink.making import Order, make
+    from distdbg.shrink.anatomy import anatomy_lines
+    from distdbg.shrink.making import Order, make, probed
     from distdbg.shrink.opening import open_source
 
     if dtype and not random:
@@ -46,13 +51,30 @@ def command(*, src: str, dst: Path, layers: str, keep: str, stacks: tuple[str, .
     order = Order(
         _layers(layers), keep, _stacks(stacks), random, dtype, trust_remote_code, "none" if no_verify else verify
     )
-    made = make(open_source(src), dst, order, click.echo, lambda _done, _total: None)
+    if anatomy:
+        for line in anatomy_lines(probed(open_source(src), order)):
+            click.echo(line)
+        return
+    if dst is None:
+        raise UsageError("no DST says where the small model goes", "Name a folder that does not exist yet.")
+    made = make(open_source(src), dst, order, click.echo, _progress())
     for stack in made["stacks"]:
         click.echo(f"{stack['path']}: kept {','.join(map(str, stack['kept']))} of {stack['layers']} layers")
     for check, said in made["verified"].items():
         click.echo(f"{check}: {said}")
     for warning in made["warnings"]:
         click.echo(f"warning: {warning}", err=True)
+
+
+def _progress() -> Callable[[int, int], None]:
+    """A line that counts on a terminal; nothing in a file."""
+    if not sys.stderr.isatty():
+        return lambda _done, _total: None
+
+    def show(done: int, total: int) -> None:
+        click.echo(f"\r{done / 1e6:.0f} of {total / 1e6:.0f} MB", nl=done >= total, err=True)
+
+    return show
 
 
 def _layers(text: str) -> int | None:

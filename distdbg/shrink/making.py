@@ -16,6 +16,7 @@ from distdbg.shrink.checkpoint import tensors_of
 from distdbg.shrink.config_leaves import changed, value_at
 from distdbg.shrink.layer_names import match_stacks
 from distdbg.shrink.pickled import PICKLED_INDEX, pickled_files
+from distdbg.shrink.quantized import renumbered_names
 from distdbg.shrink.record import record
 from distdbg.shrink.slicing import Cut, Piece, pieces
 from distdbg.shrink.source import Folder, Source
@@ -75,6 +76,9 @@ def make(
     probe = probed(source, order)
     small_config = changed(config, {tuple(path): value for path, value in _edits(config, probe)})
     taken, dropped = sliced(tensors, probe) if tensors is not None else ([], [])
+    if small_config.get("quantization_config") and not order.random:
+        kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
+        small_config["quantization_config"] = renumbered_names(small_config["quantization_config"], kept)
     files = output_files(taken) if taken else []
     total = sum(f.size for f in files)
     refuse_a_full_disk(destination, total)

@@ -30,12 +30,12 @@ TYPES = (
 def builder(model_type: str):
     from transformers import CONFIG_MAPPING
 
-    from distdbg.shrink.probe.building import Builder, _model_class
+    from distdbg.shrink.probe.building import Builder, model_class
     from distdbg.shrink.probe.task import quiet
 
     quiet()
     config = CONFIG_MAPPING[model_type]()
-    return Builder(config, _model_class(config, None, False))
+    return Builder(config, model_class(config, None, False))
 
 
 @pytest.mark.parametrize("model_type", TYPES)

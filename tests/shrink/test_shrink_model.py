@@ -55,3 +55,12 @@ def test_nothing_is_overwritten(tmp_path: Path, distdbg) -> None:
     done = distdbg("shrink-model", models.llama(tmp_path / "large"), tmp_path / "there")
     assert done.code == 2 and "is not empty" in done.err, done
     assert [p.name for p in (tmp_path / "there").iterdir()] == ["mine"]
+
+
+def test_the_anatomy_writes_nothing(tmp_path: Path, distdbg) -> None:
+    source = models.llama(tmp_path / "large")
+    done = distdbg("shrink-model", "--anatomy", source)
+    assert done.code == 0, done
+    assert "model.layers: 6 layers, counted by num_hidden_layers" in done.out
+    assert "AAAAAA\n  ^^\n" in done.out
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["home", "large"] or not (tmp_path / "home").exists()

@@ -117,14 +117,14 @@ def open_builder(folder: str, trust: bool, architecture: str | None = None) -> B
             f"config.json is not a model's config for transformers {transformers.__version__}: {_brief(error)}",
             "Check its model_type, or install the transformers version that the model names.",
         ) from None
-    builder = Builder(config, _model_class(config, architecture, trust))
+    builder = Builder(config, model_class(config, architecture, trust))
     found = builder.anatomy(builder.full)
     if isinstance(found, Exception):
         raise Refused(f"the model cannot be built from its own config: {_brief(found)}", "Mend the config first.")
     return builder
 
 
-def _model_class(config: Any, architecture: str | None, trust: bool) -> Any:
+def model_class(config: Any, architecture: str | None, trust: bool) -> Any:
     """The class that the config names; else the first Auto class that knows the config, those with a loss first."""
     import transformers
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,29 @@ LARGEST_TO_LOAD = 2_000_000_000
 def loads(folder: str, builder: Builder, trust: bool) -> dict[str, str]:
     """Every name and shape of the model is in the checkpoint, without loading a byte of data."""
     try:
-        model, info = _load(folder, builder, trust, device_map="meta", ignore_mismatched_sizes=True)
-    except ImportError as error:
-        return {"names_and_shapes": f"not run, because a package is missing: {' '.join(str(error).split())[:160]}"}
+        _, info = _load(folder, builder, trust, device_map="meta", ignore_mismatched_sizes=True)
     except Exception as error:
-        why = " ".join(str(error).split())[:160]
-        return {"names_and_shapes": f"fail: transformers does not load it: {type(error).__name__}: {why}"}
-    del model
+        return {"names_and_shapes": _why_not(error, builder)}
+    return {"names_and_shapes": _judged(info)}
+
+
+def _why_not(error: Exception, builder: Builder) -> str:
+    why = " ".join(str(error).split())[:160]
+    if isinstance(error, ImportError):
+        return f"not run, because a package is missing: {why}"
+    if builder.full.get("quantization_config"):
+        # what quantized weights are loaded with may need a device, or a package that tells so in its own way
+        return f"not run, because these quantized weights cannot be loaded here: {why}"
+    return f"fail: transformers does not load it: {type(error).__name__}: {why}"
+
+
+def _judged(info: Mapping[str, Any]) -> str:
     if info["missing_keys"]:
-        return {"names_and_shapes": f"fail: {sorted(info['missing_keys'])[0]} is not in the checkpoint"}
+        return f"fail: {min(info['missing_keys'])} is not in the checkpoint"
     if info["mismatched_keys"]:
-        return {"names_and_shapes": f"fail: {sorted(map(str, info['mismatched_keys']))[0]} has another shape"}
-    if info["unexpected_keys"]:
-        some = sorted(info["unexpected_keys"])
-        return {"names_and_shapes": f"pass; the model does not use {len(some)} tensors, such as {some[0]}"}
-    return {"names_and_shapes": PASS}
+        return f"fail: {min(map(str, info['mismatched_keys']))} has another shape"
+    unused = info["unexpected_keys"]
+    return f"pass; the model does not use {len(unused)} tensors, such as {min(unused)}" if unused else PASS
 
 
 def round_trip(folder: str, builder: Builder, trust: bool, everything: bool) -> dict[str, str]:
