@@ -32,8 +32,8 @@ from distdbg.errors import UsageError
 )
 @click.option("--no-verify", is_flag=True, help="Write the small model without checking it.")
 @click.option("--trust-remote-code", is_flag=True, help="Run the code that the model brings with it.")
-def command(*, src: str, dst: Path | None, anatomy: bool, layers: str, keep: str, stacks: tuple[str, ...],
-            random: bool, dtype: str | None, verify: str, no_verify: bool,
+def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tokens: int, layers: str, keep: str,
+            stacks: tuple[str, ...], random: bool, dtype: str | None, verify: str, no_verify: bool,
             trust_remote_code: bool) -> None:  # fmt: skip
     """Make a small model of SRC in DST: fewer layers, each as it was in the large one.
 
@@ -43,7 +43,8 @@ def command(*, src: str, dst: Path | None, anatomy: bool, layers: str, keep: str
     Exit codes: 0 done, 2 usage, 3 no model, 4 transformers is missing, 5 unreadable, 6 no faithful shrink was found.
     """
     from distdbg.shrink.anatomy import anatomy_lines
-    from distdbg.shrink.making import Order, make, probed
+    from distdbg.shrink.extrapolating import extrapolation_lines
+    from distdbg.shrink.making import Order, full_costs, make, probed
     from distdbg.shrink.opening import open_source
 
     if dtype and not random:
@@ -62,6 +63,9 @@ def command(*, src: str, dst: Path | None, anatomy: bool, layers: str, keep: str
         click.echo(f"{stack['path']}: kept {','.join(map(str, stack['kept']))} of {stack['layers']} layers")
     for check, said in made["verified"].items():
         click.echo(f"{check}: {said}")
+    if extrapolate:
+        for line in extrapolation_lines(full_costs(dst, made, tokens, trust_remote_code), tokens):
+            click.echo(line)
     for warning in made["warnings"]:
         click.echo(f"warning: {warning}", err=True)
 

@@ -14,6 +14,7 @@ from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint import tensors_of
 from distdbg.shrink.config_leaves import changed, value_at
+from distdbg.shrink.extrapolating import extrapolated
 from distdbg.shrink.layer_names import match_stacks
 from distdbg.shrink.pickled import PICKLED_INDEX, pickled_files
 from distdbg.shrink.quantized import renumbered_names
@@ -141,6 +142,20 @@ def verified(
         raise Refused(f"the small model is not faithful: {check}: {said.removeprefix('fail: ')}",
                       "Keep other layers (--keep, --layers); --no-verify writes it all the same.")  # fmt: skip
     return found
+
+
+def full_costs(small: Path, made: Mapping[str, Any], tokens: int, trust: bool) -> dict[str, float]:
+    """Parameters, forward FLOPs and activation bytes of the full model, from the small one's layers.
+
+    Raises Refused where a kind of layers has none in the small model, or its forward cannot be run.
+    """
+    try:
+        costs = ask("costs", small=str(small), stacks=made["stacks"], trust=trust, tokens=tokens)
+        return {cost: extrapolated(total, layers, made["stacks"]) for cost, (total, layers) in costs.items()}
+    except LookupError as error:
+        raise Refused(
+            f"the full model's costs do not follow from these layers: {error}", "Use --layers auto."
+        ) from None
 
 
 def read_config(source: Source) -> dict[str, Any]:

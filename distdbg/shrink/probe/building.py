@@ -39,7 +39,8 @@ class Anatomy:
 class Builder:
     """Builds configs of one type, remembering what each consists of."""
 
-    def __init__(self, config: Any, model_class: Any) -> None:
+    def __init__(self, config: Any, model_class: Any, trust: bool = False) -> None:
+        self.trust = trust
         self.config_class = type(config)
         self.model_class = model_class
         self.full: Config = json.loads(json.dumps(config.to_dict(), default=str))
@@ -57,7 +58,7 @@ class Builder:
         with torch.device("meta"), torch.no_grad():
             config = self.config(values)
             if hasattr(self.model_class, "from_config"):
-                return self.model_class.from_config(config, trust_remote_code=True)
+                return self.model_class.from_config(config, trust_remote_code=self.trust)
             return self.model_class._from_config(config)
 
     def anatomy(self, values: Config) -> Anatomy | Exception:
@@ -117,7 +118,7 @@ def open_builder(folder: str, trust: bool, architecture: str | None = None) -> B
             f"config.json is not a model's config for transformers {transformers.__version__}: {_brief(error)}",
             "Check its model_type, or install the transformers version that the model names.",
         ) from None
-    builder = Builder(config, model_class(config, architecture, trust))
+    builder = Builder(config, model_class(config, architecture, trust), trust)
     found = builder.anatomy(builder.full)
     if isinstance(found, Exception):
         raise Refused(f"the model cannot be built from its own config: {_brief(found)}", "Mend the config first.")

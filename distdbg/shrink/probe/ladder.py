@@ -238,15 +238,23 @@ def _problem(full: Anatomy, found: Anatomy | Exception, stack: Stack, keep: Sequ
             off = same(stack.prints[path][old], layer, stack.numbers[path], stack.group.layers, len(keep))
             if off:
                 return f"layer {new} would not be what layer {old} is: {'.'.join(p for p in off[0] if p)} differs"
-    return "" if others else _problem_outside(full, found, stack.group.layers, len(keep))
+    if others:
+        return ""
+    lost = set(stack.kinds) > {stack.kinds[i] for i in keep}
+    return _problem_outside(full, found, stack.group.layers, len(keep), lost=lost)
 
 
-def _problem_outside(full: Anatomy, found: Anatomy, layers: int, left: int) -> str:
-    """The same for what is in no list of layers: all of it is there, and as large as it was."""
+def _problem_outside(full: Anatomy, found: Anatomy, layers: int, left: int, *, lost: bool) -> str:
+    """The same for what is in no list of layers: all of it is there, and as large as it was.
+
+    Where a kind of layers is `lost` on request, what served that kind alone may go with it.
+    """
     moved = frozenset(p for p, n in full.lists.items() if found.lists.get(p) != n)
     after = found.outside(moved)
     for name, shape in full.outside(moved).items():
         if name not in after:
+            if lost:
+                continue
             return f"{name} would be missing"
         new = after[name]
         if new != shape and not is_resized(shape, new, layers, left):

@@ -10,7 +10,7 @@ LENGTH = 16
 _BATCH = 1
 
 
-def inputs_for(model: Any) -> dict[str, Any]:
+def inputs_for(model: Any, tokens: int = LENGTH) -> dict[str, Any]:
     """Keyword arguments for `model.forward`. Raises LookupError where its main input is of an unknown kind."""
     import torch
 
@@ -22,6 +22,8 @@ def inputs_for(model: Any) -> dict[str, Any]:
         return _patches(model.config)
     with torch.device("meta"):
         found = {name: makers[name](model.config)}
+        if name == "input_ids":
+            found = {name: torch.zeros(_BATCH, tokens, dtype=torch.long)}
         if getattr(model.config, "is_encoder_decoder", False) and "decoder_input_ids" in _takes(model):
             found["decoder_input_ids"] = _ids(model.config)
         if name == "input_ids" and "pixel_values" in _takes(model) and _needs(model, "pixel_values"):

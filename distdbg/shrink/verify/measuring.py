@@ -15,13 +15,17 @@ _ANSWERS: dict[str, Any] = {"torch.bool": True, "torch.float32": 0.0, "torch.bfl
 class Measured:
     """By layer path: the operators run in it with their output shapes, and the bytes kept for the backward pass.
 
+    flops: of the forward pass, by layer path and "" for what is in none.
+
     gradients: names of parameters that got one. ran: paths of modules whose forward was called.
     """
 
     ops: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     saved: dict[str, int] = field(default_factory=dict)
+    flops: Counter[str] = field(default_factory=Counter)
     gradients: set[str] = field(default_factory=set)
     why_no_gradients: str = ""
+    forward_done: bool = False
 
 
 def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str]) -> Measured:
@@ -47,8 +51,9 @@ def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str])
     with ExitStack() as stack:
         stack.enter_context(_entered(model, layers, inside))
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t))
-        stack.enter_context(_Counting(found.ops, inside))
+        stack.enter_context(_Counting(found, inside))
         output = call(**inputs)
+        found.forward_done = True
         try:
             sum(t.float().sum() for t in _tensors(output) if t.requires_grad).backward()
         except Exception as error:
@@ -58,10 +63,11 @@ def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str])
     return found
 
 
-def _Counting(ops: dict[str, Counter[str]], inside: list[str]) -> Any:  # noqa: N802 -- stands for a class
+def _Counting(found: Measured, inside: list[str]) -> Any:  # noqa: N802 -- stands for a class
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_map_only
+    from torch.utils.flop_counter import flop_registry
 
     class Mode(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -73,9 +79,12 @@ def _Counting(ops: dict[str, Counter[str]], inside: list[str]) -> Any:  # noqa: 
                 # sizes of images stay on the CPU, where they can be read; what is made of them meets meta here
                 args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to("meta"), (args, kwargs))
             result = function(*args, **kwargs)
+            if function._overloadpacket in flop_registry and not found.forward_done:
+                cost = flop_registry[function._overloadpacket](*args, **kwargs, out_val=result)
+                found.flops[inside[-1] if inside else ""] += cost
             if inside:
                 shapes = ",".join(str(list(t.shape)) for t in _tensors(result))
-                ops[inside[-1]][f"{function} {shapes}"] += 1
+                found.ops[inside[-1]][f"{function} {shapes}"] += 1
             return result
 
     return Mode()

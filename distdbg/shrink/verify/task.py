@@ -21,7 +21,7 @@ def run(task: dict[str, Any]) -> dict[str, str]:
     full, small = open_builder(task["full"], task["trust"]), open_builder(task["small"], task["trust"])
     stacks = [Kept(path, s["layers"], s["kept"]) for s in task["stacks"] for path in (s["path"], *s["also"])]
     found = {"kinds": _kinds(full, small, stacks)}
-    found |= _attempt(lambda: compare(_model(full), _model(small), stacks), ("ops", "activation_bytes", "gradients"))
+    found |= _attempt(lambda: compare(on_meta(full), on_meta(small), stacks), ("ops", "activation_bytes", "gradients"))
     found |= _attempt(lambda: loads(task["small"], small, task["trust"]), ("names_and_shapes",))
     found |= _attempt(lambda: round_trip(task["small"], small, task["trust"], task["everything"]), ("save_and_reload",))
     return found
@@ -36,7 +36,7 @@ def _attempt(check: Callable[[], dict[str, str]], names: tuple[str, ...]) -> dic
         return dict.fromkeys(names, why)
 
 
-def _model(builder: Builder) -> Any:
+def on_meta(builder: Builder) -> Any:
     """On meta, in single precision, with the experts in a form that does not depend on what the router says."""
     model = builder.model(builder.full)
     for form in ("batched_mm", "grouped_mm"):
