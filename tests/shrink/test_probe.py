@@ -63,3 +63,15 @@ def test_what_is_kept_of_some(model_type: str, kept: dict[str, list[int]]) -> No
     from distdbg.shrink.probe.ladder import Wanted, shrink
 
     assert {s.name: s.kept for s in shrink(builder(model_type), Wanted()).stacks} == kept
+
+
+def test_a_stages_depth_that_equals_the_number_of_stages_is_not_taken_for_it() -> None:
+    """A ResNet of four stages has one with four layers: what it outputs must stay as it is."""
+    from distdbg.shrink.config_leaves import changed
+    from distdbg.shrink.probe.ladder import Wanted, shrink
+
+    made = builder("resnet")
+    small = changed(made.full, shrink(made, Wanted()).edits)
+    assert small["depths"] == [2, 2, 2, 2]
+    for field in ("stage_names", "out_indices", "out_features", "hidden_sizes"):
+        assert small[field] == made.full[field]

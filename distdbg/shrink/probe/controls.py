@@ -39,6 +39,11 @@ class Group:
     stacks: tuple[str, ...]
     layers: int
 
+    @property
+    def owns_section(self) -> bool:
+        """Whether lists beside the leaf can be about this stack. One stage's count (`depths[2]`) has no such lists."""
+        return self.leaf is None or isinstance(self.leaf[-1], str)
+
 
 def layer_lists(anatomy: Anatomy) -> dict[str, int]:
     """Module lists whose children look like layers: several modules with parameters of their own in each."""

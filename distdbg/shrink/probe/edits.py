@@ -35,11 +35,15 @@ def edits_for(
         edits[path] = picked(value_at(config, path), keep)
     for path in indices:
         edits[path] = [list(keep).index(i) for i in value_at(config, path) if i in keep]
+    if not group.owns_section:
+        return edits
     return edits | companions(config, group.section, group.layers, keep)
 
 
 def lists_a_layer(builder: Builder, group: Group) -> list[Path]:
     """Every sequence with an entry a layer, beside the leaf; those that had to be cut with it come first."""
+    if not group.owns_section:
+        return list(group.lists)
     beside = sequences(builder.full, group.section, group.layers)
     return list(dict.fromkeys([*group.lists, *(p for p in beside if not is_stage_list(p))]))
 
@@ -75,6 +79,8 @@ def index_roles(builder: Builder, group: Group) -> tuple[list[Path], list[Path]]
     assert not isinstance(full, Exception)
     kinds: list[Path] = []
     taps: list[Path] = []
+    if not group.owns_section:
+        return kinds, taps
     for path in index_lists(builder.full, group.section, group.layers):
         if is_stage_list(path) or len(value_at(builder.full, path)) == group.layers:
             continue
