@@ -15,6 +15,8 @@ from distdbg.errors import UsageError
 @click.argument("src")
 @click.argument("dst", type=click.Path(path_type=Path), required=False)
 @click.option("--anatomy", is_flag=True, help="Show SRC's stacks and the kinds of their layers; write nothing.")
+@click.option("--extrapolate", is_flag=True, help="Print the full model's costs, from those of the small one's layers.")
+@click.option("--tokens", type=click.IntRange(min=1), default=2048, help="Of --extrapolate: a sequence's length.")
 @click.option(
     "--layers", default="auto", metavar="N", help="Keep N layers of each stack; auto: one of each kind, 2 at least."
 )

@@ -27,8 +27,11 @@ def test_two_layers_of_six_are_what_they_were(tmp_path: Path, distdbg) -> None:
 
     source = models.llama(tmp_path / "large")
     (source / "chat_template.jinja").write_text("{{ messages }}")
-    done = distdbg("shrink-model", source, tmp_path / "small", "--layers", "2", "--keep", "0,5")
+    done = distdbg("shrink-model", source, tmp_path / "small", "--keep", "0,5", "--extrapolate", "--tokens", "32")
     assert done.code == 0, done
+    assert "model.layers: kept 0,5 of 6 layers" in done.out and "gradients: pass" in done.out
+    parameters = sum(p.numel() for p in loaded(source).parameters())
+    assert f"parameters            {parameters:,}\n" in done.out
     small, full = loaded(tmp_path / "small").state_dict(), loaded(source).state_dict()
     assert len(small) < len(full)
     for name, value in small.items():

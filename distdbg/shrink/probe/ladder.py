@@ -120,7 +120,7 @@ def _look(builder: Builder, full: Anatomy, group: Group) -> Stack:
     prints = {path: fingerprints(full, path) for path in group.stacks}
     numbers = {path: counting(p) for path, p in prints.items()}
     lists = lists_a_layer(builder, group)
-    kind_lists, tap_lists = index_roles(builder, group)
+    kind_lists, possible_taps = index_roles(builder, group)
     marks = [value_at(builder.full, path) for path in lists]
     # A number that is another in nearly every layer (a rate that rises) makes no kinds.
     marks = [m for m in marks if len({repr(v) for v in m}) <= max(2, group.layers // 2)]
@@ -134,7 +134,16 @@ def _look(builder: Builder, full: Anatomy, group: Group) -> Stack:
         for i in range(group.layers)
     ]
     order = list(dict.fromkeys(whole))
-    taps = sorted({i for path in tap_lists for i in value_at(builder.full, path)})
+    needed: set[int] = set()
+    tap_lists = []
+    for path in possible_taps:
+        # Small numbers may be of another stack, or of stages: with the first layers kept they are right either way.
+        last = max(value_at(builder.full, path))
+        if last < max(4, group.layers // 2):
+            needed |= set(range(last + 1))
+        else:
+            tap_lists.append(path)
+    taps = sorted(needed | {i for path in tap_lists for i in value_at(builder.full, path)})
     return Stack(group, [order.index(w) for w in whole], numbers, prints, lists, kind_lists, tap_lists, taps)
 
 
@@ -151,7 +160,7 @@ def _climb(
     """Set what is kept of a stack and the edits for it, by the first rung that holds."""
     number = _number_for(stack, wanted)
     why = ""
-    taps = max((len(s.taps) for s in stacks if s is not stack), default=0)
+    taps = max((len(value_at(builder.full, p)) for s in stacks if s is not stack for p in s.tap_lists), default=0)
     leaves = [s.group.leaf for s in stacks]
     for keep, lists in _rungs(stack, number, wanted.keep, max(LEAST, taps)):
         for extra in _thresholds(builder, stack, keep, leaves):
