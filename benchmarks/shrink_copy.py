@@ -1,0 +1,123 @@
+"""What slicing a checkpoint costs: distdbg's byte ranges, safetensors' own safe_open + save_file, and load-and-save.
+
+48 layers in 21 shards, two kept. Each way runs in a process of its own; wall seconds, bytes read from files (as the
+kernel counts them for the process, where it tells) and peak memory. Importing torch is part of what a way needs.
+
+    python benchmarks/shrink_copy.py [--gb 1.0] [--runs 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from distdbg.shrink.header import render_header
+
+LAYERS, SHARDS, TENSORS = 48, 21, 4
+
+WAYS = {
+    "distdbg, first two": """
+from pathlib import Path
+from distdbg.shrink.checkpoint import tensors_of
+from distdbg.shrink.slicing import pieces
+from distdbg.shrink.source import Folder
+from distdbg.shrink.writing import output_files, write_files
+source = Folder(Path(src))
+taken, _ = pieces(tensors_of(source).values(), {"model.layers": KEPT}, {})
+Path(dst).mkdir()
+write_files(source, output_files(taken), Path(dst), lambda n: None)
+print(source.bytes_read)
+""",
+    "safe_open + save_file": """
+import json, os
+from safetensors import safe_open
+from safetensors.torch import save_file
+places = json.load(open(src + "/model.safetensors.index.json"))["weight_map"]
+out = {}
+for shard in sorted(set(places.values())):
+    names = [n for n, s in places.items() if s == shard and ("layers" not in n or int(n.split(".")[2]) in KEPT)]
+    if names:
+        with safe_open(src + "/" + shard, "pt") as file:
+            out.update({n: file.get_tensor(n) for n in names})
+os.mkdir(dst)
+save_file(out, dst + "/model.safetensors", metadata={"format": "pt"})
+print(sum(t.nbytes for t in out.values()))
+""",
+    "load all, save": """
+import json, os
+from safetensors.torch import load_file, save_file
+places = json.load(open(src + "/model.safetensors.index.json"))["weight_map"]
+everything = {}
+for shard in sorted(set(places.values())):
+    everything.update({n: t.clone() for n, t in load_file(src + "/" + shard).items()})
+read = sum(t.nbytes for t in everything.values())
+os.mkdir(dst)
+out = {n: t for n, t in everything.items() if "layers" not in n or int(n.split(".")[2]) in KEPT}
+save_file(out, dst + "/model.safetensors", metadata={"format": "pt"})
+print(read)
+""",
+}
+WAYS["distdbg, first and last"] = WAYS["distdbg, first two"].replace("KEPT", "[0, 47]")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gb", type=float, default=1.0)
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="distdbg-bench-") as folder:
+        source = Path(folder, "model")
+        kept = make(source, options.gb)
+        print(f"{options.gb:g} GB in {SHARDS} shards, {LAYERS} layers; kept: {kept / 1e6:.1f} MB")
+        print(f"{'way':<26}{'seconds (median)':>18}{'MB read':>10}{'peak MB':>10}")
+        for way, code in WAYS.items():
+            results = [measure(code, source, Path(folder, f"out-{run}")) for run in range(options.runs)]
+            for run in range(options.runs):
+                subprocess.run(["rm", "-rf", str(Path(folder, f"out-{run}"))], check=True)
+            seconds = statistics.median(r[0] for r in results)
+            print(f"{way:<26}{seconds:>18.2f}{results[0][1] / 1e6:>10.1f}{max(r[2] for r in results):>10.0f}")
+
+
+def make(folder: Path, gigabytes: float) -> int:
+    """Write the checkpoint; gives the bytes of two layers and of what is in no layer."""
+    folder.mkdir()
+    rows = int(gigabytes * 1e9 / (LAYERS + 1) / TENSORS / 4096)
+    size = rows * 4096
+    names = [f"model.layers.{i}.w{t}" for i in range(LAYERS) for t in range(TENSORS)] + [
+        f"embed{t}" for t in range(TENSORS)
+    ]
+    places: dict[str, str] = {}
+    for shard in range(SHARDS):
+        inside = names[shard * len(names) // SHARDS : (shard + 1) * len(names) // SHARDS]
+        file = f"model-{shard + 1:05d}-of-{SHARDS:05d}.safetensors"
+        places |= dict.fromkeys(inside, file)
+        with (folder / file).open("wb") as out:
+            out.write(render_header([(n, "BF16", (rows, 2048), size) for n in inside]))
+            for _ in inside:
+                out.write(os.urandom(1 << 20) * (size >> 20) + os.urandom(size % (1 << 20)))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    return 3 * TENSORS * size
+
+
+def measure(code: str, source: Path, out: Path) -> tuple[float, int, float]:
+    """(wall seconds, bytes that the way says it read, peak resident MB) of a fresh process."""
+    text = f"src, dst, KEPT = {str(source)!r}, {str(out)!r}, [0, 1]\n{code}"
+    begin = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    read = int(process.stdout.read())
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return time.monotonic() - begin, read, usage.ru_maxrss / 1e3
+
+
+if __name__ == "__main__":
+    main()

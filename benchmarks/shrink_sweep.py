@@ -1,0 +1,84 @@
+"""Every config type of the installed transformers with its default values: shrunk, refused, or not to be built here.
+
+    python benchmarks/shrink_sweep.py [TYPE …] [--json FILE]     about five minutes for all of them on one core
+
+`shrunk` means: one layer of each kind is kept, every kept layer is compared with the one it stands for (classes,
+shapes, plain attributes) and what is outside the stacks is unchanged. Forward passes are not part of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from distdbg.errors import DistdbgError, Refused
+from distdbg.shrink.probe.building import Builder, model_class
+from distdbg.shrink.probe.ladder import Wanted, shrink
+from distdbg.shrink.probe.task import quiet
+
+SECONDS_A_TYPE = 120
+
+
+def main() -> None:
+    import transformers
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("types", nargs="*")
+    parser.add_argument("--json", type=Path, help="write an object a line")
+    options = parser.parse_args()
+    quiet()
+    signal.signal(signal.SIGALRM, _too_long)
+    rows = [look(t) for t in options.types or sorted(transformers.CONFIG_MAPPING.keys())]
+    if options.json:
+        options.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for row in rows:
+        if row["outcome"] in ("refused", "failed"):
+            print(f"{row['outcome']:<8} {row['type']:<32} {row['why']}")
+    print(f"transformers {transformers.__version__}: {dict(Counter(row['outcome'] for row in rows))}")
+    print(f"{sum(row['builds'] for row in rows)} builds in {sum(row['seconds'] for row in rows):.0f} s")
+
+
+def look(model_type: str) -> dict[str, Any]:
+    begin = time.monotonic()
+    row: dict[str, Any] = {"type": model_type, "builds": 0, "outcome": "not built", "why": ""}
+    signal.alarm(SECONDS_A_TYPE)
+    try:
+        builder = _builder(model_type)
+        row["outcome"] = "failed"
+        found = shrink(builder, Wanted())
+        lost = [s.name for s in found.stacks if {s.kinds[i] for i in s.kept} != set(s.kinds)]
+        row |= {"outcome": "failed" if lost else "shrunk", "why": f"kinds lost in {lost}" if lost else ""}
+        row["stacks"] = {s.name: [s.group.layers, s.kept] for s in found.stacks}
+        row["builds"] = builder.builds
+    except Refused as error:
+        row |= {"outcome": "refused" if row["outcome"] == "failed" else "not built", "why": error.message}
+    except DistdbgError as error:
+        row["why"] = error.message
+    except Exception as error:
+        row["why"] = f"{type(error).__name__}: {str(error)[:160]}"
+    signal.alarm(0)
+    return row | {"seconds": round(time.monotonic() - begin, 2)}
+
+
+def _builder(model_type: str) -> Builder:
+    import transformers
+
+    config = transformers.CONFIG_MAPPING[model_type]()
+    builder = Builder(config, model_class(config, None, False))
+    found = builder.anatomy(builder.full)
+    if isinstance(found, Exception):
+        raise found
+    return builder
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError(f"longer than {SECONDS_A_TYPE} s")
+
+
+if __name__ == "__main__":
+    main()

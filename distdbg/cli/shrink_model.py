@@ -1,0 +1,101 @@
+"""`distdbg shrink-model`: a model made small, faithfully: fewer layers, each as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from distdbg.errors import UsageError
+
+
+@click.command("shrink-model")
+@click.argument("src")
+@click.argument("dst", type=click.Path(path_type=Path), required=False)
+@click.option("--anatomy", is_flag=True, help="Show SRC's stacks and the kinds of their layers; write nothing.")
+@click.option("--extrapolate", is_flag=True, help="Print the full model's costs, from those of the small one's layers.")
+@click.option("--tokens", type=click.IntRange(min=1), default=2048, help="Of --extrapolate: a sequence's length.")
+@click.option(
+    "--layers", default="auto", metavar="N", help="Keep N layers of each stack; auto: one of each kind, 2 at least."
+)
+@click.option(
+    "--keep", default="kinds", metavar="WHICH", help="kinds (default), first, last, ends, or layers: 0,1,46,47."
+)
+@click.option("--stack", "stacks", multiple=True, metavar="NAME=N", help="Keep N layers of one stack: text=2,vision=4.")
+@click.option("--random", is_flag=True, help="Random weights: the config alone is needed.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Of random weights.")
+@click.option(
+    "--verify",
+    type=click.Choice(["default", "full"]),
+    default="default",
+    help="full: every byte of the weights, and loading however large it is.",
+)
+@click.option("--no-verify", is_flag=True, help="Write the small model without checking it.")
+@click.option("--trust-remote-code", is_flag=True, help="Run the code that the model brings with it.")
+def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tokens: int, layers: str, keep: str,
+            stacks: tuple[str, ...], random: bool, dtype: str | None, verify: str, no_verify: bool,
+            trust_remote_code: bool) -> None:  # fmt: skip
+    """Make a small model of SRC in DST: fewer layers, each as it was in the large one.
+
+    SRC is a model's folder, its config.json, a URL that serves byte ranges or a hub id. DST must not exist, or be
+    empty. What was kept, renumbered, sliced, dropped and verified stands in DST/shrink.json.
+
+    Exit codes: 0 done, 2 usage, 3 no model, 4 transformers is missing, 5 unreadable, 6 no faithful shrink was found.
+    """
+    from distdbg.shrink.anatomy import anatomy_lines
+    from distdbg.shrink.extrapolating import extrapolation_lines
+    from distdbg.shrink.making import Order, full_costs, make, probed
+    from distdbg.shrink.opening import open_source
+
+    if dtype and not random:
+        raise UsageError("--dtype is for --random: sliced weights keep their type", "Leave one of them out.")
+    order = Order(
+        _layers(layers), keep, _stacks(stacks), random, dtype, trust_remote_code, "none" if no_verify else verify
+    )
+    if anatomy:
+        for line in anatomy_lines(probed(open_source(src), order)):
+            click.echo(line)
+        return
+    if dst is None:
+        raise UsageError("no DST says where the small model goes", "Name a folder that does not exist yet.")
+    made = make(open_source(src), dst, order, click.echo, _progress())
+    for stack in made["stacks"]:
+        click.echo(f"{stack['path']}: kept {','.join(map(str, stack['kept']))} of {stack['layers']} layers")
+    for check, said in made["verified"].items():
+        click.echo(f"{check}: {said}")
+    if extrapolate:
+        for line in extrapolation_lines(full_costs(dst, made, tokens, trust_remote_code), tokens):
+            click.echo(line)
+    for warning in made["warnings"]:
+        click.echo(f"warning: {warning}", err=True)
+
+
+def _progress() -> Callable[[int, int], None]:
+    """A line that counts on a terminal; nothing in a file."""
+    if not sys.stderr.isatty():
+        return lambda _done, _total: None
+
+    def show(done: int, total: int) -> None:
+        click.echo(f"\r{done / 1e6:.0f} of {total / 1e6:.0f} MB", nl=done >= total, err=True)
+
+    return show
+
+
+def _layers(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--layers {text}: it is a number from 1 on, or 'auto'", "Write --layers 2.")
+    return int(text)
+
+
+def _stacks(texts: tuple[str, ...]) -> dict[str, int]:
+    found = {}
+    for text in (part for t in texts for part in t.split(",")):
+        name, _, number = text.partition("=")
+        if not name or not number.isdecimal():
+            raise UsageError(f"--stack {text!r} is no NAME=N", "Write --stack text=2,vision=4.")
+        found[name] = int(number)
+    return found

@@ -1,0 +1,42 @@
+"""Gives the child process a task and takes its answer; its errors are raised here as they were there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from distdbg import errors
+
+
+def ask(task: str, **arguments: Any) -> Any:
+    """The child's result. Raises what it raised; ToolMissing where torch or transformers are not installed."""
+    with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as folder:
+        question, answer = Path(folder, "task.json"), Path(folder, "answer.json")
+        question.write_text(json.dumps({"task": task, **arguments}), encoding="utf-8")
+        command = [sys.executable, "-m", "distdbg.shrink.child", str(question), str(answer)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if not answer.is_file():
+            raise _why(done)
+        found = json.loads(answer.read_text(encoding="utf-8"))
+    if "error" in found:
+        kind = getattr(errors, found["error"]["class"], errors.DistdbgError)
+        raise kind(found["error"]["message"], found["error"]["remedy"])
+    return found["result"]
+
+
+def _why(done: subprocess.CompletedProcess[str]) -> errors.DistdbgError:
+    last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), f"exit code {done.returncode}")
+    if last.startswith(("ModuleNotFoundError", "ImportError")):
+        return errors.ToolMissing(
+            f"models cannot be built here: {last.partition(': ')[2]}", "Run `pip install 'distdbg[shrink]'`."
+        )
+    if done.returncode < 0:
+        return errors.DistdbgError(
+            f"the process that builds the model was ended by signal {-done.returncode}",
+            "Look for the kernel's OOM killer.",
+        )
+    return errors.DistdbgError(f"the process that builds the model failed: {last}", done.stderr[-2000:])

@@ -1,0 +1,36 @@
+"""The child process that knows torch: `python -m distdbg.shrink.child TASK.json ANSWER.json`.
+
+Torch takes seconds to load and hundreds of megabytes: the process that copies bytes does without.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from distdbg.errors import DistdbgError
+
+#: name of a task -> the module whose `run(arguments)` does it
+TASKS = {
+    "probe": "distdbg.shrink.probe.task",
+    "costs": "distdbg.shrink.verify.costs",
+    "pickled": "distdbg.shrink.pickled",
+    "random": "distdbg.shrink.random_weights",
+    "verify": "distdbg.shrink.verify.task",
+}
+
+
+def main(task_file: str, answer_file: str) -> None:
+    task: dict[str, Any] = json.loads(Path(task_file).read_text(encoding="utf-8"))
+    try:
+        answer = {"result": importlib.import_module(TASKS[task["task"]]).run(task)}
+    except DistdbgError as error:
+        answer = {"error": {"class": type(error).__name__, "message": error.message, "remedy": error.remedy}}
+    Path(answer_file).write_text(json.dumps(answer), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

@@ -1,0 +1,91 @@
+"""A config as a tree: leaves by path, and copies with some of them changed."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+#: keys and list positions from the top of a config to a value
+Path = tuple[str | int, ...]
+Config = dict[str, Any]
+#: a list of this many numbers may hold counts (`depths`)
+_LONGEST_LIST_OF_COUNTS = 16
+
+
+def integers(config: Mapping[str, Any], at: Path = ()) -> Iterator[tuple[Path, int]]:
+    """Every integer, those of nested configs and of short lists too; truth values are none."""
+    for key, value in config.items():
+        if type(value) is int:
+            yield (*at, key), value
+        elif isinstance(value, Mapping):
+            yield from integers(value, (*at, key))
+        elif isinstance(value, list) and len(value) <= _LONGEST_LIST_OF_COUNTS:
+            yield from (((*at, key, i), v) for i, v in enumerate(value) if type(v) is int)
+
+
+def sequences(config: Mapping[str, Any], section: Path, length: int) -> Iterator[Path]:
+    """Lists and strings of this length that stand directly in a section of the config."""
+    for key, value in value_at(config, section).items():
+        if isinstance(value, list | str) and len(value) == length and (isinstance(value, list) or _is_pattern(value)):
+            yield (*section, key)
+
+
+def _is_pattern(text: str) -> bool:
+    """One letter a layer; a word of the same length has more different ones."""
+    return len(text) > 3 and len(set(text)) <= min(6, len(text) // 2)
+
+
+def index_lists(config: Mapping[str, Any], section: Path, length: int) -> Iterator[Path]:
+    """Lists that could name some of `length` layers: rising numbers below it."""
+    for key, value in value_at(config, section).items():
+        if not isinstance(value, list) or not value or len(value) > length:
+            continue
+        if not all(type(v) is int and 0 <= v < length for v in value):
+            continue
+        if all(a < b for a, b in itertools.pairwise(value)):
+            yield (*section, key)
+
+
+def sections(config: Mapping[str, Any], at: Path = ()) -> Iterator[Path]:
+    """The config itself and every config nested in it."""
+    yield at
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from sections(value, (*at, key))
+
+
+def section_of(path: Path) -> Path:
+    """The config that holds a leaf: `("vision_config", "depths", 2)` -> `("vision_config",)`."""
+    return path[:-2] if path and isinstance(path[-1], int) else path[:-1]
+
+
+def value_at(config: Any, path: Path) -> Any:
+    for key in path:
+        config = config[key]
+    return config
+
+
+def changed(config: Config, edits: Mapping[Path, Any]) -> Config:
+    """A copy with these leaves set; sections that are absent (None too) are made."""
+    new = copy.deepcopy(config)
+    for path, value in edits.items():
+        inner: Any = new
+        for key in path[:-1]:
+            if isinstance(key, str) and not isinstance(inner.get(key), dict | list):
+                inner[key] = {}
+            inner = inner[key]
+        inner[path[-1]] = copy.deepcopy(value)
+    return new
+
+
+def picked(value: Sequence[Any], layers: Sequence[int]) -> list[Any] | str:
+    """A list, or a pattern string, with an entry for each kept layer."""
+    entries = [value[i] for i in layers]
+    return "".join(entries) if isinstance(value, str) else entries
+
+
+def dotted(path: Path) -> str:
+    """`text_config.depths[2]`, as a person would write it."""
+    return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")

@@ -1,0 +1,38 @@
+"""From what each layer of a small model costs to what the full one costs: kinds times their layers, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+#: a parameter, its gradient and AdamW's two moments, all in single precision
+ADAMW_BYTES = 16
+
+
+def extrapolated(total: float, by_layer: Mapping[str, float], stacks: Sequence[Mapping[str, Any]]) -> float:
+    """The full model's cost, where `total` is the small one's and `by_layer` (layer path -> cost) its layers'.
+
+    A layer that is not kept costs what the kept one of its kind does. Raises LookupError where a kind has none.
+    """
+    found = total
+    for stack in stacks:
+        new = {old: at for at, old in enumerate(stack["kept"])}
+        for path in (stack["path"], *stack["also"]):
+            for kind in stack["kinds"]:
+                if not kind["kept"]:
+                    raise LookupError(f"no layer stands for layers {kind['layers'][:5]} of {path}")
+                cost = by_layer.get(f"{path}.{new[kind['kept'][-1]]}", 0)
+                found += cost * (len(kind["layers"]) - len(kind["kept"]))
+    return found
+
+
+def extrapolation_lines(full: Mapping[str, float], tokens: int) -> Iterator[str]:
+    """Lines for a terminal; `full` has parameters, flops and activation_bytes."""
+    parameters = full["parameters"]
+    yield "the full model, from the small one's layers:"
+    yield f"  parameters            {parameters:,.0f}"
+    state = parameters * ADAMW_BYTES / 1e9
+    kept = full["activation_bytes"] / 1e9
+    yield f"  training state        {state:,.2f} GB (float32 weights, gradients, AdamW's moments)"
+    yield f"  activations           {kept:,.3f} GB kept by its layers, float32, 1 x {tokens} tokens"
+    yield f"  forward pass          {full['flops'] / 1e12:,.3f} TFLOP, 1 x {tokens} tokens"

@@ -1,0 +1,242 @@
+"""The whole of `shrink-model`: probe, slice, write, verify, record. Effects are at this edge."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
+from distdbg.shrink.asking import ask
+from distdbg.shrink.checkpoint import tensors_of
+from distdbg.shrink.config_leaves import changed, value_at
+from distdbg.shrink.extrapolating import extrapolated
+from distdbg.shrink.layer_names import match_stacks
+from distdbg.shrink.pickled import PICKLED_INDEX, pickled_files
+from distdbg.shrink.quantized import renumbered_names
+from distdbg.shrink.record import record
+from distdbg.shrink.slicing import Cut, Piece, pieces
+from distdbg.shrink.source import Folder, Source
+from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, staged
+from distdbg.shrink.weights_check import compared
+from distdbg.shrink.writing import output_files, write_files
+
+CONFIG = "config.json"
+RECORD = "shrink.json"
+#: what holds weights, in any form, is not copied along
+_WEIGHTS = (
+    ".safetensors",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".h5",
+    ".msgpack",
+    ".onnx",
+    ".gguf",
+    ".npz",
+    ".tflite",
+    ".ot",
+)
+_LARGEST_OTHER_FILE = 200_000_000
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is wanted. layers: a number, or None for one layer of each kind (see `choosing`)."""
+
+    layers: int | None = None
+    keep: str = "kinds"
+    stacks: Mapping[str, int] = field(default_factory=dict)
+    random: bool = False
+    dtype: str | None = None
+    trust: bool = False
+    verify: str = "default"
+
+
+def make(
+    source: Source, destination: Path, order: Order, say: Callable[[str], None], progress: Callable[[int, int], None]
+) -> dict[str, Any]:
+    """Write the small model to `destination`; gives what `shrink.json` says.
+
+    `progress` is called with (bytes done, bytes in all).
+    """
+    refuse_an_occupied(destination)
+    config = read_config(source)
+    tensors = None if order.random else tensors_of(source)
+    pickled = [] if order.random or tensors is not None else pickled_files(source.files(), source.small(PICKLED_INDEX))
+    if tensors is None and not order.random and not pickled:
+        raise NothingToAnalyse(
+            f"{source.where} has a config but no weights (safetensors or .bin)",
+            "Use --random for a model with random weights.",
+        )
+    probe = probed(source, order)
+    small_config = changed(config, {tuple(path): value for path, value in _edits(config, probe)})
+    taken, dropped = sliced(tensors, probe) if tensors is not None else ([], [])
+    if small_config.get("quantization_config") and not order.random:
+        kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
+        small_config["quantization_config"] = renumbered_names(small_config["quantization_config"], kept)
+    files = output_files(taken) if taken else []
+    total = sum(f.size for f in files)
+    refuse_a_full_disk(destination, total)
+    plan = hashlib.sha256(repr((small_config, taken, order)).encode()).hexdigest()
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(done, total)
+
+    with staged(destination, plan) as folder:
+        copy_the_rest(source, folder)
+        (folder / CONFIG).write_text(json.dumps(small_config, indent=2) + "\n", encoding="utf-8")
+        if order.random:
+            ask("random", folder=str(folder), trust=order.trust, dtype=order.dtype, seed=0)
+        elif not pickled:
+            write_files(source, files, folder, count)
+        if pickled:
+            probe["pickled"] = _pickled(source, folder, pickled, probe)
+        made = record(probe, taken, dropped, folder, read=source.bytes_read, random=order.random)
+        if order.verify != "none":
+            made["verified"] = verified(source, folder, probe, taken, order)
+        (folder / RECORD).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    say(f"wrote {destination}")
+    return made
+
+
+def _pickled(source: Source, folder: Path, files: list[str], probe: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(source, Folder):
+        raise Refused(
+            f"{source.where} has only .bin weights, of which parts cannot be fetched",
+            "Download it and name its folder.",
+        )
+    found: dict[str, Any] = ask(
+        "pickled", source=str(source.path), files=files, folder=str(folder), stacks=probe["stacks"], cuts=probe["cuts"]
+    )
+    return found
+
+
+def verified(
+    source: Source, folder: Path, probe: Mapping[str, Any], taken: list[Piece], order: Order
+) -> dict[str, str]:
+    """Check -> what it says. Raises Refused where one fails: then nothing is left at the destination."""
+    with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as full:
+        _code_and_config(source, Path(full), order)
+        found: dict[str, str] = ask(
+            "verify",
+            full=full,
+            small=str(folder),
+            stacks=probe["stacks"],
+            trust=order.trust,
+            everything=order.verify == "full",
+        )
+    if taken:
+        found["weights"] = compared(source, folder, taken, everything=order.verify == "full")
+    failed = {check: said for check, said in found.items() if said.startswith("fail")}
+    if failed:
+        check, said = next(iter(failed.items()))
+        raise Refused(f"the small model is not faithful: {check}: {said.removeprefix('fail: ')}",
+                      "Keep other layers (--keep, --layers); --no-verify writes it all the same.")  # fmt: skip
+    return found
+
+
+def full_costs(small: Path, made: Mapping[str, Any], tokens: int, trust: bool) -> dict[str, float]:
+    """Parameters, forward FLOPs and activation bytes of the full model, from the small one's layers.
+
+    Raises Refused where a kind of layers has none in the small model, or its forward cannot be run.
+    """
+    try:
+        costs = ask("costs", small=str(small), stacks=made["stacks"], trust=trust, tokens=tokens)
+        return {cost: extrapolated(total, layers, made["stacks"]) for cost, (total, layers) in costs.items()}
+    except LookupError as error:
+        raise Refused(
+            f"the full model's costs do not follow from these layers: {error}", "Use --layers auto."
+        ) from None
+
+
+def read_config(source: Source) -> dict[str, Any]:
+    text = source.small(CONFIG)
+    if text is None:
+        raise NothingToAnalyse(f"{source.where} has no {CONFIG}", "Name a model's folder, or its config.json.")
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        raise EvidenceUnreadable(f"{source.where}: {CONFIG} is not JSON", "Fetch it again.") from None
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise EvidenceUnreadable(
+            f"{source.where}: {CONFIG} is no model's config: it has no 'model_type'", "Fetch it again."
+        )
+    if config.get("auto_map") and not isinstance(config["auto_map"], dict):
+        raise EvidenceUnreadable(f"{source.where}: 'auto_map' in {CONFIG} is no JSON object", "Fetch it again.")
+    return config
+
+
+def probed(source: Source, order: Order) -> dict[str, Any]:
+    """What the child process found out; it gets the config, and the model's own code where that may run."""
+    config = read_config(source)
+    if config.get("auto_map") and not order.trust:
+        raise Refused(
+            f"{source.where} brings its own code, which would be run to build the model",
+            "Read it, and give --trust-remote-code if you trust it.",
+        )
+    with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as folder:
+        _code_and_config(source, Path(folder), order)
+        found: dict[str, Any] = ask(
+            "probe", folder=folder, trust=order.trust, layers=order.layers, keep=order.keep, stacks=dict(order.stacks)
+        )
+    return found
+
+
+def _code_and_config(source: Source, folder: Path, order: Order) -> None:
+    for name in source.files():
+        if name == CONFIG or (order.trust and name.endswith(".py")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(source.small(name) or b"")
+
+
+def sliced(tensors: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[list[Piece], list[str]]:
+    """(pieces to write, names dropped)"""
+    stacks = {path: s for s in probe["stacks"] for path in (s["path"], *s["also"])}
+    prefixes = match_stacks({path: s["layers"] for path, s in stacks.items()}, tensors)
+    kept = {prefixes[path]: s["kept"] for path, s in stacks.items()}
+    cuts = {n: [Cut(dim, tuple(k)) for dim, k in c] for n, c in probe["cuts"].items()}
+    by_source = {_renamed(name, prefixes): c for name, c in cuts.items()}
+    return pieces(tensors.values(), kept, by_source)
+
+
+def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
+    """A model's tensor name as the checkpoint has it, as far as the stacks' prefixes tell."""
+    for path, prefix in prefixes.items():
+        if name.startswith(f"{path}."):
+            return prefix + name[len(path) :]
+    return name
+
+
+def _edits(config: Mapping[str, Any], probe: Mapping[str, Any]) -> list[tuple[list[Any], Any]]:
+    """The probe's edits, and the same for a leaf's other name where the config uses that."""
+    other = {new: old for old, new in probe["aliases"].items()}
+    edits = [(path, value) for path, value in probe["edits"]]
+    for path, value in probe["edits"]:
+        alias = other.get(path[-1]) if isinstance(path[-1], str) else None
+        if alias is not None and alias in (value_at(config, tuple(path[:-1])) if len(path) == 1 else {}):
+            edits.append(([*path[:-1], alias], value))
+    # an entry of a list that the config does not write out cannot be set alone: the probe knows the whole list
+    return edits
+
+
+def copy_the_rest(source: Source, folder: Path) -> None:
+    """Tokenizer, processor, chat template, generation config, code: everything that is small and holds no weights."""
+    for name in source.files():
+        if name in (CONFIG, RECORD) or name.endswith((*_WEIGHTS, ".index.json")):
+            continue
+        with source.open(name) as reader:  # type: ignore[attr-defined]
+            if reader.size > _LARGEST_OTHER_FILE:
+                continue
+            content = reader.read(0, reader.size)
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)

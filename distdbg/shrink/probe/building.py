@@ -1,0 +1,156 @@
+"""From a config to its model on torch's meta device, and to what a probe needs to know of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from distdbg.errors import EvidenceUnreadable, Refused
+from distdbg.shrink.config_leaves import Config
+
+Shape = tuple[int, ...]
+#: a module's class and its plain attributes
+Facts = tuple[str, tuple[tuple[str, Any], ...]]
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """What a model built from a config consists of.
+
+    lists: path of each ModuleList or Sequential -> number of its children.
+    tensors: parameter or buffer name -> shape. modules: path -> class and plain attributes (None, bool, int, str).
+    numbers: (module path, attribute) -> float.
+    """
+
+    lists: dict[str, int]
+    tensors: dict[str, tuple[Shape, int]]
+    modules: dict[str, Facts]
+    numbers: dict[tuple[str, str], float] = field(default_factory=dict)
+    parameters: frozenset[str] = frozenset()
+
+    def outside(self, lists: frozenset[str]) -> dict[str, Shape]:
+        """Tensors that are in none of these lists."""
+        inside = tuple(f"{path}." for path in lists)
+        return {name: shape for name, (shape, _) in self.tensors.items() if not name.startswith(inside)}
+
+
+class Builder:
+    """Builds configs of one type, remembering what each consists of."""
+
+    def __init__(self, config: Any, model_class: Any, trust: bool = False) -> None:
+        self.trust = trust
+        self.config_class = type(config)
+        self.model_class = model_class
+        self.full: Config = json.loads(json.dumps(config.to_dict(), default=str))
+        self.builds = 0
+        self._known: dict[str, Anatomy | Exception] = {}
+
+    def config(self, values: Config) -> Any:
+        return self.config_class.from_dict(json.loads(json.dumps(values)))
+
+    def model(self, values: Config) -> Any:
+        """The model on meta. Raises whatever the config or the model raises."""
+        import torch
+
+        self.builds += 1
+        with torch.device("meta"), torch.no_grad():
+            config = self.config(values)
+            if hasattr(self.model_class, "from_config"):
+                return self.model_class.from_config(config, trust_remote_code=self.trust)
+            return self.model_class._from_config(config)
+
+    def anatomy(self, values: Config) -> Anatomy | Exception:
+        """What the config gives, or the exception that it is refused with."""
+        key = json.dumps(values, sort_keys=True)
+        if key not in self._known:
+            try:
+                self._known[key] = examine(self.model(values))
+            except Exception as error:  # whatever a model's own code raises is the answer
+                self._known[key] = error
+        return self._known[key]
+
+
+def examine(model: Any) -> Anatomy:
+    from torch import nn
+
+    lists: dict[str, int] = {}
+    modules: dict[str, Facts] = {}
+    numbers: dict[tuple[str, str], float] = {}
+    for path, module in model.named_modules():
+        children = dict(module.named_children())
+        if isinstance(module, nn.ModuleList | nn.Sequential) and list(children) == [
+            str(i) for i in range(len(children))
+        ]:
+            lists[path] = len(children)
+        modules[path] = (type(module).__name__, tuple(_attributes(module)))
+        numbers.update({(path, k): v for k, v in vars(module).items() if isinstance(v, float)})
+    tensors = {n: (tuple(t.shape), t.element_size()) for n, t in _tensors(model)}
+    parameters = frozenset(n for n, _ in model.named_parameters(remove_duplicate=False))
+    return Anatomy(lists, tensors, modules, numbers, parameters)
+
+
+def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def _attributes(module: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in sorted(vars(module).items()):
+        if name.startswith("_") or name == "training":
+            continue
+        if value is None or isinstance(value, bool | int | str):
+            yield name, value
+
+
+def open_builder(folder: str, trust: bool, architecture: str | None = None) -> Builder:
+    """A builder for the model whose config.json lies in `folder`.
+
+    Raises EvidenceUnreadable where that is no model's config, Refused where it cannot be built.
+    """
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust, local_files_only=True)
+    except Exception as error:
+        raise EvidenceUnreadable(
+            f"config.json is not a model's config for transformers {transformers.__version__}: {_brief(error)}",
+            "Check its model_type, or install the transformers version that the model names.",
+        ) from None
+    builder = Builder(config, model_class(config, architecture, trust), trust)
+    found = builder.anatomy(builder.full)
+    if isinstance(found, Exception):
+        raise Refused(f"the model cannot be built from its own config: {_brief(found)}", "Mend the config first.")
+    return builder
+
+
+def model_class(config: Any, architecture: str | None, trust: bool) -> Any:
+    """The class that the config names; else the first Auto class that knows the config, those with a loss first."""
+    import transformers
+
+    named = [architecture] if architecture else list(config.architectures or [])
+    for name in named:
+        if hasattr(transformers, name):
+            return getattr(transformers, name)
+    remote = getattr(config, "auto_map", None) or {}
+    order = ["CausalLM", "MaskedLM", "CTC", "ImageClassification"]
+    whole = ["ImageTextToText", "Seq2SeqLM", "SpeechSeq2Seq"]
+    # Some types have a class for their decoder alone beside the one for all of it.
+    composed = getattr(config, "is_encoder_decoder", False) or getattr(config, "sub_configs", None)
+    order = [*whole, *order] if composed else [*order, *whole]
+    autos = [f"AutoModelFor{o}" for o in order] + ["AutoModel"]
+    for name in autos:
+        auto = getattr(transformers, name)
+        if (trust and name in remote) or type(config) in auto._model_mapping:
+            return auto
+    others = [a for n, a in vars(transformers).items() if n.startswith("AutoModelFor") and hasattr(a, "_model_mapping")]
+    for auto in others:
+        if type(config) in auto._model_mapping:
+            return auto
+    raise Refused(f"transformers has no model class for the type {config.model_type!r}", "Name one in 'architectures'.")
+
+
+def _brief(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:3])[:300]}"

@@ -1,0 +1,199 @@
+"""Which leaves of a config decide how many layers a stack has: each is changed alone, and the model looked at."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from distdbg.shrink.config_leaves import (
+    Config,
+    Path,
+    changed,
+    integers,
+    picked,
+    section_of,
+    sections,
+    sequences,
+    value_at,
+)
+from distdbg.shrink.probe.building import Anatomy, Builder
+from distdbg.shrink.probe.companions import companions
+from distdbg.shrink.probe.kinds import is_resized
+
+#: a layer is made of at least this many modules with parameters; a head or a convolution of fewer
+_PARTS_OF_A_LAYER = 3
+
+
+@dataclass(frozen=True)
+class Group:
+    """Stacks that the same leaf resizes.
+
+    leaf: the integer that counts the layers, None where lists alone do. lists: sequences with an entry a layer that
+    had to be cut with it. stacks: module paths, the leading one first. layers: how many it has now.
+    """
+
+    leaf: Path | None
+    section: Path
+    lists: tuple[Path, ...]
+    stacks: tuple[str, ...]
+    layers: int
+
+    @property
+    def owns_section(self) -> bool:
+        """Whether lists beside the leaf can be about this stack. One stage's count (`depths[2]`) has no such lists."""
+        return self.leaf is None or isinstance(self.leaf[-1], str)
+
+
+def layer_lists(anatomy: Anatomy) -> dict[str, int]:
+    """Module lists whose children look like layers: several modules with parameters of their own in each."""
+    owners: dict[str, set[str]] = defaultdict(set)
+    for name in anatomy.tensors:
+        owner = name.rpartition(".")[0]
+        for path in _above(owner):
+            owners[path].add(owner)
+    return {
+        path: count
+        for path, count in anatomy.lists.items()
+        if count and max(len(owners[f"{path}.{i}"]) for i in range(count)) >= _PARTS_OF_A_LAYER
+    }
+
+
+def find_groups(builder: Builder) -> tuple[list[Group], list[str]]:
+    """(groups of stacks, some inside others; outermost lists of layers that nothing in the config resizes)."""
+    full = builder.anatomy(builder.full)
+    assert not isinstance(full, Exception)
+    candidates = layer_lists(full)
+    groups: list[Group] = []
+    for leaf, count in _promising(builder.full, set(candidates.values())):
+        group = _try_leaf(builder, full, candidates, leaf, count)
+        if group is not None and not any(set(group.stacks) & set(g.stacks) for g in groups):
+            groups.append(group)
+    for path, count in candidates.items():
+        if count > 1 and not _inside(path, groups) and not any(_is_below(s, path) for g in groups for s in g.stacks):
+            group = _try_lists(builder, full, candidates, path, count)
+            if group is not None:
+                groups.append(group)
+    driven = {s for g in groups for s in g.stacks}
+    rest = [
+        p
+        for p in candidates
+        if not any(p == s or _is_below(p, s) or _is_below(s, p) for s in driven)
+        and not any(_is_below(p, q) for q in candidates)
+    ]
+    return groups, rest
+
+
+def _promising(config: Config, counts: set[int]) -> list[tuple[Path, int]]:
+    """Integers that equal a stack's length, those first that say so; the order only saves builds."""
+    found = [(path, value) for path, value in integers(config) if value in counts]
+    words = ("layer", "depth", "block")
+    return sorted(found, key=lambda f: not any(w in str(f[0]) for w in words))
+
+
+def _try_leaf(builder: Builder, full: Anatomy, candidates: dict[str, int], leaf: Path, count: int) -> Group | None:
+    less = count - 1 if count > 1 else 2
+    section = section_of(leaf)
+    if isinstance(leaf[-1], int):
+        alone = changed(builder.full, {leaf: less})
+    else:
+        alone = changed(builder.full, {leaf: less} | companions(builder.full, section, count, range(less)))
+    stacks = _resized(builder, full, alone, candidates, count=count, less=less)
+    if stacks:
+        return Group(leaf, section, (), stacks, count)
+    if not isinstance(builder.anatomy(alone), Exception) or isinstance(leaf[-1], int):
+        return None
+    # Refused alone. With the lists that have an entry a layer it may be taken; lists alone are the control experiment.
+    for place in dict.fromkeys((section, *sections(builder.full))):
+        lists = tuple(sequences(builder.full, place, count))
+        if not lists or place[: len(section)] != section:
+            continue
+        for order in _orders(count, less):
+            cut = _with_lists(builder.full, lists, order)
+            both = changed(cut, {leaf: less} | companions(builder.full, section, count, order))
+            stacks = _resized(builder, full, both, candidates, count=count, less=less)
+            if stacks and not _resized(builder, full, cut, candidates, count=count, less=less):
+                return Group(leaf, section, lists, stacks, count)
+    return None
+
+
+def _orders(count: int, less: int) -> list[list[int]]:
+    """The last layer away, or the first: some models insist on what their last layer is."""
+    return [list(range(less)), list(range(1, count))] if less < count else [[0] * less]
+
+
+def _try_lists(builder: Builder, full: Anatomy, candidates: dict[str, int], path: str, count: int) -> Group | None:
+    for section in sections(builder.full):
+        lists = tuple(sequences(builder.full, section, count))
+        for chosen in (*((one,) for one in lists), lists):
+            cut = _with_lists(builder.full, chosen, range(count - 1))
+            # a length that the config keeps beside its lists is brought in line with them
+            numbers = {p: count - 1 for p, v in integers(builder.full) if v == count and p[:-1] == section}
+            for values in (cut, changed(cut, numbers)) if chosen else ():
+                stacks = _resized(builder, full, values, candidates, count=count, less=count - 1)
+                if path in stacks:
+                    leaf = next(iter(numbers), None) if values is not cut else None
+                    return Group(leaf, section, chosen, stacks, count)
+    return None
+
+
+def _with_lists(config: Config, lists: tuple[Path, ...], order: Sequence[int]) -> Config:
+    return changed(config, {path: picked(value_at(config, path), order) for path in lists})
+
+
+def _resized(
+    builder: Builder, full: Anatomy, values: Config, candidates: dict[str, int], *, count: int, less: int
+) -> tuple[str, ...]:
+    """The stacks that this change, and nothing but them, made shorter; empty where it did anything else."""
+    found = builder.anatomy(values)
+    if isinstance(found, Exception):
+        return ()
+    stacks = [p for p, n in candidates.items() if n == count and found.lists.get(p) == less]
+    stacks = [s for s in stacks if not any(_is_below(s, other) for other in stacks)]
+    moved = frozenset(p for p, n in full.lists.items() if found.lists.get(p) != n)
+    if not stacks or not _same_outside(full, found, moved, count, less) or not _same_inside(full, found, stacks, count):
+        return ()
+    return tuple(stacks)
+
+
+def _same_outside(full: Anatomy, found: Anatomy, moved: frozenset[str], count: int, less: int) -> bool:
+    """Beside the lists that moved, shapes are as they were, but for sizes that are the number of layers."""
+    before, after = full.outside(moved), found.outside(moved)
+    for name, shape in before.items():
+        new = after.get(name)
+        if new is None or not (new == shape or is_resized(shape, new, count, less)):
+            return False
+    return True
+
+
+def _same_inside(full: Anatomy, found: Anatomy, stacks: list[str], count: int) -> bool:
+    """No tensor of a layer has a shape that its namesakes in the full model have not."""
+    for stack in stacks:
+        known: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+        for name, (shape, _) in full.tensors.items():
+            if name.startswith(f"{stack}."):
+                known[name[len(stack) + 1 :].partition(".")[2]].add(shape)
+        for name, (shape, _) in found.tensors.items():
+            if name.startswith(f"{stack}."):
+                shapes = known.get(name[len(stack) + 1 :].partition(".")[2], set())
+                if shape not in shapes and not any(len(s) == len(shape) and count in s for s in shapes):
+                    return False
+    return True
+
+
+def _inside(path: str, groups: list[Group]) -> bool:
+    return any(path == s or _is_below(path, s) for g in groups for s in g.stacks)
+
+
+def inside_of(group: Group, other: Group) -> bool:
+    """Whether the lists of one are in the layers of the other."""
+    return any(_is_below(group.stacks[0], s) for s in other.stacks)
+
+
+def _is_below(path: str, other: str) -> bool:
+    return path.startswith(f"{other}.")
+
+
+def _above(path: str) -> Iterator[str]:
+    parts = path.split(".")
+    return (".".join(parts[:n]) for n in range(1, len(parts) + 1))

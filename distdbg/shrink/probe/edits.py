@@ -1,0 +1,111 @@
+"""What has to change in a config so that a stack keeps only some of its layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from distdbg.shrink.config_leaves import (
+    Path,
+    changed,
+    index_lists,
+    integers,
+    picked,
+    section_of,
+    sequences,
+    value_at,
+)
+from distdbg.shrink.probe.building import Anatomy, Builder
+from distdbg.shrink.probe.companions import companions, is_stage_list
+from distdbg.shrink.probe.controls import Group
+
+Edits = dict[Path, Any]
+
+
+def edits_for(
+    builder: Builder, group: Group, keep: Sequence[int], lists: Sequence[Path], indices: Sequence[Path]
+) -> Edits:
+    """The leaf set, `lists` cut to an entry for each kept layer, `indices` renumbered."""
+    config = builder.full
+    edits: Edits = {}
+    if group.leaf is not None:
+        edits[group.leaf] = len(keep)
+    for path in lists:
+        edits[path] = picked(value_at(config, path), keep)
+    for path in indices:
+        edits[path] = [list(keep).index(i) for i in value_at(config, path) if i in keep]
+    if not group.owns_section:
+        return edits
+    return edits | companions(config, group.section, group.layers, keep)
+
+
+def lists_a_layer(builder: Builder, group: Group) -> list[Path]:
+    """Every sequence with an entry a layer, beside the leaf; those that had to be cut with it come first."""
+    if not group.owns_section:
+        return list(group.lists)
+    beside = sequences(builder.full, group.section, group.layers)
+    return list(dict.fromkeys([*group.lists, *(p for p in beside if not is_stage_list(p))]))
+
+
+def followers(builder: Builder, group: Group, edits: Edits) -> Edits:
+    """Integers beside the leaf that a config computes from it: set to what it makes of them when they are absent."""
+    if group.leaf is None or edits[group.leaf] == group.layers:
+        return {}
+    new = changed(builder.full, edits)
+    found: Edits = {}
+    for path, value in integers(builder.full):
+        if path == group.leaf or section_of(path) != group.section or isinstance(path[-1], int):
+            continue
+        if value != group.layers:
+            continue
+        without = changed(new, {})
+        del value_at(without, path[:-1])[path[-1]]
+        try:
+            made = value_at(builder.config(without).to_dict(), path)
+        except Exception:
+            continue
+        if made == edits[group.leaf]:
+            found[path] = made
+    return found
+
+
+def index_roles(builder: Builder, group: Group) -> tuple[list[Path], list[Path]]:
+    """(index lists that name layers of a kind, those that tap layers for something outside the stack).
+
+    Told by taking the last entry away and looking at what changes: only that layer, or another part of the model.
+    """
+    full = builder.anatomy(builder.full)
+    assert not isinstance(full, Exception)
+    kinds: list[Path] = []
+    taps: list[Path] = []
+    if not group.owns_section:
+        return kinds, taps
+    for path in index_lists(builder.full, group.section, group.layers):
+        if is_stage_list(path) or len(value_at(builder.full, path)) == group.layers:
+            continue
+        entries = value_at(builder.full, path)
+        found = builder.anatomy(changed(builder.full, {path: entries[:-1]}))
+        if isinstance(found, Exception):
+            continue
+        where = _where(full, found)
+        if any(p.startswith(f"{s}.{entries[-1]}") for s in group.stacks for p in where) and all(
+            any(p.startswith(f"{s}.") for s in group.stacks) for p in where
+        ):
+            kinds.append(path)
+        elif where or _names_layers(path):
+            taps.append(path)
+    return kinds, taps
+
+
+def _names_layers(path: Path) -> bool:
+    """Nothing in the model's make tells whether a list names layers that only `forward` reads; its name may."""
+    return bool(re.search(r"layer|ind(ex|ices)|block", str(path[-1])))
+
+
+def _where(full: Anatomy, found: Anatomy) -> set[str]:
+    """Module paths that differ."""
+    a, b = full.modules, found.modules
+    names = {p for p in {*a, *b} if a.get(p) != b.get(p)}
+    shapes = {n for n in {*full.tensors, *found.tensors} if full.tensors.get(n) != found.tensors.get(n)}
+    return names | shapes

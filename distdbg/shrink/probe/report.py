@@ -1,0 +1,89 @@
+"""What a probe found, as plain data: for the parent process, which knows no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distdbg.shrink.config_leaves import changed, dotted, value_at
+from distdbg.shrink.probe.building import Builder
+from distdbg.shrink.probe.ladder import Shrunk, Stack
+
+
+def as_json(builder: Builder, shrunk: Shrunk) -> dict[str, Any]:
+    """The keys: edits [[path, value]], stacks, tensors {small name: shape}, cuts {small name: [dim, kept]}, …"""
+    config = builder.config(builder.full)
+    return {
+        "model_type": config.model_type,
+        "model_class": getattr(builder.model_class, "__name__", str(builder.model_class)),
+        "aliases": dict(getattr(type(config), "attribute_map", {}) or {}),
+        "edits": _whole_edits(builder, shrunk),
+        "stacks": [_stack(stack, shrunk) for stack in shrunk.stacks],
+        "cuts": _cuts(shrunk),
+        "warnings": shrunk.warnings,
+        "builds": builder.builds,
+    }
+
+
+def _whole_edits(builder: Builder, shrunk: Shrunk) -> list[Any]:
+    """Entries of a list (`depths[2]`) as edits of the whole list, which a config may not have written out."""
+    new = changed(builder.full, shrunk.edits)
+    paths = dict.fromkeys(path[:-1] if isinstance(path[-1], int) else path for path in shrunk.edits)
+    return [[list(path), value_at(new, path)] for path in paths]
+
+
+def _stack(stack: Stack, shrunk: Shrunk) -> dict[str, Any]:
+    kinds = []
+    for kind in range(max(stack.kinds) + 1):
+        layers = [i for i, k in enumerate(stack.kinds) if k == kind]
+        size = _size(shrunk, stack, layers[0])
+        kinds.append({"layers": layers, "kept": [i for i in layers if i in stack.kept], **size})
+    group = stack.group
+    return {
+        "path": group.stacks[0],
+        "also": list(group.stacks[1:]),
+        "layers": group.layers,
+        "kept": stack.kept,
+        "kinds": kinds,
+        "fields": [dotted(p) for p in stack.edits],
+        "driven_by": dotted(group.leaf) if group.leaf is not None else ", ".join(dotted(p) for p in group.lists),
+    }
+
+
+def _size(shrunk: Shrunk, stack: Stack, layer: int) -> dict[str, Any]:
+    """class, parameters and bytes of one layer."""
+    parameters = size = 0
+    start = f"{stack.name}.{layer}."
+    for name, (shape, element) in shrunk.full.tensors.items():
+        if name.startswith(start) and name in shrunk.full.parameters:
+            count = 1
+            for n in shape:
+                count *= n
+            parameters += count
+            size += count * element
+    return {"class": shrunk.full.modules[start[:-1]][0], "parameters": parameters, "bytes": size}
+
+
+def _cuts(shrunk: Shrunk) -> dict[str, list[list[Any]]]:
+    """Tensors outside of a layer, or in one, that are shaped by the number of layers: name -> [[dim, kept layers]]."""
+    lengths = [(s.group.layers, len(s.kept), s.kept) for s in shrunk.stacks if len(s.kept) < s.group.layers]
+    found: dict[str, list[list[Any]]] = {}
+    for name, (shape, _) in shrunk.small.tensors.items():
+        full = shrunk.full.tensors.get(_full_name(name, shrunk))
+        if full is None or full[0] == shape or len(full[0]) != len(shape):
+            continue
+        for dim, (a, b) in enumerate(zip(full[0], shape, strict=True)):
+            fit = next(((w, k) for w, n, k in lengths if a != b and a % w == 0 and a // w * n == b), None)
+            if fit is not None:
+                block = a // fit[0]  # a block a layer, one layer after the other
+                kept = [layer * block + i for layer in fit[1] for i in range(block)]
+                found.setdefault(_full_name(name, shrunk), []).append([dim, kept])
+    return found
+
+
+def _full_name(name: str, shrunk: Shrunk) -> str:
+    for stack in shrunk.stacks:
+        for path in stack.group.stacks:
+            if name.startswith(f"{path}."):
+                number, dot, rest = name[len(path) + 1 :].partition(".")
+                name = f"{path}.{stack.kept[int(number)]}{dot}{rest}"
+    return name

@@ -1,0 +1,130 @@
+"""The small model's measurements held against the large one's, layer by layer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distdbg.shrink.verify.inputs import inputs_for
+from distdbg.shrink.verify.measuring import Measured, measure
+
+PASS = "pass"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A stack: its path, and the layer of the full model that each layer of the small one stands for."""
+
+    path: str
+    layers: int
+    kept: Sequence[int]
+
+
+def compare(full: Any, small: Any, stacks: Sequence[Kept]) -> dict[str, str]:
+    """Check -> `pass`, `fail: …` or `not run, because …`. Both models are on the meta device.
+
+    A stack that the model's own forward does not reach (a vision tower without an image) is measured by itself, with
+    the input that its own part of the model takes.
+    """
+    verdicts: dict[str, dict[str, str]] = {"ops": {}, "activation_bytes": {}, "gradients": {}}
+    todo = list(stacks)
+    parts = [""]
+    while todo and parts:
+        part = parts.pop(0)
+        inside = [s for s in todo if not part or s.path.startswith(f"{part}.")]
+        try:
+            a, b = _measured(full, part, inside, whole=True), _measured(small, part, inside, whole=False)
+        except Exception as error:
+            for stack in inside:
+                why = f"not run, because forward of {part or 'the model'} raised {type(error).__name__}"
+                verdicts["ops"][stack.path] = f"{why}: {' '.join(str(error).split())[:120]}"
+            reached = []
+        else:
+            reached = [s for s in inside if any(p.startswith(f"{s.path}.") for p in b.ops)]
+            _judge(a, b, reached, part, verdicts)
+        todo = [s for s in todo if s not in reached]
+        if not part:
+            parts = list(dict.fromkeys(_owner(full, s.path) for s in todo) if todo else ())
+            parts = [p for p in parts if p]
+    for stack in todo:
+        verdicts["ops"].setdefault(stack.path, "not run, because no input reaches it")
+    return {check: _summary(found, stacks, verdicts["ops"]) for check, found in verdicts.items()}
+
+
+def _measured(model: Any, part: str, stacks: Sequence[Kept], *, whole: bool) -> Measured:
+    layers = [f"{s.path}.{i}" for s in stacks for i in range(s.layers if whole else len(s.kept))]
+    call = model.get_submodule(part) if part else model
+    model.zero_grad(set_to_none=True)
+    return measure(model, call, inputs_for(call), layers)
+
+
+def _judge(
+    full: Measured, small: Measured, stacks: Sequence[Kept], part: str, verdicts: dict[str, dict[str, str]]
+) -> None:
+    for stack in stacks:
+        pairs = [(f"{stack.path}.{old}", f"{stack.path}.{new}") for new, old in enumerate(stack.kept)]
+        counts: Callable[[Counter[str]], Counter[str]] = lambda ops: _without_count(ops, stack)  # noqa: B023, E731
+        verdicts["ops"][stack.path] = _equal(pairs, {k: counts(v) for k, v in full.ops.items()},
+                                             {k: counts(v) for k, v in small.ops.items()}, "operators")  # fmt: skip
+        verdicts["activation_bytes"][stack.path] = _equal(pairs, full.saved, small.saved, "bytes kept for backward")
+        verdicts["gradients"][stack.path] = _gradients(full, small, stack, part)
+
+
+def _without_count(ops: Counter[str], stack: Kept) -> Counter[str]:
+    """A tensor with an entry a layer is the same tensor with fewer."""
+    return Counter({re.sub(rf"\b({stack.layers}|{len(stack.kept)})\b", "L", k): v for k, v in ops.items()})
+
+
+def _equal(pairs: list[tuple[str, str]], full: Mapping[str, Any], small: Mapping[str, Any], what: str) -> str:
+    for old, new in pairs:
+        a, b = full.get(old), small.get(new)
+        if a != b:
+            return f"fail: {what} of {new} are not those of {old} in the full model ({_difference(a, b)})"
+    return PASS
+
+
+def _difference(a: Any, b: Any) -> str:
+    if isinstance(a, Counter) and isinstance(b, Counter):
+        found = list((a - b).elements())[:1] + list((b - a).elements())[:1]
+        return "; ".join(found)[:160]
+    return f"{a} there, {b} here"
+
+
+def _gradients(full: Measured, small: Measured, stack: Kept, part: str) -> str:
+    why = full.why_no_gradients or small.why_no_gradients
+    if why:
+        return f"not run, because backward of {part or 'the model'} raised {why}"
+    start = f"{stack.path}."
+    for new, old in enumerate(stack.kept):
+        a = {n[len(f"{start}{old}.") :] for n in full.gradients if n.startswith(f"{start}{old}.")}
+        b = {n[len(f"{start}{new}.") :] for n in small.gradients if n.startswith(f"{start}{new}.")}
+        if a != b:
+            odd = min(a ^ b)
+            return (
+                f"fail: {start}{new}.{odd} gets {'no' if odd in a else 'a'} gradient; {start}{old}.{odd} was unlike it"
+            )
+    return PASS
+
+
+def _summary(found: Mapping[str, str], stacks: Sequence[Kept], ops: Mapping[str, str]) -> str:
+    """The worst that a check has to say of any stack."""
+    said = [f"{s.path}: {v}" for s in stacks if (v := found.get(s.path, ops.get(s.path, ""))) != PASS]
+    failed = [v for v in said if ": fail: " in v]
+    if failed:
+        return f"fail: {failed[0].replace(': fail: ', ': ', 1)}"
+    if said:
+        return f"not run, because {'; '.join(v.replace('not run, because ', '', 1) for v in said)}"
+    return PASS
+
+
+def _owner(model: Any, path: str) -> str:
+    """The innermost part with a config of its own that holds this stack."""
+    parts = path.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        inner = ".".join(parts[:end])
+        if hasattr(model.get_submodule(inner), "config") and hasattr(model.get_submodule(inner), "main_input_name"):
+            return inner
+    return ""

@@ -1,0 +1,127 @@
+"""One forward and backward pass on the meta device: what each layer does, keeps, and passes gradients to."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+_ANSWERS: dict[str, Any] = {"torch.bool": True, "torch.float32": 0.0, "torch.bfloat16": 0.0}
+
+
+@dataclass
+class Measured:
+    """By layer path: the operators run in it with their output shapes, and the bytes kept for the backward pass.
+
+    flops: of the forward pass, by layer path and "" for what is in none.
+
+    gradients: names of parameters that got one. ran: paths of modules whose forward was called.
+    """
+
+    ops: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    saved: dict[str, int] = field(default_factory=dict)
+    flops: Counter[str] = field(default_factory=Counter)
+    gradients: set[str] = field(default_factory=set)
+    why_no_gradients: str = ""
+    forward_done: bool = False
+
+
+def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str]) -> Measured:
+    """Run `call(**inputs)`, where `call` is the model or a part of it. Raises whatever its forward raises."""
+    import torch
+
+    found = Measured()
+    inside: list[str] = []
+    parameters = {p.untyped_storage()._cdata for p in model.parameters()}
+    seen: dict[str, dict[int, tuple[Any, int]]] = defaultdict(dict)
+
+    def keep(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if inside and storage._cdata not in parameters:
+            # A slice of a tensor with an entry for each layer counts as what it is, not as all of it.
+            size = min(storage.nbytes(), tensor.numel() * tensor.element_size())
+            known = seen[inside[-1]].get(storage._cdata, (storage, 0))
+            seen[inside[-1]][storage._cdata] = (storage, max(known[1], size))  # held, or another gets its address
+        return tensor
+
+    model.train()
+    _no_dropout(model)
+    with ExitStack() as stack:
+        stack.enter_context(_entered(model, layers, inside))
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t))
+        stack.enter_context(_Counting(found, inside))
+        output = call(**inputs)
+        found.forward_done = True
+        try:
+            sum(t.float().sum() for t in _tensors(output) if t.requires_grad).backward()
+        except Exception as error:
+            found.why_no_gradients = f"{type(error).__name__}: {str(error)[:120]}"
+    found.saved = {path: sum(size for _, size in kept.values()) for path, kept in seen.items()}
+    found.gradients = {name for name, p in model.named_parameters(remove_duplicate=False) if p.grad is not None}
+    return found
+
+
+def _Counting(found: Measured, inside: list[str]) -> Any:  # noqa: N802 -- stands for a class
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map_only
+    from torch.utils.flop_counter import flop_registry
+
+    class Mode(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
+                # a model asks what a tensor holds (is the mask full? are positions in order?); meta holds nothing
+                return _ANSWERS.get(str(args[0].dtype), 0)
+            kwargs = kwargs or {}
+            if any(t.is_meta for t in _tensors([args, kwargs])):
+                # sizes of images stay on the CPU, where they can be read; what is made of them meets meta here
+                args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to("meta"), (args, kwargs))
+            result = function(*args, **kwargs)
+            if function._overloadpacket in flop_registry and not found.forward_done:
+                cost = flop_registry[function._overloadpacket](*args, **kwargs, out_val=result)
+                found.flops[inside[-1] if inside else ""] += cost
+            if inside:
+                shapes = ",".join(str(list(t.shape)) for t in _tensors(result))
+                found.ops[inside[-1]][f"{function} {shapes}"] += 1
+            return result
+
+    return Mode()
+
+
+@contextmanager
+def _entered(model: Any, layers: list[str], inside: list[str]) -> Iterator[None]:
+    """While a layer's forward runs, its path is the last of `inside`."""
+    handles = []
+    for path in layers:
+        module = model.get_submodule(path)
+        handles.append(module.register_forward_pre_hook(lambda _m, _a, p=path: inside.append(p)))
+        handles.append(module.register_forward_hook(lambda _m, _a, _o: inside.pop() and None, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _no_dropout(model: Any) -> None:
+    """Rates that rise with the layer's number are no difference in kind."""
+    holders = [h for m in model.modules() for h in (m, getattr(m, "config", None)) if h is not None]
+    for holder in holders:
+        for name, value in list(vars(holder).items()):
+            if isinstance(value, float) and (name in ("p", "drop_prob") or name.endswith("layerdrop")):
+                setattr(holder, name, 0.0)
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _tensors(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _tensors(inner)

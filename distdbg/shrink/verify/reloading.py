@@ -1,0 +1,78 @@
+"""That transformers loads what was written, and gets the same from what it saves itself."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distdbg.shrink.probe.building import Builder
+from distdbg.shrink.verify.comparing import PASS
+
+#: a larger one is loaded on request only: loading takes its size in memory
+LARGEST_TO_LOAD = 2_000_000_000
+
+
+def loads(folder: str, builder: Builder, trust: bool) -> dict[str, str]:
+    """Every name and shape of the model is in the checkpoint, without loading a byte of data."""
+    try:
+        _, info = _load(folder, builder, trust, device_map="meta", ignore_mismatched_sizes=True)
+    except Exception as error:
+        return {"names_and_shapes": _why_not(error, builder)}
+    return {"names_and_shapes": _judged(info)}
+
+
+def _why_not(error: Exception, builder: Builder) -> str:
+    why = " ".join(str(error).split())[:160]
+    if isinstance(error, ImportError):
+        return f"not run, because a package is missing: {why}"
+    if builder.full.get("quantization_config"):
+        # what quantized weights are loaded with may need a device, or a package that tells so in its own way
+        return f"not run, because these quantized weights cannot be loaded here: {why}"
+    return f"fail: transformers does not load it: {type(error).__name__}: {why}"
+
+
+def _judged(info: Mapping[str, Any]) -> str:
+    if info["missing_keys"]:
+        return f"fail: {min(info['missing_keys'])} is not in the checkpoint"
+    if info["mismatched_keys"]:
+        return f"fail: {min(map(str, info['mismatched_keys']))} has another shape"
+    unused = info["unexpected_keys"]
+    return f"pass; the model does not use {len(unused)} tensors, such as {min(unused)}" if unused else PASS
+
+
+def round_trip(folder: str, builder: Builder, trust: bool, everything: bool) -> dict[str, str]:
+    """Loaded, saved by transformers, loaded again: every tensor bit for bit."""
+    import torch
+
+    size = sum(f.stat().st_size for f in Path(folder).glob("*.safetensors"))
+    if size > LARGEST_TO_LOAD and not everything:
+        return {"save_and_reload": f"not run, because it takes {size / 1e9:.1f} GB of memory; --verify full does it"}
+    model, _ = _load(folder, builder, trust)
+    with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as again:
+        model.save_pretrained(again)
+        for code in Path(folder).glob("*.py"):
+            Path(again, code.name).write_bytes(code.read_bytes())
+        second, _ = _load(again, builder, trust)
+    before, after = model.state_dict(), second.state_dict()
+    for name, value in before.items():
+        if name not in after or not _equal(torch, value, after[name]):
+            return {"save_and_reload": f"fail: {name} is another after saving and loading"}
+    return {"save_and_reload": PASS}
+
+
+def _equal(torch: Any, a: Any, b: Any) -> bool:
+    """Bit for bit: NaN is equal to itself."""
+    same = a.dtype == b.dtype and a.shape == b.shape
+    return same and bool(torch.equal(_bits(torch, a), _bits(torch, b)))
+
+
+def _bits(torch: Any, tensor: Any) -> Any:
+    return tensor.contiguous().flatten().view(torch.uint8)
+
+
+def _load(folder: str, builder: Builder, trust: bool, **options: Any) -> Any:
+    return builder.model_class.from_pretrained(
+        folder, output_loading_info=True, local_files_only=True, trust_remote_code=trust, dtype="auto", **options
+    )

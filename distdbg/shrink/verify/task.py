@@ -1,0 +1,69 @@
+"""The task `verify`: the small model that was written, against the config of the large one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distdbg.shrink.probe.building import Anatomy, Builder, open_builder
+from distdbg.shrink.probe.kinds import counting, fingerprints, same
+from distdbg.shrink.probe.task import quiet
+from distdbg.shrink.verify.comparing import PASS, Kept, compare
+from distdbg.shrink.verify.reloading import loads, round_trip
+
+
+def run(task: dict[str, Any]) -> dict[str, str]:
+    """`task`: full (folder with the source's config), small (folder that was written), stacks, trust, everything.
+
+    Check -> `pass`, `fail: …` or `not run, because …`.
+    """
+    quiet()
+    full, small = open_builder(task["full"], task["trust"]), open_builder(task["small"], task["trust"])
+    stacks = [Kept(path, s["layers"], s["kept"]) for s in task["stacks"] for path in (s["path"], *s["also"])]
+    found = {"kinds": _kinds(full, small, stacks)}
+    found |= _attempt(lambda: compare(on_meta(full), on_meta(small), stacks), ("ops", "activation_bytes", "gradients"))
+    found |= _attempt(lambda: loads(task["small"], small, task["trust"]), ("names_and_shapes",))
+    found |= _attempt(lambda: round_trip(task["small"], small, task["trust"], task["everything"]), ("save_and_reload",))
+    return found
+
+
+def _attempt(check: Callable[[], dict[str, str]], names: tuple[str, ...]) -> dict[str, str]:
+    """A check that cannot be made says so; it does not pass and does not fail."""
+    try:
+        return check()
+    except Exception as error:
+        why = f"not run, because {type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        return dict.fromkeys(names, why)
+
+
+def on_meta(builder: Builder) -> Any:
+    """On meta, in single precision, with the experts in a form that does not depend on what the router says."""
+    model = builder.model(builder.full)
+    for form in ("batched_mm", "grouped_mm"):
+        try:
+            model.set_experts_implementation(form)
+            break
+        except Exception:
+            continue
+    model.float()  # whatever type either config names: what is compared is what the layers do
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter.is_floating_point())
+    return model
+
+
+def _kinds(full: Builder, small: Builder, stacks: list[Kept]) -> str:
+    a, b = full.anatomy(full.full), small.anatomy(small.full)
+    assert isinstance(a, Anatomy)
+    assert isinstance(b, Anatomy)
+    for stack in stacks:
+        if b.lists.get(stack.path) != len(stack.kept):
+            return f"fail: {stack.path} has {b.lists.get(stack.path)} layers, not {len(stack.kept)}"
+        before, after = fingerprints(a, stack.path), fingerprints(b, stack.path)
+        numbers = counting(before)
+        for new, old in enumerate(stack.kept):
+            off = same(before[old], after[new], numbers, stack.layers, len(stack.kept))
+            if off:
+                return (
+                    f"fail: {stack.path}.{new} is not what layer {old} was: {'.'.join(p for p in off[0] if p)} differs"
+                )
+    return PASS

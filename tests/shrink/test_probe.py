@@ -1,0 +1,77 @@
+"""Default configs of many families: each is shrunk with all its kinds, and none by its name.
+
+The whole of transformers is a benchmark's matter (benchmarks/shrink_sweep.py); these are one or two of each make.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+TYPES = (
+    # dense decoders
+    "llama gpt2 opt bloom falcon mpt gptj phi3 gemma2 olmo2 minicpm3 stablelm codegen "
+    # experts, dense layers among them, latent attention
+    "mixtral qwen3_moe deepseek_v3 gpt_oss llama4_text glm4_moe longcat_flash "
+    # sliding and full, linear and full, state spaces, recurrent
+    "gemma3_text qwen3_next jamba mamba mamba2 bamba falcon_h1 recurrent_gemma rwkv lfm2 minimax "
+    # encoders, encoder and decoder
+    "bert roberta deberta-v2 modernbert xlm t5 bart pegasus nllb-moe longt5 "
+    # pictures
+    "vit dinov2 beit swin convnext segformer pvt clip siglip focalnet "
+    # pictures and text
+    "llava qwen2_vl qwen3_vl gemma3 gemma4 idefics3 "
+    # sound
+    "whisper wav2vec2 hubert speech_to_text clap"
+).split()
+
+
+def builder(model_type: str):
+    from transformers import CONFIG_MAPPING
+
+    from distdbg.shrink.probe.building import Builder, model_class
+    from distdbg.shrink.probe.task import quiet
+
+    quiet()
+    config = CONFIG_MAPPING[model_type]()
+    return Builder(config, model_class(config, None, False))
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_every_kind_is_kept(model_type: str) -> None:
+    from distdbg.shrink.probe.ladder import Wanted, shrink
+
+    found = shrink(builder(model_type), Wanted())
+    assert found.stacks
+    for stack in found.stacks:
+        assert {stack.kinds[i] for i in stack.kept} == set(stack.kinds), stack.name
+        assert len(stack.kept) <= max(2, stack.group.layers // 2 + 1), stack.name
+        assert len(stack.kept) >= min(2, stack.group.layers), stack.name
+
+
+@pytest.mark.parametrize(
+    ("model_type", "kept"),
+    [
+        ("deepseek_v3", {"model.layers": [0, 3]}),
+        ("gemma3_text", {"model.layers": [0, 5]}),
+        ("qwen3_vl", {"model.language_model.layers": [0, 1, 2], "model.visual.blocks": [0, 8, 16, 24]}),
+        ("whisper", {"model.encoder.layers": [0, 1], "model.decoder.layers": [0, 1]}),
+    ],
+)
+def test_what_is_kept_of_some(model_type: str, kept: dict[str, list[int]]) -> None:
+    from distdbg.shrink.probe.ladder import Wanted, shrink
+
+    assert {s.name: s.kept for s in shrink(builder(model_type), Wanted()).stacks} == kept
+
+
+def test_a_stages_depth_that_equals_the_number_of_stages_is_not_taken_for_it() -> None:
+    """A ResNet of four stages has one with four layers: what it outputs must stay as it is."""
+    from distdbg.shrink.config_leaves import changed
+    from distdbg.shrink.probe.ladder import Wanted, shrink
+
+    made = builder("resnet")
+    small = changed(made.full, shrink(made, Wanted()).edits)
+    assert small["depths"] == [2, 2, 2, 2]
+    for field in ("stage_names", "out_indices", "out_features", "hidden_sizes"):
+        assert small[field] == made.full[field]

@@ -1,0 +1,69 @@
+"""`distdbg shrink-model` from end to end: a folder in, a smaller one out that transformers loads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import models
+
+pytestmark = pytest.mark.slow
+
+
+def loaded(folder: Path):
+    import transformers
+
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
+    return model
+
+
+def test_two_layers_of_six_are_what_they_were(tmp_path: Path, distdbg) -> None:
+    import torch
+
+    source = models.llama(tmp_path / "large")
+    (source / "chat_template.jinja").write_text("{{ messages }}")
+    done = distdbg("shrink-model", source, tmp_path / "small", "--keep", "0,5", "--extrapolate", "--tokens", "32")
+    assert done.code == 0, done
+    assert "model.layers: kept 0,5 of 6 layers" in done.out and "gradients: pass" in done.out
+    parameters = sum(p.numel() for p in loaded(source).parameters())
+    assert f"parameters            {parameters:,}\n" in done.out
+    small, full = loaded(tmp_path / "small").state_dict(), loaded(source).state_dict()
+    assert len(small) < len(full)
+    for name, value in small.items():
+        assert torch.equal(value, full[name.replace("layers.1.", "layers.5.")]), name
+    made = json.loads((tmp_path / "small" / "shrink.json").read_text())
+    assert made["schema"] == "distdbg.shrink/1" and made["stacks"][0]["kept"] == [0, 5]
+    assert made["renamed"]["model.layers.5.mlp.up_proj.weight"] == "model.layers.1.mlp.up_proj.weight"
+    assert (tmp_path / "small" / "chat_template.jinja").read_text() == "{{ messages }}"
+
+
+def test_a_config_alone_gives_random_weights(tmp_path: Path, distdbg) -> None:
+    source = models.llama(tmp_path / "large")
+    done = distdbg(
+        "shrink-model", source / "config.json", tmp_path / "s", "--layers", "3", "--random", "--dtype", "bfloat16"
+    )
+    assert done.code == 0, done
+    model = loaded(tmp_path / "s")
+    assert model.config.num_hidden_layers == 3 and str(model.dtype) == "torch.bfloat16"
+
+
+def test_nothing_is_overwritten(tmp_path: Path, distdbg) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine").write_text("precious")
+    done = distdbg("shrink-model", models.llama(tmp_path / "large"), tmp_path / "there")
+    assert done.code == 2 and "is not empty" in done.err, done
+    assert [p.name for p in (tmp_path / "there").iterdir()] == ["mine"]
+
+
+def test_the_anatomy_writes_nothing(tmp_path: Path, distdbg) -> None:
+    source = models.llama(tmp_path / "large")
+    done = distdbg("shrink-model", "--anatomy", source)
+    assert done.code == 0, done
+    assert "model.layers: 6 layers, counted by num_hidden_layers" in done.out
+    assert "AAAAAA\n  ^^\n" in done.out
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["home", "large"] or not (tmp_path / "home").exists()
