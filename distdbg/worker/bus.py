@@ -2,6 +2,8 @@
 
     event         subject            when
     init          the process group  init_process_group has made the default group
+    group         (group, ranks)     a process group stands; ranks: {global rank: rank within the group}
+    call          a frame            a function of torch.distributed, called by Python code, is about to communicate
     data          the iterator       a batch is wanted of a DataLoader
     batch         the iterator       it has come
     data-end      the iterator       there are no more (known with a sampler that has a length)

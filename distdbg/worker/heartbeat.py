@@ -13,6 +13,7 @@ from distdbg.worker.page import (
     BATCHES,
     COMPUTING,
     DATA,
+    DATA_ENDS,
     FORWARD,
     FORWARDS,
     OPTIMIZER,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 def subscribe(bus: Bus, page: PageWriter) -> None:
     bus.subscribe("data", page.ticker(DATA))
     bus.subscribe("batch", page.ticker(COMPUTING, BATCHES))
-    bus.subscribe("data-end", page.ticker(OTHER))
+    bus.subscribe("data-end", page.ticker(OTHER, DATA_ENDS))
     bus.subscribe("forward", page.ticker(FORWARD, FORWARDS))
     bus.subscribe("backward", page.ticker(BACKWARD, BACKWARDS))
     bus.subscribe("optimizer", page.ticker(OPTIMIZER))

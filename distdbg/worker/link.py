@@ -9,6 +9,7 @@ from __future__ import annotations
 import _socket
 import _thread
 import os
+import sys
 import time
 from _json import encode_basestring_ascii as _quote
 
@@ -84,6 +85,13 @@ class Link:
             else:
                 self._unsent, sent = data[taken:], True
         return sent
+
+    def peer(self) -> int:
+        """The agent's pid: the kernel knows who listens. Raises OSError."""
+        if self._socket is None:
+            return 0
+        credentials = self._socket.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        return int.from_bytes(credentials[:4], sys.byteorder)
 
     def wait(self) -> bytes:
         """Block until the agent says something; empty when it has gone."""

@@ -16,22 +16,35 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_PTRACER = 0x59616D61  # "Yama"
 _SIGTERM, _SIGKILL = 15, 9
 _LOOK_S = 1.0
 
 
-def end_with_parent() -> int:
-    """Returns the parent's pid. Raises ImportError, OSError or AttributeError where there is no way to ask for it."""
+def _prctl(option: int, value: int) -> None:
     # ctypes itself takes longer to load, and a script may have meant another module by that name; torch loads both.
     import _ctypes
 
-    parent = os.getppid()
     itself: Any = None  # dlopen(NULL): what is linked into this process
     prctl = _ctypes.dlsym(_ctypes.dlopen(itself, 0), "prctl")
-    _ctypes.call_function(prctl, (_PR_SET_PDEATHSIG, _SIGTERM))
+    _ctypes.call_function(prctl, (option, value))
+
+
+def end_with_parent() -> int:
+    """Returns the parent's pid. Raises ImportError, OSError or AttributeError where there is no way to ask for it."""
+    parent = os.getppid()
+    _prctl(_PR_SET_PDEATHSIG, _SIGTERM)
     if os.getppid() != parent:  # it went in between, and the kernel has nobody to wait for
         os.kill(os.getpid(), _SIGTERM)
     return parent
+
+
+def may_be_looked_at_by(agent: int) -> None:
+    """Where Yama lets only ancestors look into a process (ptrace_scope 1), `agent` and its children may, too.
+
+    Elsewhere the kernel knows no such option, and nothing happens. Raises as end_with_parent does.
+    """
+    _prctl(_PR_SET_PTRACER, agent)
 
 
 def watch(parent: int, grace_s: float) -> None:

@@ -20,6 +20,9 @@ different moments. Times are CLOCK_MONOTONIC nanoseconds, which all processes of
         80  q     forwards, of modules that tell
         88  q     backwards
         96  q     saves
+       104  q     loaders that have given all they had
+       112  q     calls of torch.distributed by Python code
+       120  q     time of the last of them
       2048  q     command word, written by the agent, 0 for none
 """
 
@@ -31,7 +34,7 @@ import time
 from _struct import Struct
 
 PAGE_BYTES = 4096
-MAGIC = b"ddbgpg2\n"
+MAGIC = b"ddbgpg3\n"
 PHASES = ("starting", "data", "computing", "forward", "backward", "optimizer", "saving", "other", "exiting")
 STARTING, DATA, COMPUTING, FORWARD, BACKWARD, OPTIMIZER, SAVING, OTHER, EXITING = range(len(PHASES))
 COMMAND_OFFSET = 2048
@@ -40,9 +43,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_ALL = Struct("@8s4I10q")
+_ALL = Struct("@8s4I13q")
 #: Where the numbers are, in words of 8 bytes
-STEPS, _STEP_TIME, _PHASE_SINCE, BATCHES, _USER_STEP, _PHASE, FORWARDS, BACKWARDS, SAVES = range(4, 13)
+STEPS, _STEP_TIME, _PHASE_SINCE, BATCHES, _USER_STEP, _PHASE = range(4, 10)
+FORWARDS, BACKWARDS, SAVES, DATA_ENDS, CALLS, _CALL_TIME = range(10, 16)
 _COMMAND = COMMAND_OFFSET // 8
 
 _now = time.monotonic_ns
@@ -51,13 +55,24 @@ _now = time.monotonic_ns
 class Page:
     """One reading. Times in ns of CLOCK_MONOTONIC; `user_step` is -1 where the script never said one."""
 
-    __slots__ = ("attempt", "backwards", "batches", "forwards", "phase", "phase_ns", "pid", "rank", "saves",
-                 "started_ns", "step", "step_ns", "user_step")  # fmt: skip
+    __slots__ = ("attempt", "backwards", "batches", "call_ns", "calls", "data_ends", "forwards", "phase", "phase_ns",
+                 "pid", "rank", "saves", "started_ns", "step", "step_ns", "user_step")  # fmt: skip
 
     def __init__(self, pid: int, rank: int, attempt: int, phase: str, numbers: tuple[int, ...]) -> None:
         self.pid, self.rank, self.attempt, self.phase = pid, rank, attempt, phase
         self.started_ns, self.step, self.step_ns, self.phase_ns, self.batches, self.user_step = numbers[:6]
-        self.forwards, self.backwards, self.saves = numbers[6:]
+        self.forwards, self.backwards, self.saves, self.data_ends, self.calls, self.call_ns = numbers[6:]
+
+    @property
+    def heard(self) -> int:
+        """Everything that was ever counted: while this stands still, so does the rank, as far as can be heard."""
+        counted = self.step + self.batches + self.forwards + self.backwards + self.saves + self.data_ends + self.calls
+        return counted + max(self.user_step, 0)
+
+    @property
+    def heard_ns(self) -> int:
+        """When anything was last heard."""
+        return max(self.phase_ns, self.step_ns, self.call_ns, self.started_ns)
 
 
 def read_page(raw: bytes) -> Page | None:
@@ -82,7 +97,7 @@ class PageWriter:
         finally:
             os.close(descriptor)
         now = _now()
-        _ALL.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, 0, 0, 0)
+        _ALL.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 6)
         page[: len(MAGIC)] = MAGIC
         self._words = memoryview(page).cast("q")
 
@@ -113,6 +128,16 @@ class PageWriter:
             words[at] = phase
 
         return tick if count is None else step if count == STEPS else tick_and_count
+
+    def caller(self) -> Callable[[], None]:
+        """A function that counts a call of torch.distributed; the phase stays what it is."""
+        words, now, count, at = self._words, _now, CALLS, _CALL_TIME
+
+        def call() -> None:
+            words[count] += 1
+            words[at] = now()
+
+        return call
 
     def user_step(self, step: int | None) -> None:
         """The script's own count; None counts one up. What does not fit into 64 bits raises ValueError."""

@@ -152,6 +152,32 @@ def process_groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
     cls.default_pg = property(plain.fget, write, plain.fdel, plain.__doc__)
 
 
+def groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """torch keeps the members of each group in one dict, and writes them down once the group stands."""
+    deliver = channel("group")
+
+    class Groups(dict):  # type: ignore[type-arg]
+        def __setitem__(self, group: object, ranks: object) -> None:
+            super().__setitem__(group, ranks)
+            deliver((group, ranks))
+
+    module._pg_group_ranks = Groups(module._pg_group_ranks)
+
+
+def calls(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """What every function that communicates asks first; `get_rank` and its like ask it, too.
+
+    A flag of this kind in the module's own globals survives `from torch.distributed import all_reduce`.
+    """
+    told, own = channel("call"), vars(module)
+
+    def asked(frame: FrameType) -> None:
+        if frame.f_globals is own and not frame.f_code.co_name.startswith(("get_", "_")):
+            told(frame)
+
+    module._rank_not_in_group = Called(module._rank_not_in_group, asked)
+
+
 def _method(cls: Any, name: str, told: Told) -> None:  # noqa: ANN401
     setattr(cls, name, method(getattr(cls, name), told))
 
@@ -163,6 +189,8 @@ _LOADERS: tuple[tuple[str, Place], ...] = (
 #: event -> the modules that are listened to for it, and how
 PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
     "init": (("torch.distributed.distributed_c10d", process_groups),),
+    "group": (("torch.distributed.distributed_c10d", groups),),
+    "call": (("torch.distributed.distributed_c10d", calls),),
     "data": _LOADERS,
     "batch": _LOADERS,
     "data-end": _LOADERS,

@@ -6,16 +6,19 @@ import _thread
 import os
 import sys
 
-from distdbg.worker import exceptions, heartbeat, orphans
+from distdbg.worker import exceptions, heartbeat, orphans, recorder
 from distdbg.worker.bus import Bus
+from distdbg.worker.calls import CallLog
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.link import Link
+from distdbg.worker.models import LastModel
 from distdbg.worker.page import EXITING, PageWriter
 from distdbg.worker.places import hide_from_compiler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType, TracebackType
+    from typing import Any
 
 #: A rank that neither torchrun nor an agent can end any more has so long after SIGTERM: torchrun's own default.
 _GRACE_S = 30.0
@@ -43,14 +46,20 @@ class Session:
 
     def __init__(self, folder: str, rank: int, attempt: int) -> None:
         self._ended = False
-        self.page = PageWriter(f"{folder}/{rank:05d}.page", rank, attempt)
+        self._stem = f"{folder}/{rank:05d}"
+        self.page = PageWriter(f"{self._stem}.page", rank, attempt)
         self.link = Link(f"{folder}/agent.sock")
         self.link.send("hello", {"rank": rank, "pid": os.getpid()})
+        self._agent = self.link.peer()
         self._parent = self._end_with_parent()
         imports = ImportWatch(self._not_hooked)
         self.bus = Bus(imports, self._dropped)
         heartbeat.subscribe(self.bus, self.page)
-        self.bus.subscribe("init", self._group_made)
+        self.calls = CallLog(self._stem)
+        self.calls.subscribe(self.bus, self.page)
+        self.model = LastModel(self.bus)
+        self.bus.subscribe("init", self._initialised)
+        self.bus.subscribe("group", self._group_made)
         # Before torch.distributed there is nobody to be asked about, and a second thread would make Python 3.12
         # warn where a script forks.
         imports.after("torch.distributed.distributed_c10d", self._listen)
@@ -72,6 +81,7 @@ class Session:
             told = exceptions.describe(error, traceback)
             self.link.send("exception", {"uncaught": True, **told}, last_words=True)
             self.link.send("script-end", {"how": "exception", "exit": None}, last_words=True)
+            self._leave_recorder()
         except Exception:
             return
 
@@ -89,14 +99,30 @@ class Session:
         self._ended = True
         self.bus.clear()
         self.page.close()
+        self.calls.close()
         self.link.close()
+        self._show_to_agent()
 
     def _end_with_parent(self) -> int | None:
         try:
-            return orphans.end_with_parent()
+            parent = orphans.end_with_parent()
         except Exception as error:
             self.fact("may-be-orphaned", error=repr(error))
             return None
+        self._show_to_agent()
+        return parent
+
+    def _show_to_agent(self) -> None:
+        try:
+            orphans.may_be_looked_at_by(self._agent)
+        except Exception:
+            return
+
+    def _leave_recorder(self) -> None:
+        """The process is about to go, and its flight recorder with it."""
+        if data := recorder.own_dump():
+            with open(f"{self._stem}.last.json", "wb") as file:
+                file.write(data)
 
     def _dropped(self, event: str, who: str, error: Exception) -> None:
         self.fact("subscriber-dropped", event=event, subscriber=who, error=repr(error))
@@ -104,9 +130,17 @@ class Session:
     def _not_hooked(self, module: str, error: Exception) -> None:
         self.fact("not-hooked", module=module, error=repr(error))
 
-    def _group_made(self, _group: object) -> None:
+    def _initialised(self, _group: object) -> None:
         dist = sys.modules["torch.distributed"]
         self.fact("init", rank=dist.get_rank(), world_size=dist.get_world_size(), backend=dist.get_backend())
+        self.fact("recorder", served=recorder.serve(f"{self._stem}.recorder"))
+
+    def _group_made(self, made: tuple[Any, Any]) -> None:
+        """The recorder names groups, and not who is in them."""
+        group, ranks = made
+        name, about = getattr(group, "group_name", None), getattr(group, "group_desc", "")
+        if name is not None:
+            self.fact("group", name=name, desc=about, ranks=[int(rank) for rank in ranks])
 
     def _listen(self, _module: ModuleType) -> None:
         # Below threading: the script's own count of its threads stays what it was.
@@ -132,6 +166,8 @@ class Session:
         if question.get("op") == "exceptions":
             threads = exceptions.being_handled(_thread.get_ident())
             self.link.send("exceptions", {"id": question.get("id"), "threads": threads})
+        elif question.get("op") == "model":
+            self.link.send("model", {"id": question.get("id"), **self.model.without_gradient()})
 
 
 def _exit_status(error: SystemExit) -> int:

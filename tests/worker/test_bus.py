@@ -110,6 +110,9 @@ HEARD = """
         heard.clear()
     model = DDP(torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    heard.clear()  # DDP compares its ranks' models
+    dist.all_reduce(torch.ones(1))
+    tell("all_reduce:")
     for workers in (0, 1):
         for (x,) in DataLoader(TensorDataset(torch.randn(4, 4)), batch_size=4, num_workers=workers):
             loss = model(x).sum()
@@ -161,7 +164,7 @@ def test_nothing_of_the_script_changes(body, tmp_path):
     ours, said = run(tmp_path / "ours", body, boot=True)
     assert plain[0] == 0, plain[2]
     assert [text.replace(f"{tmp_path}/ours", f"{tmp_path}/plain") for text in ours[1:]] == list(plain[1:])
-    assert [m["kind"] for m in said if m["op"] == "fact"] == ["init"], said
+    assert [m["kind"] for m in said if m["op"] == "fact"] == ["init", "recorder", "group"], said
 
 
 @pytest.mark.slow
@@ -170,6 +173,7 @@ def test_everything_is_heard_in_its_order(tmp_path):
     assert code == 0, err
     step = "forward forward-end backward optimizer step"
     assert out.splitlines() == [
+        "all_reduce: call",
         "True",
         f"ddp, 0 workers: data batch {step} data-end",
         "True",
@@ -180,7 +184,9 @@ def test_everything_is_heard_in_its_order(tmp_path):
         "False",
         "fsdp2: forward backward",
     ]
-    (made,) = [m for m in said if m["op"] == "fact"]
+    made, recorder, group = [m for m in said if m["op"] == "fact"]
+    assert (recorder["kind"], recorder["served"]) == ("recorder", True)
+    assert (group["kind"], group["name"], group["desc"], group["ranks"]) == ("group", "0", "default_pg", [0])
     assert (made["kind"], made["rank"], made["world_size"], made["backend"]) == ("init", 0, 1, "gloo")
 
 

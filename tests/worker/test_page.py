@@ -35,6 +35,11 @@ def test_what_is_written_is_read(tmp_path):
     writer.user_step(None)
     page = read_page(path.read_bytes())
     assert (page.backwards, page.step, page.user_step, page.phase) == (1, 300, 42, "other")
+    assert page.heard == 1 + 300 + 42
+    writer.caller()()
+    called = read_page(path.read_bytes())
+    assert (called.calls, called.phase, called.heard) == (1, "other", page.heard + 1)
+    assert page.heard_ns <= called.heard_ns == called.call_ns
     assert first.started_ns <= first.phase_ns <= page.phase_ns <= page.step_ns
     writer.ticker(DATA)(None)
     assert read_page(path.read_bytes()).phase == "data"

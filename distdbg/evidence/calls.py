@@ -1,0 +1,47 @@
+"""The calls of torch.distributed that a rank wrote down: worker/calls.py has the layout of its two files."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+_CALLS = 4095
+_PAIR = struct.Struct("@2q")
+_BYTES = _PAIR.size * (_CALLS + 1)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: `t` in ns since the epoch; `peer` is the other rank of a send or recv; `line` 0 where it is unknown."""
+
+    t: int
+    operation: str
+    file: str
+    line: int
+    function: str
+    peer: int | None = None
+
+
+_NO_SITE = ("", "", 0, "")
+
+
+def read_calls(raw: bytes, sites: str) -> list[Call]:
+    """Those that are still kept, oldest first; empty for what is no such file."""
+    if len(raw) < _BYTES:
+        return []
+    known = [_site(line) for line in sites.splitlines()]
+    count = max(0, _PAIR.unpack_from(raw)[0])
+    found = []
+    for number in range(max(0, count - _CALLS), count):
+        t, word = _PAIR.unpack_from(raw, _PAIR.size * (1 + number % _CALLS))
+        site, peer = word >> 32, (word & 0xFFFFFFFF) - 1
+        operation, file, line, function = known[site - 1] if 0 < site <= len(known) else _NO_SITE
+        found.append(Call(t, operation, file, line, function, peer if peer >= 0 else None))
+    return found
+
+
+def _site(text: str) -> tuple[str, str, int, str]:
+    fields = text.split("\t")
+    if len(fields) != 4 or not fields[2].isdecimal():
+        return _NO_SITE
+    return fields[0], fields[1], int(fields[2]), fields[3]

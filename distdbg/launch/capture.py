@@ -1,0 +1,219 @@
+"""Captures where a node's ranks stand: a process of its own, so that nothing it waits for holds an agent up.
+
+    python <absolute>/distdbg/launch/capture.py < request.json
+
+Request: {"folder": the dump's, "node_rank": 0, "host": "…", "looks": 2, "interval": 1.0, "within": 10.0, "native": 2,
+"values": false, "targets": [{"rank": 3, "pid": 123, "stem": "<node dir>/00003" or null}, …]}. `native` is the number
+of stacks with C frames, taken of the rarest kinds of ranks.
+
+What it writes into the dump's folder, each file under another name first:
+
+    stacks/<rank>.<look>.json    py-spy's own JSON        recorder/<rank>.<look>.json  torch's own JSON
+    calls/<rank>.calls, .sites   see worker/calls.py      sources/<name>               the scripts that stacks name
+    nodes/<node>.json            every rank's looks: process state, heartbeat page, and of each collector the file
+                                 or {"failed": because} or {"not_tried": because}
+
+Standard library only. A target is never left stopped: py-spy alone stops one, for milliseconds, and detaches.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":  # started by its path: our folder must not shadow the standard library
+    sys.path[0] = sys.path[0].rsplit("/distdbg/", 1)[0]
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distdbg.collect import pyspy, recorder
+from distdbg.collect.process_look import look
+from distdbg.worker.page import PAGE_BYTES, Page, read_page
+
+_AT_ONCE = 4
+_MOST_SOURCE = 256 << 10
+_MOST_SOURCES = 64
+_NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/distdbg/worker/", "/lib/python3", "<")
+
+
+@dataclass
+class Target:
+    """One rank: `stem` begins the names of its files in the node's folder, None for a job that is not ours."""
+
+    rank: int
+    pid: int
+    stem: str | None
+    looks: list[dict[str, Any]] = field(default_factory=list)
+    threads: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Capture:
+    """One request, carried out by `run`."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.folder = Path(request["folder"])
+        self.until = time.monotonic() + float(request.get("within", 10.0))
+        self.values = bool(request.get("values"))
+        self.targets = [Target(t["rank"], t["pid"], t.get("stem")) for t in request["targets"]]
+        self.sources: dict[str, str] = {}
+
+    def run(self) -> Path:
+        """The path of the node's part, which is written last."""
+        looks = int(self.request.get("looks", 2))
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for number in range(1, looks + 1):
+                begun = time.monotonic()
+                list(pool.map(lambda t: self._look(t, number), self.targets))  # noqa: B023 -- done within the turn
+                if number == 1:
+                    list(pool.map(self._native, self._rarest(int(self.request.get("native", 0)))))
+                if number < looks:
+                    interval = float(self.request.get("interval", 1.0))
+                    time.sleep(max(0.0, min(begun + interval, self.until) - time.monotonic()))
+        for target in self.targets:
+            self._keep_calls(target)
+        self._keep_sources()
+        return self._write(f"nodes/{self.request['node_rank']:04d}.json", json.dumps(self._part()))
+
+    def _part(self) -> dict[str, Any]:
+        ranks = [{"rank": t.rank, "pid": t.pid, "looks": t.looks} for t in self.targets]
+        names = ("node_rank", "host")
+        return {name: self.request.get(name) for name in names} | {"ranks": ranks, "sources": self.sources}
+
+    # -- one look -------------------------------------------------------------------------------------------
+
+    def _look(self, target: Target, number: int) -> None:
+        seen: dict[str, Any] = {"t": time.time(), "process": look(target.pid), "page": _page(target)}
+        seen["recorder"] = self._recorder(target, number)
+        seen["stacks"] = self._stacks(target, number)
+        seen["children"] = {
+            str(pid): look(pid) for pid in {t.get("pid") for t in target.threads} if pid and pid != target.pid
+        }
+        target.looks.append(seen)
+
+    def _stacks(self, target: Target, number: int) -> dict[str, Any]:
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return {"not_tried": "the time for this capture was over"}
+        try:
+            target.threads = pyspy.stacks(target.pid, within_s=min(left, 5.0), values=self.values)
+        except pyspy.PySpyFailed as error:
+            return {"failed": str(error)}
+        return {"file": self._name(f"stacks/{target.rank:05d}.{number}.json", json.dumps(target.threads))}
+
+    def _recorder(self, target: Target, number: int) -> dict[str, Any]:
+        if target.stem is None:
+            return {"not_tried": "the job was not started by distdbg"}
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return {"not_tried": "the time for this capture was over"}
+        try:
+            data = recorder.ask(Path(f"{target.stem}.recorder"), min(left, 3.0))
+        except recorder.RecorderFailed as error:
+            return {"failed": str(error)}
+        return {"file": self._name(f"recorder/{target.rank:05d}.{number}.json", data)}
+
+    def _rarest(self, count: int) -> list[Target]:
+        """One of each kind of stack, the kinds with the fewest ranks first."""
+        kinds = Counter(_kind(t) for t in self.targets)
+        first = {_kind(t): t for t in reversed(self.targets) if t.threads}
+        return [first[kind] for kind, _ in reversed(kinds.most_common()) if kind in first][:count]
+
+    def _native(self, target: Target) -> None:
+        left = self.until - time.monotonic()
+        state = target.looks[-1]["process"].get("state")
+        if left <= 0 or state in ("T", "t"):
+            return
+        try:
+            found = pyspy.stacks(target.pid, within_s=min(left, 5.0), native=True, children=False, values=self.values)
+        except pyspy.PySpyFailed as error:
+            target.looks[-1]["native"] = {"failed": str(error)}
+            return
+        name = self._name(f"stacks/{target.rank:05d}.native.json", json.dumps(found))
+        target.looks[-1]["native"] = {"file": name}
+
+    # -- files ----------------------------------------------------------------------------------------------
+
+    def _keep_calls(self, target: Target) -> None:
+        for kind in ("calls", "sites") if target.stem else ():
+            with contextlib.suppress(OSError):
+                self._write(f"calls/{target.rank:05d}.{kind}", Path(f"{target.stem}.{kind}").read_bytes())
+
+    def _keep_sources(self) -> None:
+        """Scripts as they are now; a verdict that is built elsewhere can still show the line."""
+        for file in dict.fromkeys(_files(self.targets)):
+            if len(self.sources) >= _MOST_SOURCES:
+                return
+            with contextlib.suppress(OSError):
+                path = Path(file)
+                if path.stat().st_size <= _MOST_SOURCE:
+                    name = f"sources/{hashlib.sha256(file.encode()).hexdigest()[:8]}-{path.name}"
+                    self.sources[file] = self._name(name, path.read_bytes())
+
+    def _name(self, name: str, data: bytes | str) -> str:
+        self._write(name, data)
+        return name
+
+    def _write(self, name: str, data: bytes | str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_bytes(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
+        temporary.replace(path)
+        return path
+
+
+def _page(target: Target) -> dict[str, Any] | None:
+    """The heartbeat page as plain numbers, with the age of what was heard last in seconds."""
+    if target.stem is None:
+        return None
+    page: Page | None = None
+    with contextlib.suppress(OSError):
+        page = read_page(Path(f"{target.stem}.page").read_bytes()[:PAGE_BYTES])
+    if page is None or page.pid != target.pid:
+        return None
+    names = ("step", "phase", "batches", "data_ends", "forwards", "backwards", "saves", "calls", "user_step", "heard")
+    now = time.monotonic_ns()
+    ages = {"quiet_s": (now - page.heard_ns) / 1e9, "age_s": (now - page.started_ns) / 1e9}
+    return {name: getattr(page, name) for name in names} | ages
+
+
+def _kind(target: Target) -> tuple[tuple[str, int], ...]:
+    """The main thread's place; two lines of one function are two places."""
+    main = next((t for t in target.threads if t.get("os_thread_id") == target.pid), None)
+    frames = main.get("frames", ()) if main else ()
+    return tuple((str(f.get("filename")), int(f.get("line") or 0)) for f in frames)
+
+
+def _files(targets: list[Target]) -> Iterator[str]:
+    for target in targets:
+        for thread in target.threads:
+            for frame in thread.get("frames", ()):
+                name = str(frame.get("filename") or "")
+                if name.startswith("/") and not any(part in name for part in _NOT_THE_USERS):
+                    yield name
+
+
+def main() -> int:
+    request = json.load(sys.stdin)
+    folder = Path(request["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(folder).free < 4 << 20:
+        sys.stderr.write("there is no room for a dump\n")
+        return 1
+    Capture(request).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""torch's own window into a rank: a server on a Unix socket, from a thread in C++ that needs no GIL.
+
+It answers with the flight recorder's entries, also while the rank hangs in C code that holds the GIL. It sleeps
+until it is asked. Source: torch.distributed.debug, and torch/csrc/distributed/c10d/control_plane.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def serve(path: str) -> bool:
+    """Open the server at `path`, in a 0700 folder; False where this torch has none. May raise what torch raises."""
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    server_class = getattr(c10d, "_WorkerServer", None)
+    if server_class is None:
+        return False
+    with _Quiet():
+        server = server_class(path, -1)
+    # Never to be destroyed: its end waits for the thread, and a forked child has none to wait for.
+    from _ctypes import Py_INCREF
+
+    Py_INCREF(server)
+    return True
+
+
+class _Quiet:
+    """The server announces itself on standard error, which is the script's: for this moment only errors are printed."""
+
+    def __enter__(self) -> None:
+        from ctypes import CDLL, c_int  # torch has loaded both
+
+        self._level: Any = None
+        try:
+            self._level = c_int.in_dll(CDLL("libc10.so"), "FLAGS_caffe2_log_level")
+        except (OSError, ValueError):  # another torch: then it announces itself
+            return
+        self._was = self._level.value
+        self._level.value = max(2, self._was)  # 2: errors, as c10 counts
+
+    def __exit__(self, *_: object) -> None:
+        if self._level is not None:
+            self._level.value = self._was
+
+
+def own_dump() -> bytes:
+    """This rank's recorder as JSON, for one that is about to die; empty where there is none. May raise."""
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    torchs = sys.modules.get("torch.distributed")
+    dump = getattr(c10d, "_dump_fr_trace_json", None)
+    if dump is None or torchs is None or not torchs.is_initialized():
+        return b""
+    text = dump(True, False)
+    return text.encode() if isinstance(text, str) else bytes(text)

@@ -1,0 +1,57 @@
+"""What a rank writes down of its calls, read back as another process would."""
+
+import sys
+from types import SimpleNamespace
+
+from distdbg.evidence.calls import read_calls
+from distdbg.worker.calls import CALLS, CallLog
+
+
+def written(tmp_path):
+    """(a function to call with a frame, a function that reads)."""
+    subscribers = []
+    log = CallLog(str(tmp_path / "00000"))
+    bus = SimpleNamespace(subscribe=lambda _event, told: subscribers.append(told))
+    log.subscribe(bus, SimpleNamespace(caller=lambda: lambda: None))
+    raw, sites = tmp_path / "00000.calls", tmp_path / "00000.sites"
+    return subscribers[0], lambda: read_calls(raw.read_bytes(), sites.read_text())
+
+
+TORCHS = {"told": lambda: None}
+exec(  # a module of its own, as torch.distributed is one
+    "import sys\ndef all_reduce(tensor): told(sys._getframe())\n"
+    "def irecv(tensor, src): told(sys._getframe())\ndef recv(tensor, src): irecv(tensor, src)\n",
+    TORCHS,
+)
+
+
+def test_a_call_has_its_line_its_time_and_its_peer(tmp_path):
+    told, read = written(tmp_path)
+    TORCHS["told"] = told
+    TORCHS["all_reduce"](None)
+    line = sys._getframe().f_lineno - 1
+    TORCHS["recv"](None, src=3)
+    first, second = read()
+    assert (first.operation, first.file, first.line, first.peer) == ("all_reduce", __file__, line, None)
+    assert first.function == "test_a_call_has_its_line_its_time_and_its_peer"
+    assert (second.operation, second.line, second.peer) == ("recv", line + 2, 3)
+    assert 0 < first.t <= second.t
+
+
+def test_the_newest_are_kept(tmp_path):
+    told, read = written(tmp_path)
+    TORCHS["told"] = told
+    for _ in range(CALLS + 10):
+        TORCHS["all_reduce"](None)
+    TORCHS["recv"](None, 1)
+    found = read()
+    assert len(found) == CALLS
+    assert found[-1].operation == "recv"
+    assert [c.t for c in found] == sorted(c.t for c in found)
+
+
+def test_what_is_no_such_file_is_empty(tmp_path):
+    _, read = written(tmp_path)
+    assert read() == []
+    assert read_calls(b"\0" * 100, "") == []
+    assert read_calls((tmp_path / "00000.calls").read_bytes()[:-1], "x") == []

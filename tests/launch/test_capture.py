@@ -1,0 +1,99 @@
+"""A capture of a real job in which one rank sleeps and three wait for it; nothing of the job changes by it."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from distdbg.collect.process_look import look
+from distdbg.evidence.calls import read_calls
+from distdbg.launch import capture, processes
+from distdbg.rundir import list_runs
+
+pytestmark = pytest.mark.slow
+PROGRAM = Path(__file__).parents[1] / "programs" / "hangs" / "sleeps_in_step.py"
+SLEEPER = 2
+
+
+def wait_until(condition, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+    return value
+
+
+@pytest.fixture
+def job(tmp_path):
+    """rank -> pid of a job that has come to its hang."""
+    words = ["--nodes", "2", "--nproc-per-node", "2", "--grace", "1", str(PROGRAM)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distdbg", "launch", *words],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def ranks():
+        found = {}
+        for run in list_runs(tmp_path / "distdbg-runs"):
+            for path in run.path.glob("attempts/1/nodes/*/events.jsonl"):
+                for line in path.read_text().splitlines():
+                    event = json.loads(line)
+                    if event["event"] == "rank-started":
+                        found[event["rank"]] = event["pid"]
+        return found if len(found) == 4 else None
+
+    pids = wait_until(ranks)
+    wait_until(lambda: look(pids[SLEEPER]).get("syscall") == "clock_nanosleep")
+    yield pids
+    process.terminate()
+    assert process.wait(60) == 128 + 15
+
+
+def test_every_rank_is_accounted_for_and_goes_on_as_before(job, tmp_path):
+    folder = tmp_path / "dump"
+    targets = [
+        {"rank": rank, "pid": pid, "stem": f"{processes.environment_of(pid)['DISTDBG_NODE_DIR']}/{rank:05d}"}
+        for rank, pid in sorted(job.items())
+    ]
+    request = {"folder": str(folder), "node_rank": 0, "host": "here", "looks": 2, "interval": 0.2, "within": 60,
+               "native": 1, "targets": targets}  # fmt: skip
+    program = Path(capture.__file__)
+    subprocess.run([sys.executable, program], input=json.dumps(request).encode(), check=True, timeout=120)
+    part = json.loads((folder / "nodes" / "0000.json").read_text())
+    assert [rank["rank"] for rank in part["ranks"]] == [0, 1, 2, 3]
+    for rank in part["ranks"]:
+        first, second = rank["looks"]
+        assert first["page"]["heard"] == second["page"]["heard"] > 0
+        assert first["page"]["quiet_s"] < second["page"]["quiet_s"]
+        assert first["process"]["state"] in "SR"
+        threads = json.loads((folder / second["stacks"]["file"]).read_text())
+        names = [frame["name"] for t in threads if t["os_thread_id"] == rank["pid"] for frame in t["frames"]]
+        assert ("fetch_schedule" in names) == (rank["rank"] == SLEEPER), names
+        entries = json.loads((folder / second["recorder"]["file"]).read_text())["entries"]
+        open_ones = [e["profiling_name"] for e in entries if not e["retired"]]
+        assert bool(open_ones) == (rank["rank"] != SLEEPER), open_ones
+    native = [r["rank"] for r in part["ranks"] if "native" in r["looks"][0]]
+    assert native == [SLEEPER], "its stack is the rarest"
+    assert str(PROGRAM) in part["sources"]
+    calls = read_calls((folder / "calls/00000.calls").read_bytes(), (folder / "calls/00000.sites").read_text())
+    assert {call.operation for call in calls} <= {"broadcast", "all_gather", "all_gather_object", "barrier"}
+    assert {look(pid).get("state") for pid in job.values()} <= {"S", "R"}, "one was left stopped"
+
+
+def test_a_rank_that_is_gone_is_said_to_be(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    request = {"folder": str(tmp_path), "node_rank": 1, "host": "here", "looks": 1, "within": 20,
+               "targets": [{"rank": 5, "pid": ended.pid, "stem": str(tmp_path / "00005")}]}  # fmt: skip
+    path = capture.Capture(request).run()
+    (seen,) = json.loads(path.read_text())["ranks"][0]["looks"]
+    assert seen["process"] == {}
+    assert seen["page"] is None
+    assert seen["stacks"]["failed"]
+    assert seen["recorder"]["failed"].startswith("this rank serves none")
