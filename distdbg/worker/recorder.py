@@ -45,14 +45,3 @@ class _Quiet:
     def __exit__(self, *_: object) -> None:
         if self._level is not None:
             self._level.value = self._was
-
-
-def own_dump() -> bytes:
-    """This rank's recorder as JSON, for one that is about to die; empty where there is none. May raise."""
-    c10d = sys.modules.get("torch._C._distributed_c10d")
-    torchs = sys.modules.get("torch.distributed")
-    dump = getattr(c10d, "_dump_fr_trace_json", None)
-    if dump is None or torchs is None or not torchs.is_initialized():
-        return b""
-    text = dump(True, False)
-    return text.encode() if isinstance(text, str) else bytes(text)

@@ -11,7 +11,6 @@ from distdbg.worker.bus import Bus
 from distdbg.worker.calls import CallLog
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.link import Link
-from distdbg.worker.models import LastModel
 from distdbg.worker.page import EXITING, PageWriter
 from distdbg.worker.places import hide_from_compiler
 
@@ -57,7 +56,6 @@ class Session:
         heartbeat.subscribe(self.bus, self.page)
         self.calls = CallLog(self._stem)
         self.calls.subscribe(self.bus, self.page)
-        self.model = LastModel(self.bus)
         self.bus.subscribe("init", self._initialised)
         self.bus.subscribe("group", self._group_made)
         # Before torch.distributed there is nobody to be asked about, and a second thread would make Python 3.12
@@ -81,7 +79,6 @@ class Session:
             told = exceptions.describe(error, traceback)
             self.link.send("exception", {"uncaught": True, **told}, last_words=True)
             self.link.send("script-end", {"how": "exception", "exit": None}, last_words=True)
-            self._leave_recorder()
         except Exception:
             return
 
@@ -117,12 +114,6 @@ class Session:
             orphans.may_be_looked_at_by(self._agent)
         except Exception:
             return
-
-    def _leave_recorder(self) -> None:
-        """The process is about to go, and its flight recorder with it."""
-        if data := recorder.own_dump():
-            with open(f"{self._stem}.last.json", "wb") as file:
-                file.write(data)
 
     def _dropped(self, event: str, who: str, error: Exception) -> None:
         self.fact("subscriber-dropped", event=event, subscriber=who, error=repr(error))
@@ -166,8 +157,6 @@ class Session:
         if question.get("op") == "exceptions":
             threads = exceptions.being_handled(_thread.get_ident())
             self.link.send("exceptions", {"id": question.get("id"), "threads": threads})
-        elif question.get("op") == "model":
-            self.link.send("model", {"id": question.get("id"), **self.model.without_gradient()})
 
 
 def _exit_status(error: SystemExit) -> int:
