@@ -130,6 +130,10 @@ class Attempt:
     def nodes(self) -> list[NodeFiles]:
         return [NodeFiles(p) for p in _numbered(self.folder / "nodes", r"\d{1,9}-.*")]
 
+    def dumps(self) -> list[Path]:
+        """In the order they were taken: their names begin with the time."""
+        return sorted(_numbered(self.folder / "dumps", r"\d{8}T\d{6}Z-.*"))
+
     def ranks(self) -> dict[int, RankFiles]:
         return {int(p.name): RankFiles(p) for p in _numbered(self.folder / "ranks")}
 

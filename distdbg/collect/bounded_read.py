@@ -21,6 +21,12 @@ def read_whole(path: Path, most: int) -> tuple[str | None, str]:
     return data.decode("utf-8", "replace"), cut
 
 
+def read_bytes(path: Path, most: int) -> tuple[bytes | None, str]:
+    """As read_whole, not decoded."""
+    data, _, why = _read(path, most, from_end=False)
+    return data, why
+
+
 def read_end(path: Path, most: int) -> Tail:
     """The last `most` bytes from a line's beginning, decoded with replacement; empty where there is no such file."""
     data, size, _ = _read(path, most, from_end=True)

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distdbg.collect.bounded_read import read_end, read_whole
+from distdbg.collect.dump_files import load_dump
 from distdbg.evidence import jsonl
+from distdbg.evidence.dump import Dump
 from distdbg.evidence.records import (
     Events,
     RankTexts,
@@ -53,6 +55,7 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
         )  # fmt: skip
     earlier = [a for a in attempts if a.number < chosen.number]
     nodes, ranks = reader.attempt(chosen, earlier)
+    dump = reader.newest_dump(chosen)
     finished = any(e.get("event") in ("finished", "agents-gone") for _, e in events)
     reader.unknown += unknown_exits(ranks, finished=finished)
     for node in nodes:
@@ -68,6 +71,7 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
         earlier_attempts={a.number: tuple(r for r in reader.attempt(a, [])[1] if r.exit_code != 0) for a in earlier},
         run_id=run.id,
         run_path=str(run.path),
+        dump=dump,
     )
 
 
@@ -110,6 +114,15 @@ class _Reader:
             texts = self._rank(folders.get(rank) or attempt.rank(rank), full_tail=rank in full)
             ranks.append(rank_record(rank, node_of_rank, known, texts))
         return nodes, ranks
+
+    def newest_dump(self, attempt: Attempt) -> Dump | None:
+        """The newest with a manifest: the others are still being written, or nobody came to finish them."""
+        folder = next((d for d in reversed(attempt.dumps()) if (d / "manifest.json").is_file()), None)
+        if folder is None:
+            return None
+        dump, unknown = load_dump(folder, self._run.relative(folder))
+        self.unknown += unknown
+        return dump
 
     def _node(self, files: NodeFiles, earlier: list[Attempt]) -> NodeRecord:
         events = self.json_lines(files.events, _MOST_EVENTS)

@@ -74,7 +74,16 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         rss_bytes=integer(fields, "rss"),
         nccl_tail=texts.nccl,
         nccl_path=f"{texts.folder}/nccl.log",
+        initialised=any(fact.get("kind") == "init" for _, fact in texts.facts),
+        groups=dict(_groups(texts.facts)),
     )
+
+
+def _groups(facts: Events) -> Iterable[tuple[str, tuple[int, ...]]]:
+    for _, fact in facts:
+        ranks = fact.get("ranks")
+        if fact.get("kind") == "group" and isinstance(ranks, list):
+            yield text(fact, "name"), tuple(r for r in ranks if isinstance(r, int))
 
 
 def exceptions(rank: int, facts: Events, path: str) -> Iterable[ExceptionFact]:

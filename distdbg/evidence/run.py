@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from distdbg.evidence.dump import Dump
 from distdbg.model import Citation, Unknown
 
 
@@ -73,6 +74,10 @@ class RankRecord:
     #: warnings of NCCL from its own file, and that file
     nccl_tail: str = ""
     nccl_path: str = ""
+    #: True once its default process group stood
+    initialised: bool = False
+    #: the process groups that it has made, by torch's name: the global ranks in each
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,3 +116,5 @@ class RunEvidence:
     earlier_attempts: Mapping[int, tuple[RankRecord, ...]] = field(default_factory=dict)
     run_id: str = ""
     run_path: str = ""
+    #: the newest dump of the attempt, None where none was taken
+    dump: Dump | None = None

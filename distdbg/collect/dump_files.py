@@ -1,0 +1,157 @@
+"""A dump's folder becomes a Dump. A file that is missing, cut short, foreign or hostile becomes an Unknown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distdbg.collect.bounded_read import read_bytes, read_whole
+from distdbg.evidence import jsonl
+from distdbg.evidence.calls import Call, read_calls
+from distdbg.evidence.dump import Dump, Look, RankDump
+from distdbg.evidence.recorder import RecorderLog, Signatures, read_recorder
+from distdbg.evidence.stacks import Frame, Thread, read_threads
+from distdbg.model import MOST_RANKS, Unknown
+
+_MOST_PART = 256 << 20
+_MOST_STACKS = 16 << 20
+_MOST_RECORDER = 64 << 20
+_MOST_CALLS = 1 << 20
+_MOST_SOURCE = 1 << 20
+
+
+def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
+    """`name` is the folder as citations call it. Never raises for bad content."""
+    reader = _Reader(folder, name)
+    manifest = reader.json_object("manifest.json", _MOST_PART) or {}
+    ranks: dict[int, RankDump] = {}
+    sources: dict[str, str] = {}
+    for path in sorted((folder / "nodes").glob("*.json")) if (folder / "nodes").is_dir() else ():
+        part = reader.json_object(f"nodes/{path.name}", _MOST_PART) or {}
+        for item in _objects(part.get("ranks")):
+            if (rank := reader.rank(item, part)) is not None:
+                ranks[rank.rank] = rank
+        sources |= reader.sources(part.get("sources"))
+    stalled = manifest.get("stalled")
+    missing = _missing(manifest.get("ranks"), ranks)
+    dump = Dump(
+        path=name,
+        t=jsonl.number(manifest, "t") or max((r.first.t for r in ranks.values()), default=0.0),
+        reason=jsonl.text(manifest, "reason") or "asked",
+        quiet_s=jsonl.number(stalled, "quiet_s") if isinstance(stalled, dict) else None,
+        world_size=jsonl.integer(manifest, "world_size"),
+        ranks=dict(sorted(ranks.items())),
+        missing=missing,
+        sources=sources,
+        signatures=reader.signatures,
+    )
+    return dump, reader.unknown
+
+
+def _missing(said: object, ranks: Mapping[int, RankDump]) -> dict[int, str]:
+    found = {}
+    for name, what in said.items() if isinstance(said, dict) else ():
+        if not name.isdecimal() or int(name) in ranks or int(name) > MOST_RANKS:
+            continue
+        because = jsonl.text(what, "failed") or jsonl.text(what, "not_tried") if isinstance(what, dict) else ""
+        found[int(name)] = because or "its node's part is missing"
+    return found
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+class _Reader:
+    """Reads one folder and notes what could not be read."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self.unknown: list[Unknown] = []
+        self.signatures = Signatures()
+        self._frames: dict[Frame, Frame] = {}
+
+    def json_object(self, file: str, most: int) -> dict[str, Any] | None:
+        value = self._json(file, most)
+        return value if isinstance(value, dict) else None
+
+    def rank(self, item: Mapping[str, Any], part: Mapping[str, Any]) -> RankDump | None:
+        rank, pid = jsonl.integer(item, "rank"), jsonl.integer(item, "pid")
+        if rank is None or pid is None or not 0 <= rank <= MOST_RANKS:
+            return None
+        looks = _objects(item.get("looks"))
+        native = next((look["native"] for look in looks if isinstance(look.get("native"), dict)), None)
+        return RankDump(
+            rank=rank,
+            pid=pid,
+            node_rank=jsonl.integer(part, "node_rank") or 0,
+            host=jsonl.text(part, "host"),
+            looks=tuple(self._look(look) for look in looks),
+            native=self._threads(native),
+            calls=self._calls(rank),
+        )
+
+    def _look(self, look: Mapping[str, Any]) -> Look:
+        page, children, stacks = look.get("page"), look.get("children"), look.get("stacks")
+        missing = {
+            name: why
+            for name in ("stacks", "recorder")
+            if isinstance(said := look.get(name), dict)
+            and (why := jsonl.text(said, "failed") or jsonl.text(said, "not_tried"))
+        }
+        return Look(
+            t=jsonl.number(look, "t") or 0.0,
+            process=look["process"] if isinstance(look.get("process"), dict) else {},
+            page=page if isinstance(page, dict) else None,
+            threads=self._threads(stacks),
+            threads_path=f"{self._name}/{jsonl.text(stacks, 'file')}" if isinstance(stacks, dict) else "",
+            recorder=self._recorder(look.get("recorder")),
+            children={int(pid): seen for pid, seen in children.items() if pid.isdecimal() and isinstance(seen, dict)}
+            if isinstance(children, dict)
+            else {},
+            missing=missing,
+        )
+
+    def _threads(self, said: object) -> tuple[Thread, ...]:
+        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        return read_threads(self._json(file, _MOST_STACKS), self._frames) if file else ()
+
+    def _recorder(self, said: object) -> RecorderLog | None:
+        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        return read_recorder(self._json(file, _MOST_RECORDER), self.signatures) if file else None
+
+    def _calls(self, rank: int) -> tuple[Call, ...]:
+        raw, _ = read_bytes(self._folder / f"calls/{rank:05d}.calls", _MOST_CALLS)
+        sites, _ = read_whole(self._folder / f"calls/{rank:05d}.sites", _MOST_CALLS)
+        return tuple(read_calls(raw or b"", sites or ""))
+
+    def sources(self, said: object) -> dict[str, str]:
+        found = {}
+        for file, name in said.items() if isinstance(said, dict) else ():
+            path = self._inside(name)
+            text = read_whole(path, _MOST_SOURCE)[0] if path else None
+            if text is not None:
+                found[file] = text
+        return found
+
+    def _json(self, file: str, most: int) -> object:
+        path = self._inside(file)
+        text, why = read_whole(path, most) if path else (None, "it points out of its folder")
+        if text is None:
+            self.unknown.append(Unknown(f"{self._name}/{file}", why or "it is missing"))
+            return None
+        try:
+            value: object = json.loads(text)
+        except (ValueError, RecursionError):
+            self.unknown.append(Unknown(f"{self._name}/{file}", why or "not JSON (cut short?)"))
+            return None
+        return value
+
+    def _inside(self, name: object) -> Path | None:
+        """A dump that somebody sends must not make us read other files."""
+        if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/"):
+            return None
+        return self._folder / name

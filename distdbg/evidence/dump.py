@@ -1,0 +1,88 @@
+"""A dump: what was collected of every rank at one moment, before anybody ended it. Built by collect/dump_files.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distdbg.evidence.calls import Call
+from distdbg.evidence.recorder import RecorderLog, Signatures
+from distdbg.evidence.stacks import Thread, main_thread
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at a rank. `process` is collect/process_look.py's, empty where the process was gone; `page` the
+    heartbeat page's numbers, None where there is none; `missing` says of each collector why it gave nothing."""
+
+    t: float
+    process: Mapping[str, Any] = field(default_factory=dict)
+    page: Mapping[str, Any] | None = None
+    #: of the rank's process and of its children; empty where there are none
+    threads: tuple[Thread, ...] = ()
+    threads_path: str = ""
+    recorder: RecorderLog | None = None
+    #: looks at child processes that have stacks, by pid
+    children: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RankDump:
+    """One rank in a dump; `looks` oldest first."""
+
+    rank: int
+    pid: int
+    node_rank: int
+    host: str
+    looks: tuple[Look, ...]
+    #: threads with frames of C code, where they were taken
+    native: tuple[Thread, ...] = ()
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def first(self) -> Look:
+        return self.looks[0] if self.looks else Look(0.0)
+
+    @property
+    def last(self) -> Look:
+        return self.looks[-1] if self.looks else Look(0.0)
+
+    def main(self, look: Look) -> Thread | None:
+        return main_thread(look.threads, self.pid)
+
+    @property
+    def native_main(self) -> Thread | None:
+        return main_thread(self.native, self.pid)
+
+    @property
+    def recorder(self) -> RecorderLog | None:
+        """The newest that was had."""
+        return next((look.recorder for look in reversed(self.looks) if look.recorder is not None), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Dump:
+    """One dump of one attempt. Compares and hashes by identity.
+
+    `reason` is hang, asked, timeout or death. `quiet_s` is for how long no rank had moved when a launch's detector
+    asked for it, None where somebody else did. `missing` names the ranks that nothing was collected of, and why.
+    """
+
+    path: str
+    t: float = 0.0
+    reason: str = ""
+    quiet_s: float | None = None
+    world_size: int | None = None
+    ranks: Mapping[int, RankDump] = field(default_factory=dict)
+    missing: Mapping[int, str] = field(default_factory=dict)
+    #: text of the scripts that stacks name, by the path that they had
+    sources: Mapping[str, str] = field(default_factory=dict)
+    signatures: Signatures = field(default_factory=Signatures)
+
+    def line(self, file: str, number: int) -> str:
+        """A line of a kept script, stripped; empty where it was not kept."""
+        text = self.sources.get(file)
+        lines = text.split("\n") if text else []
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""

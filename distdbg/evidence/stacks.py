@@ -1,0 +1,110 @@
+"""Python stacks of a process, as py-spy's JSON has them: threads of frames, the innermost first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Code that its user did not write: installed packages, the standard library, ours, what has no file.
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/distdbg/worker/|^<|^$")
+_MOST_FRAMES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """`line` is 1-based, 0 where it is not known. `variables` are those few that the capture kept: name -> repr."""
+
+    function: str
+    file: str
+    line: int
+    variables: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def users(self) -> bool:
+        return _INSTALLED.search(self.file) is None and self.file.endswith((".py", ".ipynb", ".pyx"))
+
+    @property
+    def native(self) -> bool:
+        """Of C code: a function of a library, without a Python file."""
+        return not self.file.endswith((".py", ".pyx")) and not self.file.startswith("<")
+
+    def within(self, tail: str) -> bool:
+        """True for a file such as `torch/distributed/rendezvous.py` in whatever place it is installed."""
+        at = self.file.find(tail)
+        return at == 0 or (at > 0 and self.file[at - 1] == "/")
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}" if self.line else f"{self.function} ({self.file})"
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """One thread; `os_id` of the main thread is the pid. `frames[0]` is where it stands."""
+
+    pid: int
+    os_id: int
+    name: str
+    active: bool
+    holds_gil: bool
+    frames: tuple[Frame, ...]
+
+    @property
+    def main(self) -> bool:
+        return self.os_id == self.pid or (not self.os_id and self.name == "MainThread")
+
+    @property
+    def user_frames(self) -> tuple[Frame, ...]:
+        return tuple(f for f in self.frames if f.users)
+
+    @property
+    def ours(self) -> bool:
+        """distdbg's own thread in a rank: it is no part of what the user runs."""
+        return bool(self.frames) and self.frames[-1].within("distdbg/worker/session.py")
+
+
+def read_threads(value: object, cache: dict[Frame, Frame] | None = None) -> tuple[Thread, ...]:
+    """py-spy's list of threads; whatever is not of that form is left out. `cache` lets equal frames share memory."""
+    shared = {} if cache is None else cache
+    items = value if isinstance(value, list) else []
+    return tuple(thread for item in items if isinstance(item, dict) and (thread := _thread(item, shared)) is not None)
+
+
+def main_thread(threads: Iterable[Thread], pid: int) -> Thread | None:
+    """The rank's own main thread; its children's are not meant."""
+    return next((t for t in threads if t.pid == pid and t.main), None)
+
+
+def _thread(item: Mapping[str, Any], cache: dict[Frame, Frame]) -> Thread | None:
+    frames = item.get("frames")
+    if not isinstance(frames, list):
+        return None
+    read = (_frame(f) for f in frames[:_MOST_FRAMES] if isinstance(f, dict))
+    return Thread(
+        pid=_whole(item.get("pid")),
+        os_id=_whole(item.get("os_thread_id")),
+        name=str(item.get("thread_name") or ""),
+        active=item.get("active") is True,
+        holds_gil=item.get("owns_gil") is True,
+        frames=tuple(cache.setdefault(f, f) if not f.variables else f for f in read),
+    )
+
+
+def _frame(item: Mapping[str, Any]) -> Frame:
+    return Frame(
+        str(item.get("name") or "?"),
+        str(item.get("filename") or ""),
+        _whole(item.get("line")),
+        dict(_variables(item.get("locals"))),
+    )
+
+
+def _variables(value: object) -> Iterator[tuple[str, str]]:
+    for variable in value if isinstance(value, list) else ():
+        if isinstance(variable, dict) and isinstance(variable.get("name"), str):
+            yield variable["name"], str(variable.get("repr"))
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63 else 0
