@@ -15,7 +15,8 @@ from typing import Any
 
 #: Operations whose inputs must be of one size and type on every rank of the group.
 _EQUAL_INPUTS = {"all_reduce", "broadcast", "reduce", "gather", "all_gather", "_all_gather_base",
-                 "_reduce_scatter_base", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"}  # fmt: skip
+                 "_reduce_scatter_base", "all_gather_into_tensor_coalesced",
+                 "reduce_scatter_tensor_coalesced"}  # fmt: skip
 _SPELLINGS = {"_allgather_base": "_all_gather_base", "allreduce": "all_reduce", "allgather": "all_gather"}
 _TYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Long": "int64", "Int": "int32", "Byte": "uint8"}
 _PEERS = re.compile(r"\b(?P<way>send|recv) (?P<me>\d+)(?:->|<-)(?P<peer>\d+)")
