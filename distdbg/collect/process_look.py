@@ -33,7 +33,8 @@ _ON_FILE = {
 _OTHER = {
     "x86_64": {7: "poll", 23: "select", 34: "pause", 35: "nanosleep", 61: "wait4", 65: "semop", 128: "rt_sigtimedwait",
                130: "rt_sigsuspend", 202: "futex", 220: "semtimedop", 230: "clock_nanosleep", 232: "epoll_wait",
-               247: "waitid", 257: "openat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait"},
+               247: "waitid", 257: "openat", 219: "restart_syscall",
+               270: "pselect6", 271: "ppoll", 281: "epoll_pwait"},
     "aarch64": {73: "ppoll", 72: "pselect6", 101: "nanosleep", 260: "wait4", 193: "semop", 137: "rt_sigtimedwait",
                 133: "rt_sigsuspend", 98: "futex", 192: "semtimedop", 115: "clock_nanosleep", 22: "epoll_pwait",
                 95: "waitid", 56: "openat"},

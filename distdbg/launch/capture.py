@@ -38,11 +38,14 @@ from typing import Any
 
 from distdbg.collect import pyspy, recorder
 from distdbg.collect.process_look import look
+from distdbg.launch.processes import children
 from distdbg.worker.page import PAGE_BYTES, Page, read_page
 
 _AT_ONCE = 4
 _MOST_SOURCE = 256 << 10
 _MOST_SOURCES = 64
+_MOST_CHILDREN = 16
+_WAITS_FOR_CHILDREN = ("/torch/utils/data/dataloader.py", "/torchdata/", "/multiprocessing/")
 _NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/distdbg/worker/", "/lib/python3", "<")
 
 
@@ -94,7 +97,7 @@ class Capture:
 
     def _look(self, target: Target, number: int) -> None:
         seen: dict[str, Any] = {"t": time.time(), "process": look(target.pid), "page": _page(target)}
-        seen["recorder"] = self._recorder(target, number)
+        seen["recorder"] = self._recorder(target, number, seen["process"].get("state"))
         seen["stacks"] = self._stacks(target, number)
         seen["children"] = {
             str(pid): look(pid) for pid in {t.get("pid") for t in target.threads} if pid and pid != target.pid
@@ -109,11 +112,16 @@ class Capture:
             target.threads = pyspy.stacks(target.pid, within_s=min(left, 5.0), values=self.values)
         except pyspy.PySpyFailed as error:
             return {"failed": str(error)}
+        for child in _awaited_children(target):
+            with contextlib.suppress(pyspy.PySpyFailed):  # one that has ended meanwhile is no loss
+                target.threads += pyspy.stacks(child, within_s=min(left, 5.0), values=self.values)
         return {"file": self._name(f"stacks/{target.rank:05d}.{number}.json", json.dumps(target.threads))}
 
-    def _recorder(self, target: Target, number: int) -> dict[str, Any]:
+    def _recorder(self, target: Target, number: int, state: str | None) -> dict[str, Any]:
         if target.stem is None:
             return {"not_tried": "the job was not started by distdbg"}
+        if state in ("T", "t"):
+            return {"not_tried": "the process is stopped"}
         left = self.until - time.monotonic()
         if left <= 0:
             return {"not_tried": "the time for this capture was over"}
@@ -135,7 +143,7 @@ class Capture:
         if left <= 0 or state in ("T", "t"):
             return
         try:
-            found = pyspy.stacks(target.pid, within_s=min(left, 5.0), native=True, children=False, values=self.values)
+            found = pyspy.stacks(target.pid, within_s=min(left, 5.0), native=True, values=self.values)
         except pyspy.PySpyFailed as error:
             target.looks[-1]["native"] = {"failed": str(error)}
             return
@@ -193,6 +201,14 @@ def _kind(target: Target) -> tuple[tuple[str, int], ...]:
     main = next((t for t in target.threads if t.get("os_thread_id") == target.pid), None)
     frames = main.get("frames", ()) if main else ()
     return tuple((str(f.get("filename")), int(f.get("line") or 0)) for f in frames)
+
+
+def _awaited_children(target: Target) -> list[int]:
+    """Loader workers and their like: only where the main thread waits for one, since each costs another pause."""
+    main = next((t for t in target.threads if t.get("os_thread_id") == target.pid), {})
+    if not any(part in str(f.get("filename")) for f in main.get("frames", ()) for part in _WAITS_FOR_CHILDREN):
+        return []
+    return children(target.pid)[:_MOST_CHILDREN]
 
 
 def _files(targets: list[Target]) -> Iterator[str]:

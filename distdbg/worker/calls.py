@@ -30,7 +30,8 @@ CALLS = 4095
 _BYTES = 16 * (CALLS + 1)
 #: Sites beyond so many share number 0, which has no line: code that is made anew all the time.
 _MOST_SITES = 4096
-#: Functions of torch.distributed that talk to one other rank, with the argument that names it.
+#: Functions of torch.distributed that talk to one other rank, with the argument that names it. Within a
+#: batch_isend_irecv each of them is a call of its own.
 _PEERS = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
 
 
@@ -62,6 +63,8 @@ class CallLog:
                 caller = caller.f_back
             if caller is None:
                 return
+            if name in _PEERS:
+                operation = frame
             key = (id(caller.f_code), caller.f_lasti, id(operation.f_code))
             site = sites.get(key)
             if site is None:
@@ -92,7 +95,17 @@ class CallLog:
 
 
 def _peer(name: str, frame: FrameType) -> int:
-    """The global rank of the other side, -1 where it was given otherwise: as a rank within a group."""
+    """The global rank of the other side, -1 where it is not known."""
     variables: dict[str, Any] = frame.f_locals
     peer = variables.get(_PEERS[name])
+    if peer is None:
+        peer = _global_rank(variables.get("group"), variables.get(f"group_{_PEERS[name]}"), frame.f_globals)
     return peer if type(peer) is int and 0 <= peer < 2**31 else -1
+
+
+def _global_rank(group: object, rank: object, torchs: dict[str, Any]) -> object:
+    """`rank` counts within the group: P2POp, and so batch_isend_irecv and pipelines, give it in that way."""
+    members = torchs["_pg_group_ranks"].get(group) if group is not None else None
+    if members is None:  # of all ranks, or none that we know
+        return rank
+    return next((everywhere for everywhere, within in members.items() if within == rank), -1)
