@@ -190,7 +190,19 @@ def _page(target: Target) -> dict[str, Any] | None:
         page = read_page(Path(f"{target.stem}.page").read_bytes()[:PAGE_BYTES])
     if page is None or page.pid != target.pid:
         return None
-    names = ("step", "phase", "batches", "data_ends", "forwards", "backwards", "saves", "calls", "user_step", "heard")
+    names = (
+        "step",
+        "phase",
+        "batches",
+        "asks",
+        "data_ends",
+        "forwards",
+        "backwards",
+        "saves",
+        "calls",
+        "user_step",
+        "heard",
+    )
     now = time.monotonic_ns()
     ages = {"quiet_s": (now - page.heard_ns) / 1e9, "age_s": (now - page.started_ns) / 1e9}
     return {name: getattr(page, name) for name in names} | ages
