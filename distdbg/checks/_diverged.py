@@ -71,8 +71,9 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
 
 
 def _without(record: RankRecord) -> str:
+    """All parameters without a gradient are those of an optimizer that has set them to None since."""
     told = record.without_gradient
-    if told is None:
-        return ""
+    if told is None or not 0 < told.count < told.parameters:
+        return f"Rank {record.rank} has ended its backward without the reduction that its forward was prepared for."
     names = ", ".join(told.names[:5]) + (", …" if told.count > 5 else "")
     return f"Rank {record.rank} has no gradient for {told.count} of {told.parameters} parameters: {names}."

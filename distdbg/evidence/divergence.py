@@ -127,15 +127,19 @@ def _ends(hang: Hang, rank: int) -> int | None:
     page = had.last.page if had is not None else None
     if not page:
         return None
-    dry = int(page.get("asks") or 0) - int(page.get("batches") or 0)
-    return int(page.get("data_ends") or 0) + (max(dry, 0) if page.get("phase") != "data" else 0)
+    dry = max(0, int(page.get("asks") or 0) - int(page.get("batches") or 0))
+    return int(page.get("data_ends") or 0) + (dry if hang.standings[rank].doing is not Doing.LOADER else 0)
 
 
 def _unused(evidence: RunEvidence, hang: Hang, few: tuple[int, ...], many: tuple[int, ...]) -> bool:
-    """The many wait in backward for gradients that the few, done with the same backward, did not get."""
+    """The many wait in backward for gradients that the few, done with the same backward, did not reduce.
+
+    They ought to have: their last forward was one that DDP prepares a reduction for, which no_sync() is not.
+    """
     if not many or any(hang.standings[r].function != "backward" for r in many if r in hang.standings):
         return False
     records = {record.rank: record for record in evidence.ranks}
     told = [records[r].without_gradient for r in few if r in records]
     counts = {(had.last.page or {}).get("backwards") for r in (*few, *many) if (had := hang.dump.ranks.get(r))}
-    return bool(told) and all(t is not None and t.count for t in told) and len(counts) == 1
+    elsewhere = all(hang.standings[r].function != "backward" for r in few if r in hang.standings)
+    return elsewhere and bool(told) and all(t is not None and t.reduces for t in told) and len(counts) == 1
