@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import FOREIGN, FOREIGN_NAMES, MARK, Finished, processes_of
 from distdbg.model import fold_ranks
+from tests.conftest import FOREIGN, FOREIGN_NAMES, MARK, Finished, processes_of
 
 HANGS = sorted((Path(__file__).parent / "programs" / "hangs").glob("*.py"))
 _VERDICT = re.compile(r"^Verdict: (?P<ids>[\w|-]+); ranks: (?P<ranks>[\d,|-]+)(?:; says: (?P<says>.+))?$", re.M)

@@ -127,6 +127,8 @@ class Dumper:
             because = " ".join([*words, last])[-300:] or f"the capture ended with exit code {code}"
         if self._late:
             because = f"the capture did not end within {self._request['within']:g} s"
+        if ranks:
+            self._watch.last_looks.note_dumped(list(self._watch.ranks.values()))
         self._tell(Path(self._request["folder"]), ranks, because)
 
     def _tell(self, folder: Path, ranks: dict[str, Any], because: str) -> None:
