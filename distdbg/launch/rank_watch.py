@@ -240,6 +240,12 @@ class RankWatch:
                 wire.send({"op": "exceptions", "id": "death"})
                 self._awaited.add(rank.rank)
 
+    def ask_models(self) -> None:
+        """Which parameters have no gradient? The answers of those ranks that can speak arrive as facts."""
+        for wire, rank in list(self._peers.items()):
+            if rank is not None and rank.alive:
+                wire.send({"op": "model", "id": "dump"})
+
     def note_asked_to_stop(self) -> None:
         """From now on an end by SIGTERM or SIGKILL is torchrun's or our doing, not a cause."""
         for rank in self.living:

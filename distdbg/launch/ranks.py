@@ -131,7 +131,8 @@ class RankProcess:
 
 def page_facts(page: Page) -> dict[str, Any]:
     """The heartbeat page as plain numbers, with the age of what was heard last in seconds."""
-    names = ("step", "phase", "batches", "data_ends", "forwards", "backwards", "saves", "calls", "user_step", "heard")
+    names = ("step", "phase", "batches", "asks", "data_ends", "forwards", "backwards", "saves", "calls", "user_step",
+             "heard")  # fmt: skip
     now = time.monotonic_ns()
     ages = {"quiet_s": (now - page.heard_ns) / 1e9, "age_s": (now - page.started_ns) / 1e9}
     return {name: getattr(page, name) for name in names} | ages

@@ -11,6 +11,7 @@ from distdbg.worker.bus import Bus
 from distdbg.worker.calls import CallLog
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.link import Link
+from distdbg.worker.models import LastModel
 from distdbg.worker.page import EXITING, PageWriter
 from distdbg.worker.places import hide_from_compiler, timeout_of
 
@@ -56,6 +57,7 @@ class Session:
         heartbeat.subscribe(self.bus, self.page)
         self.calls = CallLog(self._stem)
         self.calls.subscribe(self.bus, self.page)
+        self.model = LastModel(self.bus)
         self.bus.subscribe("init", self._initialised)
         self._shortest: float | None = None
         self.bus.subscribe("group-begins", self._group_begins)
@@ -166,6 +168,8 @@ class Session:
         if question.get("op") == "exceptions":
             threads = exceptions.being_handled(_thread.get_ident())
             self.link.send("exceptions", {"id": question.get("id"), "threads": threads})
+        elif question.get("op") == "model":
+            self.link.send("model", {"id": question.get("id"), **self.model.without_gradient()})
 
 
 def _exit_status(error: SystemExit) -> int:
