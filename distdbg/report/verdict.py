@@ -263,5 +263,19 @@ def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:
         yield Unknown(
             f"{missing} of {wanted} ranks", "no agent left a record of them" if started else "they were never started"
         )
+    if is_hung(evidence):
+        yield from _closed_to_us(evidence)
     if evidence.job.get("worker_side") == "off":
         yield Unknown("steps, and exceptions that were handled", "the ranks had no worker side")
+
+
+def _closed_to_us(evidence: RunEvidence) -> Iterable[Unknown]:
+    """Nodes whose ranks let nobody look at their stacks, as the agents found out at the start."""
+    refused: dict[str, list[str]] = {}
+    for node in evidence.nodes:
+        for _, event in node.events:
+            because = event.get("because")
+            if event.get("event") == "rungs" and isinstance(because, str) and because:
+                refused.setdefault(because, []).append(f"node {node.node_rank}")
+    for because, nodes in refused.items():
+        yield Unknown(f"Python stacks on {', '.join(dict.fromkeys(nodes))}", because)
