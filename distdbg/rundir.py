@@ -4,6 +4,7 @@ distdbg-runs/<utc>-<name>-<4 hex>/
   job.json  events.jsonl  control
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
   attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
+  attempts/<n>/dumps/<utc>-<reason>/ manifest.json and what launch/capture.py writes
   report/                            report.json report.html report.txt
 """
 
@@ -23,6 +24,8 @@ from typing import Any
 from distdbg.errors import NothingToAnalyse, UsageError
 
 RUNS_FOLDER = "distdbg-runs"
+#: where dumps of jobs go that distdbg did not launch
+DUMPS_FOLDER = "distdbg-dumps"
 _RUN_NAME = re.compile(r"^\d{8}T\d{6}Z-.+-[0-9a-f]{4}$")
 
 
@@ -134,6 +137,10 @@ class Attempt:
         """In the order they were taken: their names begin with the time."""
         return sorted(_numbered(self.folder / "dumps", r"\d{8}T\d{6}Z-.*"))
 
+    def new_dump(self, reason: str) -> Path:
+        """A folder of its own for a dump that begins now. Raises OSError where it cannot be made."""
+        return make_dump_folder(self.folder / "dumps", reason)
+
     def ranks(self) -> dict[int, RankFiles]:
         return {int(p.name): RankFiles(p) for p in _numbered(self.folder / "ranks")}
 
@@ -243,6 +250,17 @@ def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | No
         with contextlib.suppress(OSError):
             (path.parent / ".gitignore").write_text("*\n")
     return run
+
+
+def make_dump_folder(parent: Path, name: str) -> Path:
+    """`<parent>/<utc>-<name>`, 0700; of two that are made in one second each gets its own. Raises OSError."""
+    parent.mkdir(parents=True, exist_ok=True)
+    stem = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{_safe(name)}"
+    for path in (parent / (f"{stem}-{n}" if n else stem) for n in range(1000)):
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+            return path
+    raise FileExistsError(f"{stem} and its like exist")
 
 
 def find_run_dir(text: str | None) -> RunDir:

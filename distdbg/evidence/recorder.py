@@ -19,6 +19,8 @@ _EQUAL_INPUTS = {"all_reduce", "broadcast", "reduce", "gather", "all_gather", "_
                  "reduce_scatter_tensor_coalesced"}  # fmt: skip
 _SPELLINGS = {"_allgather_base": "_all_gather_base", "allreduce": "all_reduce", "allgather": "all_gather"}
 _TYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Long": "int64", "Int": "int32", "Byte": "uint8"}
+_RANKS = re.compile(r"\[\s*\d{1,8}(?:\s*,\s*\d{1,8})*\s*\]")
+_NUMBER = re.compile(r"\d+")
 _PEERS = re.compile(r"\b(?P<way>send|recv) (?P<me>\d+)(?:->|<-)(?P<peer>\d+)")
 
 
@@ -69,6 +71,8 @@ class GroupLog:
     signature: array[int] = field(default_factory=lambda: array("L"))
     created: array[int] = field(default_factory=lambda: array("q"))
     done: bytearray = field(default_factory=bytearray)
+    #: global ranks of its members, where the recorder tells them (NCCL's does, gloo's does not)
+    ranks: tuple[int, ...] = ()
 
     @property
     def last(self) -> int:
@@ -129,7 +133,16 @@ def read_recorder(dump: object, signatures: Signatures) -> RecorderLog | None:
         except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError):  # noqa: PERF203 -- one bad entry
             continue
     log.timeout_s = shortest / 1000 if isinstance(shortest, int) else None
+    _add_ranks(log, dump.get("pg_config"))
     return log
+
+
+def _add_ranks(log: RecorderLog, groups: object) -> None:
+    """`{"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}`; gloo's has one without ranks, under ""."""
+    for name, told in groups.items() if isinstance(groups, Mapping) else ():
+        ranks = told.get("ranks") if isinstance(told, Mapping) else None
+        if name in log.groups and isinstance(ranks, str) and _RANKS.fullmatch(ranks):
+            log.groups[name].ranks = tuple(map(int, _NUMBER.findall(ranks)))
 
 
 def _add(log: RecorderLog, entry: Mapping[str, Any], signatures: Signatures) -> None:
