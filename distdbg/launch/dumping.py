@@ -163,7 +163,7 @@ def dump_job(job: FoundJob, folder: Path, wish: Wish, say: Say) -> None:
     host = socket.gethostname()
     capture(folder, wish, job.ranks, say, node_rank=0, host=host)
     size = job.world_size or max(rank.rank for rank in job.ranks) + 1
-    because = dict.fromkeys(range(size), f"it does not run on {host}: distdbg sees the ranks of one machine of a job that it did not launch")  # fmt: skip
+    because = dict.fromkeys(range(size), f"it does not run on {host}, and distdbg did not launch this job")
     known: dict[str, Any] = {"name": job.name, "argv": list(job.argv), "cwd": job.cwd, "world_size": job.world_size}
     known["doubles"] = list(job.doubles)
     _write_manifest(folder, wish, size, because, {"job": known})
