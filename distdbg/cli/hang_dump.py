@@ -11,7 +11,7 @@ import click
 from distdbg.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
-    from distdbg.launch.dumping import Wish
+    from distdbg.launch.asked_dump import Wish
     from distdbg.launch.hang_dump import Taken, Target
     from distdbg.model import Report
 
@@ -54,7 +54,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 no job, 4 the ranks may not be looked at.
     """
     from distdbg.cli import _answer
-    from distdbg.launch.dumping import Wish
+    from distdbg.launch.asked_dump import Wish
     from distdbg.launch.hang_dump import choose, described, refuse_blind
 
     if (run is not None) + bool(pids) + everything > 1:

@@ -91,13 +91,29 @@ def find_jobs() -> list[FoundJob]:
 def job_of(pids: Iterable[int]) -> FoundJob:
     """These processes as one job, whatever their environment says; ranks that it does not tell are counted through.
 
+    A launcher among them stands for the ranks below it.
+
     Raises ProcessLookupError or PermissionError for a process that is gone or may not be looked at.
     """
     found = [_read(pid) for pid in dict.fromkeys(pids)]
+    found = [below for p in found for below in (_ranks_below(p.pid) if p.launcher else ()) or (p,)]
     known = {p.rank for p in found if p.rank is not None}
     if len(known) < len(found):  # not told, or told twice
         found = [_numbered(p, number) for number, p in enumerate(found)]
     return _job(found)
+
+
+def _ranks_below(launcher: int) -> list[_Process]:
+    """A launcher stands for the ranks that it started."""
+    everybody = {p.pid: p for p in _all_processes()}
+    ranks = []
+    for process in everybody.values():
+        above = everybody.get(process.parent)
+        while above is not None and above.pid != launcher:
+            above = everybody.get(above.parent)
+        if above is not None and process.rank is not None and _is_rank(process, everybody):
+            ranks.append(process)
+    return ranks
 
 
 def _is_rank(process: _Process, all_of_them: Mapping[int, _Process]) -> bool:

@@ -1,7 +1,9 @@
-"""A dump on request: of a run through its agents, of any other job by a process of ours. Who asks writes the manifest.
+"""The agent's side of a dump: capture.py as a child with a deadline, its outcome as an event.
 
-Agents are asked through the run's control file, which needs no port and no ssh. One that says nothing, though its
-ranks run on this machine (it was killed, or stopped), is done without: its ranks are captured from here.
+    {"request": "dump", "folder": …, "looks": 2, "interval": 1.0, "within": 10, "native": 1, "values": false}
+    {"event": "dumped", "folder": …, "seconds": …, "ranks": {"0": "collected", "3": {"failed": …}}, "because": ""}
+
+`folder` is the dump's, within the run directory. Nothing here touches that directory, and nothing waits.
 """
 
 from __future__ import annotations
@@ -9,227 +11,162 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distdbg.collect.bounded_read import read_whole
-from distdbg.collect.job_processes import FoundJob, RankProcess, find_jobs
-from distdbg.errors import DistdbgError, NothingToAnalyse, Refused
-from distdbg.evidence import jsonl
-from distdbg.evidence.records import ranks_seen
-from distdbg.rundir import Attempt, RunDir, write_json
+from distdbg.launch import processes
+from distdbg.launch.loop import Loop
+from distdbg.launch.node import Node
+from distdbg.launch.rank_watch import RankWatch
+from distdbg.launch.ranks import RankProcess
 
-#: An agent looks for requests twice a second; one that shows no file by then does not answer.
-_ANSWERS_WITHIN_S = 4.0
-#: Beyond the time that a capture may take, for another machine's file system to show what was written.
-_SHOWS_WITHIN_S = 6.0
-_LOOK_EVERY_S = 0.1
-_MOST_EVENTS = 16 << 20
-
-Say = Callable[[str], None]
+_CAPTURE = Path(__file__).with_name("capture.py")
+#: Beyond its own deadline the child gets so long to write down what it has.
+_LATE_S = 2.0
+_MOST_ANSWER = 4 << 20
+_DEFAULTS: dict[str, Any] = {"looks": 2, "interval": 1.0, "within": 10.0, "native": 0, "values": False}
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What a dump shall hold: see launch/capture.py, whose request these are."""
+class Dumper:
+    """One dump at a time, of the ranks that `watch` has."""
 
-    looks: int = 2
-    interval: float = 1.0
-    within: float = 10.0
-    native: int = 2
-    values: bool = False
+    def __init__(self, loop: Loop, node: Node, watch: RankWatch) -> None:
+        self._loop = loop
+        self._node = node
+        self._watch = watch
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self._answer = b""
+        self._request: dict[str, Any] = {}
+        self._stopped_before: set[int] = set()
+        self._begun = 0.0
+        self._late = False
 
-    def request(self, folder: Path) -> dict[str, Any]:
-        names = ("looks", "interval", "within", "native", "values")
-        return {"folder": str(folder)} | {name: getattr(self, name) for name in names}
-
-
-@dataclass
-class _Node:
-    node_rank: int
-    host: str
-    ranks: set[int]
-    #: what became of it: "" while it is waited for
-    end: str = ""
-
-
-@dataclass
-class _Asked:
-    """One dump of a run that is under way."""
-
-    run: RunDir
-    folder: Path
-    wish: Wish
-    nodes: list[_Node]
-    begun: float = field(default_factory=time.monotonic)
-
-    @property
-    def waiting(self) -> list[_Node]:
-        return [node for node in self.nodes if not node.end]
-
-
-def dump_run(run: RunDir, wish: Wish, say: Say) -> Path:
-    """Ask all agents of a run's newest attempt, wait for them with a deadline, and write the manifest.
-
-    Raises NothingToAnalyse where no rank was started, Refused where the run's directory cannot be written.
-    """
-    attempts = run.attempts()
-    nodes = _nodes(attempts[-1]) if attempts else []
-    if not nodes:
-        raise NothingToAnalyse(f"no rank of {run.id} has been started yet", "Ask again when it has come so far.")
-    try:
-        folder = attempts[-1].new_dump("asked")
-        asked = _Asked(run, folder, wish, nodes)
-        run.ask({"request": "dump", **wish.request(folder)})
-    except OSError as error:
-        raise Refused(
-            f"the run directory cannot be written: {error.strerror}: {error.filename}",
-            "Ask as the user who launched it, or free some space.",
-        ) from None
-    _wait(asked, say)
-    size = jsonl.integer(run.read_job().get("topology") or {}, "world_size")
-    because = {rank: node.end for node in nodes for rank in node.ranks}
-    _write_manifest(folder, wish, size or len(because), because, {})
-    return folder
-
-
-def _nodes(attempt: Attempt) -> list[_Node]:
-    found = []
-    for files in attempt.nodes():
-        events, _ = jsonl.objects(read_whole(files.events, _MOST_EVENTS)[0] or "")
-        node = _Node(files.node_rank, files.host, set(ranks_seen(events)))
-        if any(event.get("event") == "agent-finished" for _, event in events):
-            node.end = "its node had ended before"
-        found.append(node)
-    return found if any(node.ranks for node in found) else []
-
-
-def _wait(asked: _Asked, say: Say) -> None:
-    most = asked.wish.within + _SHOWS_WITHIN_S
-    tried = False
-    while asked.waiting:
-        for node in asked.waiting:
-            if (asked.folder / "nodes" / f"{node.node_rank:04d}.json").exists():
-                node.end = "answered"
-        lasted = time.monotonic() - asked.begun
-        if lasted > _ANSWERS_WITHIN_S and not tried:
-            tried = True
-            _do_without(asked, [node for node in asked.waiting if not _began(asked.folder, node)], say)
-        if lasted > most:
-            for node in asked.waiting:
-                node.end = f"the agent of node {node.node_rank} ({node.host}) did not answer within {most:g} s"
-        if asked.waiting:
-            say(f"waiting for the stacks of {_names(asked.waiting)}")
-            time.sleep(_LOOK_EVERY_S)
-
-
-def _names(nodes: list[_Node]) -> str:
-    shown = ", ".join(f"{node.node_rank} ({node.host})" for node in nodes[:4])
-    more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
-    return f"node{'' if len(nodes) == 1 else 's'} {shown}{more}"
-
-
-def _began(folder: Path, node: _Node) -> bool:
-    """Whether any file of this node's ranks has come."""
-    return any(
-        (folder / kind / f"{rank:05d}.1.json").exists() for rank in node.ranks for kind in ("stacks", "recorder")
-    )
-
-
-def _do_without(asked: _Asked, silent: list[_Node], say: Say) -> None:
-    """Capture the ranks of silent agents from here, where they run here."""
-    if not silent:
-        return
-    here = [job for job in find_jobs() if job.run_dir == str(asked.run.path)]
-    for node in silent:
-        ranks = [rank for job in here for rank in job.ranks if rank.rank in node.ranks]
-        if ranks:
-            say(f"the agent of node {node.node_rank} does not answer: its ranks are looked at from here")
-            capture(asked.folder, asked.wish, ranks, say, node_rank=node.node_rank, host=node.host)
-            node.end = "answered"
-
-
-# -- jobs that distdbg did not launch ---------------------------------------------------------------------------
-
-
-def dump_job(job: FoundJob, folder: Path, wish: Wish, say: Say) -> None:
-    """Capture the ranks of a job that run on this machine into `folder`, which exists."""
-    host = socket.gethostname()
-    capture(folder, wish, job.ranks, say, node_rank=0, host=host)
-    size = job.world_size or max(rank.rank for rank in job.ranks) + 1
-    because = dict.fromkeys(range(size), f"it does not run on {host}, and distdbg did not launch this job")
-    known: dict[str, Any] = {"name": job.name, "argv": list(job.argv), "cwd": job.cwd, "world_size": job.world_size}
-    known["doubles"] = list(job.doubles)
-    _write_manifest(folder, wish, size, because, {"job": known})
-
-
-def capture(folder: Path, wish: Wish, ranks: Iterable[RankProcess], say: Say, *, node_rank: int, host: str) -> None:
-    """Run launch/capture.py over these processes. Raises DistdbgError where it wrote nothing."""
-    targets = [{"rank": r.rank, "pid": r.pid, "stem": r.stem} for r in ranks]
-    request = wish.request(folder) | {"node_rank": node_rank, "host": host, "targets": targets}
-    process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("capture.py"))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        _see_through(process, json.dumps(request).encode(), wish.within + _SHOWS_WITHIN_S, say, len(targets))
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    if not (folder / "nodes" / f"{node_rank:04d}.json").exists():
-        said = process.stderr.read().decode("utf-8", "replace").strip() if process.stderr else ""
-        raise DistdbgError(
-            f"the ranks could not be looked at: {said.rpartition(chr(10))[2] or 'it took too long'}",
-            f"What was had of them is in {folder}.",
-        )
-
-
-def _see_through(process: subprocess.Popen[bytes], request: bytes, most: float, say: Say, ranks: int) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(request)
-        process.stdin.close()
-    until = time.monotonic() + most
-    while process.poll() is None and time.monotonic() < until:
-        say(f"looking at {ranks} rank{'' if ranks == 1 else 's'}")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_LOOK_EVERY_S)
-
-
-def _write_manifest(folder: Path, wish: Wish, size: int, because: Mapping[int, str], more: Mapping[str, Any]) -> None:
-    """The last file of a dump: what became of every rank of the job."""
-    collected = _collected(folder)
-    ranks: dict[str, object] = {}
-    for rank in sorted({*range(size), *because, *collected}):
-        said = collected.get(rank)
-        if said is None:
-            told = because.get(rank, "no agent knows of it")
-            ranks[str(rank)] = {"not_tried": told} if told != "answered" else {"failed": "it is in no node's part"}
+    def ask(self, request: dict[str, Any]) -> None:
+        """Begin a dump; whatever comes of it is told by one event."""
+        folder = Path(str(request.get("folder")))
+        inside = self._node.run.attempt(self._node.attempt).folder / "dumps"
+        if folder.parent != inside or folder.name in ("", "..", "."):
+            self._tell(folder, {}, f"{str(folder)!r} is no dump of attempt {self._node.attempt}")
+        elif self._child is not None:
+            self._tell(folder, {}, "another dump is being taken on this node")
         else:
-            ranks[str(rank)] = {"failed": said} if said else "collected"
-    manifest = {"schema": "distdbg.dump/1", "t": time.time(), "reason": "asked", "by": f"hang-dump, pid {os.getpid()}"}
-    write_json(
-        folder / "manifest.json",
-        {**manifest, "world_size": size, "looks": wish.looks, "stalled": None, "ranks": ranks, **more},
-    )
+            self._start(folder, _DEFAULTS | {name: request[name] for name in _DEFAULTS if name in request})
+
+    def stop(self) -> None:
+        """The agent ends: so does the child, and what it leaves stopped goes on."""
+        if self._child is not None:
+            processes.kill_group(self._child.pid, signal.SIGKILL)
+            self._go_on()
+
+    def _start(self, folder: Path, wanted: dict[str, Any]) -> None:
+        self._begun, self._answer, self._late = time.monotonic(), b"", False
+        targets: list[dict[str, Any]] = [
+            {"rank": r.rank, "pid": r.pid, "stem": str(self._node.folder / f"{r.rank:05d}")}
+            for r in self._watch.ranks.values()
+            if r.alive
+        ]
+        self._stopped_before = {t["pid"] for t in targets if _is_stopped(t["pid"])}
+        self._request = {"folder": str(folder), "node_rank": self._node.node_rank, "host": self._node.host, **wanted,
+                         "targets": targets, "parent": os.getpid()}  # fmt: skip
+        try:
+            self._child = _start(self._request)
+            self._pidfd = os.pidfd_open(self._child.pid)
+        except OSError as error:
+            self._child = None
+            self._tell(folder, {}, f"the capture could not be started: {error}")
+            return
+        assert self._child.stdout is not None
+        self._out = self._child.stdout.fileno()
+        os.set_blocking(self._out, False)
+        self._loop.watch(self._out, self._read)
+        self._loop.watch(self._pidfd, self._ended)
+        child = self._child
+        self._loop.after(float(wanted["within"]) + _LATE_S, lambda: self._too_late(child))
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(self._out, 1 << 16)
+            self._answer = (self._answer + data)[:_MOST_ANSWER]
+            if not data:
+                self._loop.forget(self._out)
+
+    def _too_late(self, child: subprocess.Popen[bytes]) -> None:
+        """One that a file system holds cannot even be killed: it is left behind, and the next dump may begin."""
+        if self._child is child:
+            self._late = True
+            processes.kill_group(child.pid, signal.SIGKILL)
+            self._loop.after(1.0, lambda: self._finish() if self._child is child else None)
+
+    def _ended(self) -> None:
+        self._read()
+        self._finish()
+
+    def _finish(self) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        for descriptor in (self._pidfd, self._out):
+            self._loop.forget(descriptor)
+        os.close(self._pidfd)
+        code = child.poll()
+        with contextlib.suppress(OSError):
+            child.stdout.close()  # type: ignore[union-attr]
+        self._go_on()
+        *words, last = [line for line in self._answer.decode("utf-8", "replace").splitlines() if line] or [""]
+        ranks: dict[str, Any] = {}
+        with contextlib.suppress(ValueError, AttributeError):
+            ranks = json.loads(last).get("ranks", {})
+        because = ""
+        if not ranks and self._request["targets"]:
+            because = " ".join([*words, last])[-300:] or f"the capture ended with exit code {code}"
+        if self._late:
+            because = f"the capture did not end within {self._request['within']:g} s"
+        self._tell(Path(self._request["folder"]), ranks, because)
+
+    def _tell(self, folder: Path, ranks: dict[str, Any], because: str) -> None:
+        """Every rank of the node is in it."""
+        known: dict[str, Any] = {str(r.rank): _why_not(r, because) for r in self._watch.ranks.values()}
+        seconds = round(time.monotonic() - self._begun, 3) if self._begun else 0.0
+        self._node.event("dumped", folder=str(folder), seconds=seconds, ranks=known | ranks, because=because)
+
+    def _go_on(self) -> None:
+        """py-spy stops a rank for milliseconds, and may leave it so where it is killed. Who was stopped stays so."""
+        for target in self._request["targets"]:
+            if target["pid"] not in self._stopped_before and _is_stopped(target["pid"]):
+                processes.kill(target["pid"], signal.SIGCONT)
+                self._node.event("made-to-go-on", rank=target["rank"])
 
 
-def _collected(folder: Path) -> dict[int, str]:
-    """Of every rank that a node's part has: why it gave nothing at all, "" where it gave something."""
-    found: dict[int, str] = {}
-    for path in sorted((folder / "nodes").glob("*.json")):
-        part = jsonl.whole(path.read_text(encoding="utf-8", errors="replace")) or {}
-        for item in part.get("ranks") or ():
-            looks = item.get("looks") or [{}]
-            had = any(look.get("process") or "file" in (look.get("stacks") or {}) for look in looks)
-            found[item["rank"]] = "" if had else "its process is gone"
-    return found
+def _start(request: dict[str, Any]) -> subprocess.Popen[bytes]:
+    """The request goes through memory: of thousands of ranks it would not fit into a pipe."""
+    descriptor = os.memfd_create("distdbg-request", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, json.dumps(request).encode())
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return subprocess.Popen(
+            [sys.executable, str(_CAPTURE)],
+            stdin=descriptor,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # so that py-spy dies with it
+        )
+    finally:
+        os.close(descriptor)
+
+
+def _is_stopped(pid: int) -> bool:
+    return (processes.stat_fields(pid) or [""])[0] == "T"
+
+
+def _why_not(rank: RankProcess, because: str) -> dict[str, str]:
+    if rank.pid is None:
+        return {"not_tried": "it had not started"}
+    if rank.ended is None:
+        return {"failed": because or "the capture left no word of it"}
+    how = "how is not known" if rank.exit_code is None else f"exit code {rank.exit_code}"
+    return {"not_tried": f"it had ended ({how})"}

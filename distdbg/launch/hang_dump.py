@@ -15,7 +15,7 @@ from distdbg.collect.run_evidence import load_evidence
 from distdbg.collect.run_status import run_status
 from distdbg.errors import NothingToAnalyse, Refused, ToolMissing, UsageError
 from distdbg.evidence.run import RunEvidence
-from distdbg.launch.dumping import Say, Wish, dump_job, dump_run
+from distdbg.launch.asked_dump import Say, Wish, dump_job, dump_run
 from distdbg.rundir import DUMPS_FOLDER, RUNS_FOLDER, RunDir, find_run_dir, list_runs, make_dump_folder
 
 Target = RunDir | FoundJob

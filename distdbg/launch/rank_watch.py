@@ -16,6 +16,7 @@ from distdbg.launch.follower import Follower
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
 from distdbg.launch.ranks import RankProcess, find_ranks
+from distdbg.launch.signs import SignSampler
 from distdbg.launch.torchrun_process import TorchrunProcess
 from distdbg.launch.wire import Wire
 from distdbg.rundir import RankFiles
@@ -32,7 +33,14 @@ class RankWatch:
     """Serves `agent.sock` in the node's folder: torchrun asks there for streams, ranks tell their facts."""
 
     def __init__(
-        self, loop: Loop, node: Node, torchrun: TorchrunProcess, *, capture: bool, rank_env: Mapping[str, str]
+        self,
+        loop: Loop,
+        node: Node,
+        torchrun: TorchrunProcess,
+        *,
+        capture: bool,
+        rank_env: Mapping[str, str],
+        close_look_s: float,
     ) -> None:
         self.ranks: dict[int, RankProcess] = {}
         self._loop = loop
@@ -42,6 +50,7 @@ class RankWatch:
         self._rank_env = {n: v for n, v in rank_env.items() if n not in os.environ}
         self._follower = Follower(loop.selector, node.disk, self._log_lost, loop.after)
         loop.foreign = self._follower.on_readable
+        self._signs = SignSampler(close_look_s) if close_look_s >= 0 else None
         self._first_attempt = node.attempt
         self._started_once = False
         self._peers: dict[Wire, RankProcess | None] = {}
@@ -82,6 +91,7 @@ class RankWatch:
         elif (rank := self._peers.get(wire)) is not None:
             line = json.dumps({"rank": rank.rank, **message})
             self._node.disk.append(self._files(rank).facts, line.encode("utf-8", "backslashreplace") + b"\n")
+            rank.learn(message)
             if message.get("op") == "exceptions":
                 self._awaited.discard(rank.rank)
 
@@ -165,6 +175,8 @@ class RankWatch:
         record = {"t": time.time(), "event": "metrics", "ranks": metrics}
         if self._node.launcher is not None:
             self._node.launcher.send(record)
+            if self._signs is not None:
+                self._node.launcher.send(self._signs.message(self.living))
         if time.monotonic() - self._last_metrics_file >= _METRICS_FILE_S:
             self._last_metrics_file = time.monotonic()
             self._node.disk.append(self._node.files.metrics, json.dumps(record).encode() + b"\n")
