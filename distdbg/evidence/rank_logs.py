@@ -21,7 +21,8 @@ _MARKED = re.compile(r"^\[rank(\d{1,7})\]: ?")
 _TEED = re.compile(r"^\[[A-Za-z_]\w*?(\d{1,7})\]:(?!\[)")
 _FAILURE = re.compile(
     r"time\s*: (?P<time>\S+)\s*\n\s*host\s*: (?P<host>\S+)\s*\n"
-    r"\s*rank\s*: (?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,7})\)\s*\n\s*exitcode\s*: (?P<code>-?\d{1,5}) \(pid: (?P<pid>\d{1,9})\)"
+    r"\s*rank\s*: (?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,7})\)\s*\n"
+    r"\s*exitcode\s*: (?P<code>-?\d{1,5}) \(pid: (?P<pid>\d{1,9})\)"
 )
 _TRACEBACK = "Traceback (most recent call last):"
 _LOG = re.compile(
