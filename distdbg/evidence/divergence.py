@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
+from distdbg.evidence.dump import Dump
+from distdbg.evidence.failure import failures
 from distdbg.evidence.hang import Hang, hang_of
+from distdbg.evidence.mismatch import earliest_mismatch
 from distdbg.evidence.rank_conditions import Condition, condition_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks import Frame
 from distdbg.evidence.standing import Doing
+from distdbg.evidence.waits import Group, groups
+from distdbg.model import CauseClass
 
 
 class Kind(Enum):
@@ -44,6 +49,8 @@ class Divergence:
 @lru_cache(maxsize=1)
 def divergence_of(evidence: RunEvidence) -> Divergence | None:
     """None where all that came came with the same."""
+    if evidence.dump is not None and evidence.dump.reason == "death":
+        return _at_death(evidence, evidence.dump)
     hang = hang_of(evidence)
     if hang is None:
         return None
@@ -68,6 +75,42 @@ def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
         return Divergence(Kind.UNUSED, few, many, sides, place)
     kind = Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH
     return Divergence(kind, few, many, sides, place)
+
+
+def _at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
+    """The recorders of those that outlived a rank for a moment; the dead one's is gone.
+
+    Only where ranks lost their connections or gloo got too much: whatever else a rank died of is no desync.
+    """
+    lost = [f for f in failures(evidence) if f.cause_class is CauseClass.COMMUNICATION]
+    if not lost:
+        return None
+    known = groups(dump, {record.rank: record for record in evidence.ranks})
+    mismatch = earliest_mismatch(known, dump.signatures, {})
+    if mismatch is not None:
+        sides = tuple((str(side.signature), side.ranks) for side in mismatch.sides)
+        kind = Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH
+        place = f"number {mismatch.sequence} in {mismatch.group.title}"
+        return Divergence(kind, mismatch.few, mismatch.many, sides, place)
+    aborted = [f.rank.rank for f in lost if f.known is not None and f.known.id == "gloo-size-mismatch"]
+    return _alone_against(aborted[0], known, dump) if len(aborted) == 1 else None
+
+
+def _alone_against(rank: int, known: list[Group], dump: Dump) -> Divergence | None:
+    """gloo aborts who gets more than it expects: where all others agree, who expected less is the one that differs."""
+    for group in known:
+        others = {r: log for r, log in group.logs.items() if r != rank}
+        if rank not in group.ranks or len(others) < max(2, len(group.ranks) - 1):
+            continue
+        opened = {
+            (log.sequence[at], log.signature[at]) for log in others.values() if (at := log.first_open) is not None
+        }
+        if len(opened) == 1:
+            sequence, signature = opened.pop()
+            agreed = str(dump.signatures[signature]), tuple(sorted(others))
+            sides = agreed, ("a smaller one, or another operation", (rank,))
+            return Divergence(Kind.SHAPE, (rank,), agreed[1], sides, f"number {sequence} in {group.title}")
+    return None
 
 
 def _of_forming(hang: Hang) -> Divergence | None:
@@ -127,15 +170,19 @@ def _ends(hang: Hang, rank: int) -> int | None:
     page = had.last.page if had is not None else None
     if not page:
         return None
-    dry = int(page.get("asks") or 0) - int(page.get("batches") or 0)
-    return int(page.get("data_ends") or 0) + (max(dry, 0) if page.get("phase") != "data" else 0)
+    dry = max(0, int(page.get("asks") or 0) - int(page.get("batches") or 0))
+    return int(page.get("data_ends") or 0) + (dry if hang.standings[rank].doing is not Doing.LOADER else 0)
 
 
 def _unused(evidence: RunEvidence, hang: Hang, few: tuple[int, ...], many: tuple[int, ...]) -> bool:
-    """The many wait in backward for gradients that the few, done with the same backward, did not get."""
+    """The many wait in backward for gradients that the few, done with the same backward, did not reduce.
+
+    They ought to have: their last forward was one that DDP prepares a reduction for, which no_sync() is not.
+    """
     if not many or any(hang.standings[r].function != "backward" for r in many if r in hang.standings):
         return False
     records = {record.rank: record for record in evidence.ranks}
     told = [records[r].without_gradient for r in few if r in records]
     counts = {(had.last.page or {}).get("backwards") for r in (*few, *many) if (had := hang.dump.ranks.get(r))}
-    return bool(told) and all(t is not None and t.count for t in told) and len(counts) == 1
+    elsewhere = all(hang.standings[r].function != "backward" for r in few if r in hang.standings)
+    return elsewhere and bool(told) and all(t is not None and t.reduces for t in told) and len(counts) == 1

@@ -86,7 +86,9 @@ def _without_gradient(facts: Events) -> WithoutGradient | None:
         count, parameters = integer(fact, "without"), integer(fact, "parameters")
         if fact.get("op") == "model" and count is not None and parameters is not None:
             names = fact.get("names")
-            return WithoutGradient(count, parameters, tuple(map(str, names)) if isinstance(names, list) else ())
+            reduces = fact.get("reduces") if isinstance(fact.get("reduces"), bool) else None
+            shown = tuple(map(str, names)) if isinstance(names, list) else ()
+            return WithoutGradient(count, parameters, shown, reduces)
     return None
 
 

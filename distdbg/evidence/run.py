@@ -32,11 +32,16 @@ class ExceptionFact:
 
 @dataclass(frozen=True)
 class WithoutGradient:
-    """`count` of `parameters` that want a gradient had none; `names` are some of them."""
+    """`count` of `parameters` that want a gradient had none; `names` are some of them.
+
+    `reduces` is True where DDP had prepared the last forward for a reduction in its backward, as it does outside of
+    no_sync(); None where the model is no DDP's.
+    """
 
     count: int
     parameters: int
     names: tuple[str, ...] = ()
+    reduces: bool | None = None
 
 
 @dataclass(frozen=True)

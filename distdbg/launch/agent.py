@@ -152,6 +152,8 @@ class Agent:
                 self.watch.ask_exceptions()
             case "dump":
                 self.dumper.ask(request)
+            case "last-look":
+                self.watch.last_looks.beside(Path(str(request.get("folder"))), list(self.watch.ranks.values()))
 
     def _torchrun_says(self, stream: int) -> None:
         while data := self.torchrun.read(stream):

@@ -41,6 +41,7 @@ from typing import Any
 from distdbg.collect import pyspy, recorder
 from distdbg.collect.process_look import look
 from distdbg.launch.processes import children, die_with_parent
+from distdbg.launch.ranks import page_facts
 from distdbg.worker.page import PAGE_BYTES, Page, read_page
 
 _AT_ONCE = 4
@@ -195,7 +196,6 @@ def _account(looks: list[dict[str, Any]]) -> str | dict[str, str]:
 
 
 def _page(target: Target) -> dict[str, Any] | None:
-    """The heartbeat page as plain numbers, with the age of what was heard last in seconds."""
     if target.stem is None:
         return None
     page: Page | None = None
@@ -203,22 +203,7 @@ def _page(target: Target) -> dict[str, Any] | None:
         page = read_page(Path(f"{target.stem}.page").read_bytes()[:PAGE_BYTES])
     if page is None or page.pid != target.pid:
         return None
-    names = (
-        "step",
-        "phase",
-        "batches",
-        "asks",
-        "data_ends",
-        "forwards",
-        "backwards",
-        "saves",
-        "calls",
-        "user_step",
-        "heard",
-    )
-    now = time.monotonic_ns()
-    ages = {"quiet_s": (now - page.heard_ns) / 1e9, "age_s": (now - page.started_ns) / 1e9}
-    return {name: getattr(page, name) for name in names} | ages
+    return page_facts(page)
 
 
 def _kind(target: Target) -> tuple[tuple[str, int], ...]:

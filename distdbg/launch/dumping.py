@@ -65,6 +65,7 @@ class Dumper:
 
     def _start(self, folder: Path, wanted: dict[str, Any]) -> None:
         self._begun, self._answer, self._late = time.monotonic(), b"", False
+        self._watch.ask_models()
         targets: list[dict[str, Any]] = [
             {"rank": r.rank, "pid": r.pid, "stem": str(self._node.folder / f"{r.rank:05d}")}
             for r in self._watch.ranks.values()
@@ -126,6 +127,8 @@ class Dumper:
             because = " ".join([*words, last])[-300:] or f"the capture ended with exit code {code}"
         if self._late:
             because = f"the capture did not end within {self._request['within']:g} s"
+        if ranks:
+            self._watch.last_looks.note_dumped(list(self._watch.ranks.values()))
         self._tell(Path(self._request["folder"]), ranks, because)
 
     def _tell(self, folder: Path, ranks: dict[str, Any], because: str) -> None:

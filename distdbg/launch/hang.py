@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 #: Reasons for which an agent ends its ranks: what begins so was not anybody's wish to cancel the job.
 ENDED_BECAUSE = "the job hung"
 _OPTIONS = {"looks": 2, "interval": 0.5, "within": 10.0, "native": 1}
+_DEATH_WITHIN_S = 2.0
 _CLOSE_LOOK_S = 20.0  # with `auto`
 
 
@@ -81,6 +82,8 @@ class HangWatch:
                 self._start_attempt(int(event.get("attempt", 1)))
             case "rank-exited" if self._watch is not None:
                 self._watch.ended(int(event["rank"]))
+            case "death-dump":
+                self._expect(Path(event["folder"]))
             case "dumped":
                 self._desk.hear(node_rank, event)
 
@@ -148,6 +151,12 @@ class HangWatch:
             options=_OPTIONS,
             stalled={"since": _epoch(word.since), "quiet_s": word.quiet_s, "timeout_s": word.limit_s},
         )
+
+    def _expect(self, folder: Path) -> None:
+        """An agent lost a rank, and looks at the others by itself."""
+        until = time.monotonic() + _DEATH_WITHIN_S
+        nodes = set(self._nodes.living)
+        self._desk.expect(OpenDump(folder, "death", "agent", time.time(), until, nodes, 1, None))
 
     # -- what comes of a dump -------------------------------------------------------------------------------
 

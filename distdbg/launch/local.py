@@ -120,6 +120,8 @@ class LocalNodes:
                     agent.rank_pids.discard(int(event.get("pid") or 0))
                     if event.get("exit_code") and not event.get("asked_to_stop"):
                         self._tell_others(agent, {"request": "exceptions"})
+                case "death-dump":
+                    self._tell_others(agent, {"request": "last-look", "folder": event["folder"]})
                 case "stopping" if str(event.get("reason", "")).startswith("cancelled"):
                     self.stop(str(event["reason"]))
             self._listener(agent.node_rank, event)

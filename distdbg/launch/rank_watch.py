@@ -13,6 +13,7 @@ from typing import Any
 
 from distdbg.launch import processes
 from distdbg.launch.follower import Follower
+from distdbg.launch.last_look import LastLooks
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
 from distdbg.launch.ranks import RankProcess, find_ranks
@@ -56,6 +57,7 @@ class RankWatch:
         self._peers: dict[Wire, RankProcess | None] = {}
         self._awaited: set[int] = set()
         self._holding = False
+        self.last_looks = LastLooks(loop, node)
         self._last_metrics_file = float("-inf")
         loop.after(_SAMPLE_S, self._sample)
 
@@ -223,9 +225,11 @@ class RankWatch:
         self._holding = True
         self._torchrun.hold()
         self.ask_exceptions()
-        self._loop.turn_until(lambda: not self._awaited or not self.living, _ASK_SIBLINGS_S)
+        look = self.last_looks.begin(list(self.ranks.values()))
+        self._loop.turn_until(lambda: (not self._awaited and look.done) or not self.living, _ASK_SIBLINGS_S)
         self.note_asked_to_stop()
         self._torchrun.release()
+        look.write()
         self._holding = False
 
     def ask_exceptions(self) -> None:
@@ -235,6 +239,12 @@ class RankWatch:
             if rank is not None and rank.alive:
                 wire.send({"op": "exceptions", "id": "death"})
                 self._awaited.add(rank.rank)
+
+    def ask_models(self) -> None:
+        """Which parameters have no gradient? The answers of those ranks that can speak arrive as facts."""
+        for wire, rank in list(self._peers.items()):
+            if rank is not None and rank.alive:
+                wire.send({"op": "model", "id": "dump"})
 
     def note_asked_to_stop(self) -> None:
         """From now on an end by SIGTERM or SIGKILL is torchrun's or our doing, not a cause."""

@@ -62,6 +62,10 @@ class RankProcess:
         except (OSError, AttributeError) as error:
             self.end(None, f"the process could not be watched: {error}")
 
+    def pace(self) -> tuple[int, int, int] | None:
+        """What only training moves: a rank that cleans up after an error calls torch.distributed, too."""
+        return (self.page.step, self.page.batches, self.page.backwards) if self.page else None
+
     def learn(self, fact: Mapping[str, Any]) -> None:
         """What it tells of itself that the watch for hangs needs."""
         seconds = fact.get("seconds")
@@ -123,6 +127,15 @@ class RankProcess:
         names = ("rank", "local_rank", "attempt", "pid", "started", "ended", "exit_code", "unknown_because")
         record = {name: getattr(self, name) for name in names}
         return record | {"asked_to_stop": self.asked_to_stop, "step": self.step, "phase": self.phase, "rss": self.rss}
+
+
+def page_facts(page: Page) -> dict[str, Any]:
+    """The heartbeat page as plain numbers, with the age of what was heard last in seconds."""
+    names = ("step", "phase", "batches", "asks", "data_ends", "forwards", "backwards", "saves", "calls", "user_step",
+             "heard")  # fmt: skip
+    now = time.monotonic_ns()
+    ages = {"quiet_s": (now - page.heard_ns) / 1e9, "age_s": (now - page.started_ns) / 1e9}
+    return {name: getattr(page, name) for name in names} | ages
 
 
 def _has_accelerator() -> bool:

@@ -179,12 +179,12 @@ class StallWatch:
             return Word("slow", since, now - since, limit, life)
         quiet = now - max(since, self._alive_until)
         lead = min(_LEAD_S, limit / 3)
-        if quiet < limit - lead:
+        if quiet < limit - lead or not ready:
             self._suspected = None
         elif self._suspected is None:
             self._suspected = now
             return Word("suspected", since, now - since, limit)
-        elif quiet >= limit and ready and now - self._suspected >= lead * 0.9 and self._all_heard_since(now):
+        elif quiet >= limit and now - self._suspected >= lead * 0.9 and self._all_heard_since(now):
             self._stalled, self._suspected = since, None
             return Word("stalled", since, now - since, limit)
         return None
@@ -212,7 +212,7 @@ class StallWatch:
             rank.foreseen = True
         since = min(rank.progress for _, rank in late)
         least = min(rank.sign.timeout_s or 0.0 for _, rank in late)
-        return Word("timeout-near", since, now - since, least, ranks=tuple(number for number, _ in late))
+        return Word("timeout-near", since, now - since, least, ranks=tuple(sorted(number for number, _ in late)))
 
     def _limit(self, rates: dict[int, tuple[float, float] | None]) -> float:
         if not self._started:

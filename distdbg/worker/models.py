@@ -27,11 +27,13 @@ class LastModel:
             self._last = ref(module)
 
     def without_gradient(self) -> dict[str, object]:
-        """Names of parameters that want a gradient and have none now, and how many of how many."""
+        """Names of parameters that want a gradient and have none now, how many of how many, and whether DDP was to
+        reduce gradients in the last backward: its forward notes that, and no_sync() leaves it out."""
         model = self._last()
         if model is None:
             return {"because": "no DDP or FSDP module was seen"}
         wanted = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         missing = [name for name, p in wanted if p.grad is None]
         return {"model": type(model).__name__, "parameters": len(wanted), "without": len(missing),
-                "names": missing[:_MOST_NAMES]}  # fmt: skip
+                "names": missing[:_MOST_NAMES],
+                "reduces": getattr(model, "require_forward_param_sync", None)}  # fmt: skip
