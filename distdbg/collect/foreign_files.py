@@ -16,7 +16,7 @@ from typing import Any
 from distdbg.collect.bounded_read import read_bytes, read_end, read_whole
 from distdbg.collect.dump_evidence import evidence_of
 from distdbg.collect.recorder_files import RecorderReader, RecorderUnreadable
-from distdbg.evidence.dump import Dump, Look, RankDump
+from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, Look, RankDump
 from distdbg.evidence.pyspy_text import is_pyspy_text, read_pyspy_text
 from distdbg.evidence.rank_logs import is_log, read_log
 from distdbg.evidence.rank_names import rank_of_name, rank_that_is_said
@@ -199,8 +199,10 @@ class ForeignFiles:
             return self._beside(before, had)
         pid = next((threads[0].pid for _, threads in had.stacks if threads), 0)
         t = _age(had.recorder) / 1e9 if had.recorder else 0.0
-        looks = [Look(t, threads=threads, threads_path=path) for path, threads in had.stacks] or [Look(t)]
-        looks[-1] = replace(looks[-1], recorder=had.recorder)
+        process = {"state": NOT_LOOKED_AT}
+        looks = [Look(t, process, threads=threads, threads_path=path) for path, threads in had.stacks]
+        looks = looks or [Look(t, process, missing={"stacks": "no file with its stack was given"})]
+        looks[-1] = replace(looks[-1], recorder=had.recorder, recorder_path=had.recorder_path)
         return RankDump(number, pid, 0, "", tuple(looks))
 
     def _beside(self, before: RankDump, had: _Rank) -> RankDump:
@@ -208,7 +210,7 @@ class ForeignFiles:
         paths = [path for path, _ in had.stacks] + ([had.recorder_path] if had.recorder else [])
         last = before.last
         if had.recorder is not None and before.recorder is None:
-            last = replace(last, recorder=had.recorder)
+            last = replace(last, recorder=had.recorder, recorder_path=had.recorder_path)
             paths.remove(had.recorder_path)
         for path in paths:
             self._note(f"what {path} adds", f"distdbg's own dump tells of rank {before.rank} already")

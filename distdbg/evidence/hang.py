@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,6 +17,10 @@ from distdbg.evidence.waits import Group, Wait, ends, find_waits, groups
 
 #: A dump that somebody asked for by hand shows a hang once nothing has moved for so long.
 QUIET_S = 10.0
+#: Of a job without heartbeats: a wait that burns so much of the time is work; who stood in one place in so many looks
+#: stands there for good, whatever it burns.
+_WORKS = 0.3
+ENOUGH_LOOKS = 4
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,10 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     known = groups(dump, records)
     waits = find_waits(dump, records, standings, known)
     found = ends(waits, standings)
-    moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had))
+    waiting = {rank for wait in waits for rank in wait.waiting}
+    moved = tuple(
+        rank for rank, had in dump.ranks.items() if _moved(had) or _moved_unheard(had, rank in waiting, waits)
+    )
     quiet = [had.last.page["quiet_s"] for had in dump.ranks.values() if had.last.page and "quiet_s" in had.last.page]
     return Hang(
         dump=dump,
@@ -104,6 +111,22 @@ def _unseen(rank: int, why: str, record: RankRecord | None) -> Standing:
 def _moved(had: RankDump) -> bool:
     first, last = had.first.page, had.last.page
     return bool(first and last and first.get("heard") != last.get("heard"))
+
+
+def _moved_unheard(had: RankDump, waits: bool, any_waits: Sequence[Wait]) -> bool:
+    """Of a rank without a heartbeat page: one that waits for others and went on, or worked hard at it, is no victim.
+
+    A culprit may well loop: where anybody waits, only those who wait are asked. On a device a wait burns CPU by right,
+    which tells nothing; then only another place does.
+    """
+    first, last = had.first, had.last
+    if first is last or last.page or first.page or (any_waits and not waits):
+        return False
+    before, after = had.main(first), had.main(last)
+    if before is not None and after is not None and before.frames != after.frames:
+        return True
+    burnt = float(last.process.get("cpu_s") or 0) - float(first.process.get("cpu_s") or 0)
+    return len(had.looks) < ENOUGH_LOOKS and last.t > first.t and burnt > _WORKS * (last.t - first.t)
 
 
 def _culprits(sinks: tuple[int, ...], standings: Mapping[int, Standing], waits: list[Wait]) -> Iterable[Culprit]:

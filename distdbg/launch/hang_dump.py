@@ -14,8 +14,10 @@ from distdbg.collect.job_processes import FoundJob, find_jobs, job_of
 from distdbg.collect.run_evidence import load_evidence
 from distdbg.collect.run_status import run_status
 from distdbg.errors import NothingToAnalyse, Refused, ToolMissing, UsageError
+from distdbg.evidence.hang import hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.launch.asked_dump import Say, Wish, dump_job, dump_run
+from distdbg.model import Unknown, fold_ranks
 from distdbg.rundir import DUMPS_FOLDER, RUNS_FOLDER, RunDir, find_run_dir, list_runs, make_dump_folder
 
 Target = RunDir | FoundJob
@@ -100,14 +102,20 @@ def take(target: Target, wish: Wish, output: Path | None, say: Say) -> Taken:
     if isinstance(target, FoundJob):
         folder = _folder_for(target, output)
         dump_job(target, folder, wish, say)
-        evidence = load_dump_alone(folder)
-        return Taken(folder, evidence)
+        return Taken(folder, _with_doubt(load_dump_alone(folder, _shown(folder))))
     folder = dump_run(target, wish, say)
     evidence = _with_dump(target, folder)
     if output is not None:
         shutil.copytree(folder, output, dirs_exist_ok=True)
         folder = output
-    return Taken(folder, evidence)
+    return Taken(folder, _with_doubt(evidence))
+
+
+def _shown(folder: Path) -> str:
+    """As a person in this folder would type it."""
+    with contextlib.suppress(ValueError):
+        return str(folder.absolute().relative_to(Path.cwd()))
+    return str(folder)
 
 
 def _with_dump(run: RunDir, folder: Path) -> RunEvidence:
@@ -119,6 +127,19 @@ def _with_dump(run: RunDir, folder: Path) -> RunEvidence:
         evidence = replace(evidence, dump=dump, unknown=(*evidence.unknown, *unknown))
     assert evidence.dump is not None
     return replace(evidence, unknown=(*evidence.unknown, *unseen(evidence.dump)))
+
+
+def _with_doubt(evidence: RunEvidence) -> RunEvidence:
+    """A job that moves is told from one that stands, and that is said: no finding is no word of health."""
+    hang = hang_of(evidence)
+    if hang is None or hang.stands:
+        return evidence
+    if hang.moved:
+        many = "s" if len(hang.moved) > 1 else ""
+        because = f"rank{many} {fold_ranks(hang.moved)} went on between the looks (--looks 5 --interval 5 look longer)"
+    else:
+        because = f"a rank was heard of {hang.quiet_s:.0f} s before: that is no hang yet, ask again"
+    return replace(evidence, unknown=(*evidence.unknown, Unknown("why it should hang", because)))
 
 
 def _refuse_full(output: Path) -> None:

@@ -58,8 +58,9 @@ class _Text:
             yield from self._finding(finding)
         yield from self._explained([f for f in report.findings if f.explained_by is not None])
         yield from self._unknown(report)
-        yield ""
-        yield self._last_line(report)
+        if report.exit_code is not None or report.run is None or report.run.get("id"):
+            yield ""
+            yield self._last_line(report)
 
     def _title(self, report: Report) -> str:
         run = report.run or {}
