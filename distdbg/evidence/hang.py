@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ from distdbg.evidence.waits import Group, Wait, ends, find_waits, groups
 QUIET_S = 10.0
 #: Of a job without heartbeats: a wait that burns so much of the time is work; who stood in one place in so many looks
 #: stands there for good, whatever it burns.
-_WORKS = 0.3
+_WORKS = 0.05
 ENOUGH_LOOKS = 4
 
 
@@ -72,10 +72,7 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     known = groups(dump, records)
     waits = find_waits(dump, records, standings, known)
     found = ends(waits, standings)
-    waiting = {rank for wait in waits for rank in wait.waiting}
-    moved = tuple(
-        rank for rank, had in dump.ranks.items() if _moved(had) or _moved_unheard(had, rank in waiting, waits)
-    )
+    moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had)) or _moved_unheard(dump, waits)
     quiet = [had.last.page["quiet_s"] for had in dump.ranks.values() if had.last.page and "quiet_s" in had.last.page]
     return Hang(
         dump=dump,
@@ -113,15 +110,25 @@ def _moved(had: RankDump) -> bool:
     return bool(first and last and first.get("heard") != last.get("heard"))
 
 
-def _moved_unheard(had: RankDump, waits: bool, any_waits: Sequence[Wait]) -> bool:
-    """Of a rank without a heartbeat page: one that waits for others and went on, or worked hard at it, is no victim.
+def _moved_unheard(dump: Dump, waits: list[Wait]) -> tuple[int, ...]:
+    """Ranks that nobody has heard of (a job without our worker side, or a script that is still importing).
 
-    A culprit may well loop: where anybody waits, only those who wait are asked. On a device a wait burns CPU by right,
-    which tells nothing; then only another place does.
+    A culprit may well loop; who waits for others does not. So of those who wait one that goes on is enough to call
+    the job moving; where nobody waits, all have to.
     """
+    waiting = {rank for wait in waits for rank in wait.waiting}
+    asked = {rank: had for rank, had in dump.ranks.items() if not _heard(had) and (not waiting or rank in waiting)}
+    went = tuple(rank for rank, had in asked.items() if _goes_on(had))
+    return went if waiting or len(went) == len(dump.ranks) else ()
+
+
+def _heard(had: RankDump) -> bool:
+    return bool(had.last.page and had.last.page.get("heard"))
+
+
+def _goes_on(had: RankDump) -> bool:
+    """Another place, or work: on a device a wait burns CPU too, so that enough looks at one place outweigh it."""
     first, last = had.first, had.last
-    if first is last or last.page or first.page or (any_waits and not waits):
-        return False
     before, after = had.main(first), had.main(last)
     if before is not None and after is not None and before.frames != after.frames:
         return True

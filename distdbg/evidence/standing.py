@@ -100,6 +100,7 @@ class _Judge:
         native = rank.native_main
         self.native = " ".join(f.function for f in native.frames if f.native) if native else ""
         recorder = rank.recorder
+        self.unrecorded = recorder is None
         self.open = recorder is not None and any(g.first_open is not None for g in recorder.groups.values())
         self.device = recorder is not None and recorder.comm == "nccl"
         self.line = dump.line(self.users[0].file, self.users[0].line) if self.users else ""
@@ -160,8 +161,11 @@ class _Judge:
             return None
         if "SendWork" in self.native or "RecvWork" in self.native:
             return self._transfer("send" if "SendWork" in self.native else "recv", None)
-        if self.open and (_NATIVE_COLLECTIVE.search(self.native) or self._torch_waits()):
+        native = _NATIVE_COLLECTIVE.search(self.native) is not None
+        if (native and (self.open or self.unrecorded)) or (self.open and self._torch_waits()):
             return self._collective(self._function())
+        if self.unrecorded and self._function() != "wait" and self._torch_waits():
+            return self._collective(self._function(), sure=False)
         return self._by_the_line() if self.device or not self.native else None
 
     def _by_the_line(self) -> Standing | None:
