@@ -26,7 +26,8 @@ def build_report(evidence: RunEvidence) -> Report:
     if cancelled:
         found = [f for f in found if f.cause_class not in _CONSEQUENCES]
     findings = _own_up(evidence, explain(order(found)))
-    outcome = "hung" if is_hung(evidence) else _outcome(evidence, findings, cancelled)
+    hung = is_hung(evidence) or _stands_still(evidence, findings)
+    outcome = "hung" if hung else _outcome(evidence, findings, cancelled)
     code, whose = _exit_code(evidence, findings, outcome)
     if outcome == "hung":
         code, whose = _exit_code_of_hung(evidence, code, whose)
@@ -124,6 +125,13 @@ def is_hung(evidence: RunEvidence) -> bool:
         if event.get("attempt") == evidence.attempt and event.get("event") in ("stalled", "moving-again"):
             hung = event["event"] == "stalled"
     return hung
+
+
+def _stands_still(evidence: RunEvidence, findings: list[Finding]) -> bool:
+    """Nobody watched it, but a dump shows living ranks that keep the others waiting."""
+    root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
+    stuck = root is not None and root.cause_class is CauseClass.STUCK and root.severity == "error"
+    return stuck and evidence.dump is not None and all(rank.ended is None for rank in evidence.ranks)
 
 
 def _exit_code_of_hung(evidence: RunEvidence, code: int | None, whose: str | None) -> tuple[int | None, str | None]:
