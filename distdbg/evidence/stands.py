@@ -1,0 +1,181 @@
+"""Where a rank stands: the paths from its outermost frame to where it is, as the merged call tree takes them.
+
+A rank has one path, its main thread's. A child process's path is added below it where the main thread waits for
+children (loader workers, pools, subprocesses), and the other threads' where the main thread has ended. Ranks with the
+same paths are one class: what is kept of a class is its paths once, and which ranks stand there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from distdbg.evidence.dump import Dump, Look, RankDump
+from distdbg.evidence.rank_set import RankSet
+from distdbg.evidence.stacks import Frame, Thread, main_thread
+from distdbg.model import unfold_ranks
+
+#: A step of a path: a frame, or words for what is no frame ("child process", "thread watch_disk").
+Step = Frame | str
+Path = tuple[Step, ...]
+Paths = tuple[Path, ...]
+
+#: Longer stacks lose their middle: a recursion without end must not become a tree of its depth.
+_MOST_STEPS = 160
+_MOST_BRANCHES_OF_A_RANK = 8
+_WAITS_FOR_CHILDREN = ("torch/utils/data/dataloader.py", "multiprocessing/", "subprocess.py", "concurrent/futures/process.py")
+#: What a child was born with, and its own start: its stack matters from here on.
+_CHILD_BEGINS = ("torch/utils/data/_utils/worker.py", "multiprocessing/process.py", "concurrent/futures/process.py")
+_THREAD_STARTS = ("Thread._bootstrap", "Thread._bootstrap_inner", "Thread.run", "_bootstrap", "_bootstrap_inner", "run")
+_OURS = ("distdbg/worker/",)
+_NUMBERS = re.compile(r"\d+")
+
+
+@dataclass
+class StackClasses:
+    """Stacks by what they are; `sets` has the ranks of each, as bits."""
+
+    sets: dict[Paths, int] = field(default_factory=dict)
+    _by_hash: dict[str, Paths] = field(default_factory=dict)
+
+    def add(self, ranks: RankSet, paths: Paths) -> None:
+        self.sets[paths] = self.sets.get(paths, 0) | ranks.bits
+
+    def classes(self) -> list[tuple[Paths, RankSet]]:
+        """Largest first; among equals the one with the lowest rank."""
+        found = [(paths, RankSet(bits)) for paths, bits in self.sets.items()]
+        return sorted(found, key=lambda item: (-len(item[1]), item[1].first))
+
+    def part(self) -> dict[str, Any]:
+        """What one node sends: each stack's text once, by its hash, and the ranks that have it."""
+        parts: dict[str, Any] = {"stacks": {}, "ranks": {}}
+        for paths, bits in self.sets.items():
+            plain = [[step if isinstance(step, str) else _plain(step) for step in path] for path in paths]
+            key = blake2b(repr(plain).encode("utf-8", "backslashreplace"), digest_size=12).hexdigest()
+            parts["stacks"][key] = plain
+            parts["ranks"][key] = RankSet(bits).text()
+        return parts
+
+    def merge(self, part: Mapping[str, Any]) -> None:
+        """Takes a node's part in; the text of a stack that is known already is not read again."""
+        ranks, stacks = part.get("ranks"), part.get("stacks")
+        for key, text in ranks.items() if isinstance(ranks, dict) and isinstance(stacks, dict) else ():
+            if key not in self._by_hash:
+                self._by_hash[key] = _paths(stacks.get(key))
+            self.add(RankSet.of(unfold_ranks(text)), self._by_hash[key])
+
+
+def classes_of(dump: Dump) -> StackClasses:
+    """Of every rank of a dump, those that nothing was had of included."""
+    found = StackClasses()
+    for rank in dump.ranks.values():
+        found.add(RankSet.of((rank.rank,)), stand(rank))
+    for number, because in dump.missing.items():
+        found.add(RankSet.of((number,)), ((_no_stack(because),),))
+    return found
+
+
+def stand(rank: RankDump) -> Paths:
+    """The paths of one rank, from its newest look that has stacks."""
+    look = next((look for look in reversed(rank.looks) if look.threads), None)
+    if look is None:
+        return ((_no_stack(_why_none(rank.last)),),)
+    return paths_of(look.threads, rank.pid)
+
+
+def paths_of(threads: Iterable[Thread], pid: int) -> Paths:
+    """The main thread's path first; every other begins with it and names what branches off."""
+    known = tuple(threads)
+    main = main_thread(known, pid)
+    trunk = _path(main.frames) if main is not None else ("the main thread is gone",)
+    found: dict[Path, None] = {trunk: None}
+    if main is None or _ended(main):
+        for thread in known:
+            if thread.pid == pid and not thread.main and not thread.ours and thread.frames:
+                found[(*trunk, f"thread {thread.name or '?'}", *_thread_path(thread))] = None
+    elif any(frame.within(part) for frame in main.frames for part in _WAITS_FOR_CHILDREN):
+        for path in _children(known, pid):
+            found[(*trunk, "child process", *path)] = None
+    return tuple(list(found)[: 1 + _MOST_BRANCHES_OF_A_RANK])
+
+
+def _children(threads: tuple[Thread, ...], pid: int) -> list[Path]:
+    """Children that are at work; those that wait for work only where all do."""
+    paths = [_path(_since_birth(t)) for t in threads if t.pid != pid and t.main and t.frames]
+    busy = [path for path in paths if not _idle(path)]
+    return busy or paths
+
+
+def _since_birth(thread: Thread) -> tuple[Frame, ...]:
+    """A forked child still has its parent's frames below its own: they are left out."""
+    for number, frame in reversed(list(enumerate(thread.frames))):
+        if any(frame.within(part) for part in _CHILD_BEGINS):
+            return thread.frames[: number + 1]
+    return thread.frames
+
+
+def _idle(path: Path) -> bool:
+    """A worker that waits for its next task: nothing but queues between it and its loop."""
+    frames = [step for step in path if isinstance(step, Frame)]
+    inner = [f for f in frames if not any(f.within(part) for part in _CHILD_BEGINS)]
+    queue = ("multiprocessing/", "selectors.py", "threading.py", "<")
+    return len(inner) < len(frames) and all(any(part in f.file for part in queue) for f in inner)
+
+
+def _ended(main: Thread) -> bool:
+    """The interpreter waits for other threads: the script itself is over."""
+    users = any(frame.users for frame in main.frames)
+    return not users and any(f.function.endswith("_shutdown") and f.within("threading.py") for f in main.frames)
+
+
+def _thread_path(thread: Thread) -> Path:
+    path = _path(thread.frames)
+    begin = 0
+    while begin < len(path) - 1 and isinstance(step := path[begin], Frame) and step.within("threading.py"):
+        if step.function not in _THREAD_STARTS:
+            break
+        begin += 1
+    return path[begin:]
+
+
+def _path(frames: Iterable[Frame]) -> Path:
+    """Outermost first, without our own frames."""
+    steps: list[Step] = [f for f in frames if not any(part in f.file for part in _OURS)]
+    steps.reverse()
+    if len(steps) > _MOST_STEPS:
+        half = _MOST_STEPS // 2
+        steps[half:-half] = [f"… {len(steps) - 2 * half} frames that are not shown"]
+    return tuple(steps) or ("no Python frame",)
+
+
+def _why_none(look: Look) -> str:
+    state = {"T": "stopped", "Z": "a zombie", "D": "uninterruptible"}.get(str(look.process.get("state")), "")
+    if not look.process:
+        state = "the process is gone"
+    return "; ".join(filter(None, (state, look.missing.get("stacks", ""))))
+
+
+def _no_stack(because: str) -> str:
+    """Pids and times in a reason must not part what is one kind."""
+    return f"no stack: {_NUMBERS.sub('N', because)[:120] or 'nothing says why'}"
+
+
+def _plain(frame: Frame) -> list[str | int]:
+    return [frame.function, frame.file, frame.line]
+
+
+def _paths(value: object) -> Paths:
+    items = value if isinstance(value, list) else []
+    return tuple(tuple(_steps(path)) for path in items if isinstance(path, list)) or (("no stack: its text is missing",),)
+
+
+def _steps(path: list[Any]) -> Iterator[Step]:
+    for step in path:
+        match step:
+            case str():
+                yield step
+            case [str() as function, str() as file, int() as line]:
+                yield Frame(function, file, line)
