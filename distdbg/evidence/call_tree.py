@@ -85,7 +85,7 @@ class _Node:
 
 def tree_of(dump: Dump) -> CallTree:
     """The tree of a dump, with the scripts' lines and the C code that single ranks were seen in."""
-    return call_tree(classes_of(dump), dump.line, _natives(dump))
+    return call_tree(classes_of(dump), dump.line, natives_of(dump))
 
 
 def call_tree(
@@ -164,7 +164,7 @@ def _library(frames: list[Frame]) -> Entry:
     return Entry("library", last.function, last.file, last.line, tuple(frames))
 
 
-def _natives(dump: Dump) -> dict[Path, str]:
+def natives_of(dump: Dump) -> dict[Path, str]:
     """What a path's end is doing in C++: the innermost function that has a name of its own."""
     found: dict[Path, str] = {}
     for rank in dump.ranks.values():
@@ -178,5 +178,5 @@ def _natives(dump: Dump) -> dict[Path, str]:
             inner.append(frame)
         named = next((f.function for f in inner if "::" in f.function and not f.function.startswith("std::")), "")
         if named:
-            found.setdefault(stand(rank)[0], f"{named[:100]} (seen in rank {rank.rank})")
+            found.setdefault(stand(rank)[0], f"{named[:100]} (rank {rank.rank})")
     return found

@@ -1,7 +1,7 @@
 """Where a rank stands: the paths from its outermost frame to where it is, as the merged call tree takes them.
 
 A rank has one path, its main thread's. A child process's path is added below it where the main thread waits for
-children (loader workers, pools, subprocesses), and the other threads' where the main thread has ended. Ranks with the
+children (loader workers, pools, subprocesses), and the other threads' where the main thread has ended or waits for one. Ranks with the
 same paths are one class: what is kept of a class is its paths once, and which ranks stand there.
 """
 
@@ -26,9 +26,15 @@ Paths = tuple[Path, ...]
 #: Longer stacks lose their middle: a recursion without end must not become a tree of its depth.
 _MOST_STEPS = 160
 _MOST_BRANCHES_OF_A_RANK = 8
-_WAITS_FOR_CHILDREN = ("torch/utils/data/dataloader.py", "multiprocessing/", "subprocess.py", "concurrent/futures/process.py")
+_WAITS_FOR_CHILDREN = (
+    "torch/utils/data/dataloader.py",
+    "multiprocessing/",
+    "subprocess.py",
+    "concurrent/futures/process.py",
+)
 #: What a child was born with, and its own start: its stack matters from here on.
 _CHILD_BEGINS = ("torch/utils/data/_utils/worker.py", "multiprocessing/process.py", "concurrent/futures/process.py")
+_WAITS_FOR_THREADS = ("threading.py", "queue.py", "concurrent/futures/_base.py", "concurrent/futures/thread.py")
 _THREAD_STARTS = ("Thread._bootstrap", "Thread._bootstrap_inner", "Thread.run", "_bootstrap", "_bootstrap_inner", "run")
 _OURS = ("distdbg/worker/",)
 _NUMBERS = re.compile(r"\d+")
@@ -93,13 +99,19 @@ def paths_of(threads: Iterable[Thread], pid: int) -> Paths:
     trunk = _path(main.frames) if main is not None else ("the main thread is gone",)
     found: dict[Path, None] = {trunk: None}
     if main is None or _ended(main):
-        for thread in known:
-            if thread.pid == pid and not thread.main and not thread.ours and thread.frames:
-                found[(*trunk, f"thread {thread.name or '?'}", *_thread_path(thread))] = None
+        _add_threads(found, trunk, [t for t in known if t.pid == pid])
+    elif any(main.frames[0].within(part) for part in _WAITS_FOR_THREADS if main.frames):
+        _add_threads(found, trunk, [t for t in known if t.pid == pid and t.user_frames])
     elif any(frame.within(part) for frame in main.frames for part in _WAITS_FOR_CHILDREN):
         for path in _children(known, pid):
             found[(*trunk, "child process", *path)] = None
     return tuple(list(found)[: 1 + _MOST_BRANCHES_OF_A_RANK])
+
+
+def _add_threads(found: dict[Path, None], trunk: Path, threads: Iterable[Thread]) -> None:
+    for thread in threads:
+        if not thread.main and not thread.ours and thread.frames:
+            found[(*trunk, f"thread {thread.name or '?'}", *_thread_path(thread))] = None
 
 
 def _children(threads: tuple[Thread, ...], pid: int) -> list[Path]:
@@ -169,7 +181,9 @@ def _plain(frame: Frame) -> list[str | int]:
 
 def _paths(value: object) -> Paths:
     items = value if isinstance(value, list) else []
-    return tuple(tuple(_steps(path)) for path in items if isinstance(path, list)) or (("no stack: its text is missing",),)
+    return tuple(tuple(_steps(path)) for path in items if isinstance(path, list)) or (
+        ("no stack: its text is missing",),
+    )
 
 
 def _steps(path: list[Any]) -> Iterator[Step]:

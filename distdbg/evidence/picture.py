@@ -1,0 +1,114 @@
+"""The picture of a dump: where every rank stands, the last collectives of their groups, and who waits for whom.
+
+`picture_of` makes it; report/ draws it as text and as part of the page. What waits for what is the verdict's to say:
+it comes in as edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from distdbg.evidence.call_tree import CallTree, call_tree, natives_of
+from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.packages import package_of
+from distdbg.evidence.rank_set import RankSet
+from distdbg.evidence.stacks import Frame
+from distdbg.evidence.stands import Paths, StackClasses, classes_of, stand
+from distdbg.evidence.strip import GroupStrip, strips
+from distdbg.model import WaitEdge
+
+#: Up to so many ranks each has a row of its own on the page.
+FOLD_ABOVE = 16
+_STATES = {"R": "running", "S": "sleeping", "D": "uninterruptible", "T": "stopped", "t": "traced", "Z": "zombie",
+           "I": "idle", "X": "dead"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Ranks of one stack, process state and phase. `user` is the innermost frame of the user's, `top` the innermost of
+    all; `quiet_s` the shortest and longest time since anything was heard of them."""
+
+    ranks: RankSet
+    nodes: tuple[str, ...]
+    user: Frame | None
+    top: str
+    source: str
+    state: str
+    waits_in: str
+    phase: str
+    steps: tuple[int, int] | None
+    quiet_s: tuple[float, float] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """`culprits` are shown first, and marked. `strips` are folded, for text; `lanes` have a row a rank where there are
+    few, for the page."""
+
+    tree: CallTree
+    places: tuple[Place, ...]
+    strips: tuple[GroupStrip, ...]
+    lanes: tuple[GroupStrip, ...]
+    edges: tuple[WaitEdge, ...]
+    culprits: RankSet
+    t: float
+
+
+def picture_of(
+    dump: Dump,
+    *,
+    edges: Iterable[WaitEdge] = (),
+    culprits: Iterable[int] = (),
+    groups: Mapping[str, Iterable[int]] | None = None,
+) -> Picture:
+    """`groups` are the members of each process group by torch's name, where they are known."""
+    classes = classes_of(dump)
+    wanted = {name: tuple(members) for name, members in (groups or {}).items()}
+    return Picture(
+        tree=call_tree(classes, dump.line, natives_of(dump)),
+        places=tuple(_places(dump, classes)),
+        strips=tuple(strips(dump, wanted)),
+        lanes=tuple(strips(dump, wanted, columns=12, fold_above=FOLD_ABOVE)),
+        edges=tuple(edges),
+        culprits=RankSet.of(culprits),
+        t=dump.t,
+    )
+
+
+def _places(dump: Dump, classes: StackClasses) -> list[Place]:
+    """Largest last: a place where few stand is the one to look at."""
+    same: dict[tuple[Paths, str, str, str], list[RankDump]] = {}
+    for rank in dump.ranks.values():
+        process, page = rank.last.process, rank.last.page or {}
+        state = _STATES.get(str(process.get("state") or ""), str(process.get("state") or "gone"))
+        waits_in = str(process.get("syscall") or process.get("wchan") or "")
+        if target := process.get("target"):
+            waits_in = f"{waits_in} on {target}"
+        same.setdefault((stand(rank), state, waits_in, str(page.get("phase") or "")), []).append(rank)
+    places = [_place(dump, *kind, ranks) for kind, ranks in same.items()]
+    for paths, ranks in classes.classes():
+        if gone := RankSet.of(rank for rank in ranks if rank not in dump.ranks):
+            places.append(Place(gone, (), None, str(paths[0][-1]), "", "unknown", "", "", None, None))
+    return sorted(places, key=lambda place: (len(place.ranks), place.ranks.first))
+
+
+def _place(dump: Dump, paths: Paths, state: str, waits_in: str, phase: str, ranks: Sequence[RankDump]) -> Place:
+    frames = [step for step in paths[0] if isinstance(step, Frame)]
+    user = next((frame for frame in reversed(frames) if frame.users), None)
+    top = paths[0][-1]
+    pages = [rank.last.page for rank in ranks if rank.last.page is not None]
+    steps = [step for page in pages if isinstance(step := page.get("step"), int)]
+    quiet = [float(quiet) for page in pages if isinstance(quiet := page.get("quiet_s"), (int, float))]
+    return Place(
+        ranks=RankSet.of(rank.rank for rank in ranks),
+        nodes=tuple(dict.fromkeys(rank.host for rank in ranks)),
+        user=user,
+        top=top if isinstance(top, str) else "" if top is user else f"{package_of(top.file)}: {top.function}",
+        source=dump.line(user.file, user.line) if user is not None else "",
+        state=state,
+        waits_in=waits_in,
+        phase=phase,
+        steps=(min(steps), max(steps)) if steps else None,
+        quiet_s=(min(quiet), max(quiet)) if quiet else None,
+    )
