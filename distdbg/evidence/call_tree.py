@@ -17,7 +17,7 @@ from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks import Frame
 from distdbg.evidence.stands import Path, Paths, StackClasses, Step, classes_of, stand
 
-Kind = Literal["frame", "line", "library", "mark"]
+Kind = Literal["frame", "line", "library", "words"]
 _Key = tuple[str, str, int]
 
 
@@ -26,7 +26,7 @@ class Entry:
     """One line of the tree.
 
     frame: a function of the user's, `line` 0 where the ranks are at several. line: one of these. library: `frames` of
-    library code; `function` is the innermost. mark: words, in `function`, for what is no frame.
+    library code; `function` is the innermost. words: for what is no frame, in `function`.
     """
 
     kind: Kind
@@ -118,7 +118,7 @@ def _grow(root: _Node, paths: Paths, bits: int, natives: Mapping[Path, str]) -> 
 
 def _keys(step: Step) -> tuple[_Key, ...]:
     if isinstance(step, str):
-        return (("mark", step, 0),)
+        return (("words", step, 0),)
     function = (step.function, step.file, -1)
     return (function, ("line", "", step.line)) if step.users else (function,)
 
@@ -145,7 +145,7 @@ def _entries(chain: list[tuple[_Key, _Node]], source: Callable[[str, int], str])
             yield _library(library)
             library = []
         if isinstance(step, str):
-            yield Entry("mark", step)
+            yield Entry("words", step)
         elif step is not None and not step.users:
             library.append(step)
         elif step is not None and key[0] == "line" and not key[1]:

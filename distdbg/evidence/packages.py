@@ -22,7 +22,7 @@ def package_of(file: str) -> str:
 def short_names(files: Iterable[str]) -> dict[str, str]:
     """Each file's last parts, as many as tell it from the others."""
     names: dict[str, str] = {}
-    todo = {file: 1 for file in files}
+    todo = dict.fromkeys(files, 1)
     while todo:
         tails = {file: "/".join(file.split("/")[-count:]) for file, count in todo.items()}
         seen = list(tails.values())

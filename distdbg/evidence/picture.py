@@ -24,6 +24,10 @@ _STATES = {"R": "running", "S": "sleeping", "D": "uninterruptible", "T": "stoppe
            "I": "idle", "X": "dead"}  # fmt: skip
 
 
+#: paths, process state, what the main thread waits in, phase
+_Kind = tuple[Paths, str, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Ranks of one stack, process state and phase. `user` is the innermost frame of the user's, `top` the innermost of
@@ -77,8 +81,8 @@ def picture_of(
 
 
 def _places(dump: Dump, classes: StackClasses) -> list[Place]:
-    """Largest last: a place where few stand is the one to look at."""
-    same: dict[tuple[Paths, str, str, str], list[RankDump]] = {}
+    """The smallest first: a place where few stand is the one to look at."""
+    same: dict[_Kind, list[RankDump]] = {}
     for rank in dump.ranks.values():
         process, page = rank.last.process, rank.last.page or {}
         state = _STATES.get(str(process.get("state") or ""), str(process.get("state") or "gone"))
@@ -86,14 +90,15 @@ def _places(dump: Dump, classes: StackClasses) -> list[Place]:
         if target := process.get("target"):
             waits_in = f"{waits_in} on {target}"
         same.setdefault((stand(rank), state, waits_in, str(page.get("phase") or "")), []).append(rank)
-    places = [_place(dump, *kind, ranks) for kind, ranks in same.items()]
+    places = [_place(dump, kind, ranks) for kind, ranks in same.items()]
     for paths, ranks in classes.classes():
         if gone := RankSet.of(rank for rank in ranks if rank not in dump.ranks):
             places.append(Place(gone, (), None, str(paths[0][-1]), "", "unknown", "", "", None, None))
     return sorted(places, key=lambda place: (len(place.ranks), place.ranks.first))
 
 
-def _place(dump: Dump, paths: Paths, state: str, waits_in: str, phase: str, ranks: Sequence[RankDump]) -> Place:
+def _place(dump: Dump, kind: _Kind, ranks: Sequence[RankDump]) -> Place:
+    paths, state, waits_in, phase = kind
     frames = [step for step in paths[0] if isinstance(step, Frame)]
     user = next((frame for frame in reversed(frames) if frame.users), None)
     top = paths[0][-1]

@@ -1,8 +1,8 @@
 """Where a rank stands: the paths from its outermost frame to where it is, as the merged call tree takes them.
 
 A rank has one path, its main thread's. A child process's path is added below it where the main thread waits for
-children (loader workers, pools, subprocesses), and the other threads' where the main thread has ended or waits for one. Ranks with the
-same paths are one class: what is kept of a class is its paths once, and which ranks stand there.
+children (loader workers, pools, subprocesses), and the other threads' where the main thread has ended or waits for
+one. Ranks with the same paths are one class: what is kept of a class is its paths once, and which ranks stand there.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _WAITS_FOR_CHILDREN = (
     "subprocess.py",
     "concurrent/futures/process.py",
 )
-#: What a child was born with, and its own start: its stack matters from here on.
-_CHILD_BEGINS = ("torch/utils/data/_utils/worker.py", "multiprocessing/process.py", "concurrent/futures/process.py")
+_LOADER_WORKER = "torch/utils/data/_utils/worker.py"
+#: A child's own start, below what it was asked to do.
+_CHILD_BEGINS = (_LOADER_WORKER, "multiprocessing/process.py", "concurrent/futures/process.py")
 _WAITS_FOR_THREADS = ("threading.py", "queue.py", "concurrent/futures/_base.py", "concurrent/futures/thread.py")
 _THREAD_STARTS = ("Thread._bootstrap", "Thread._bootstrap_inner", "Thread.run", "_bootstrap", "_bootstrap_inner", "run")
 _OURS = ("distdbg/worker/",)
@@ -68,7 +69,9 @@ class StackClasses:
     def merge(self, part: Mapping[str, Any]) -> None:
         """Takes a node's part in; the text of a stack that is known already is not read again."""
         ranks, stacks = part.get("ranks"), part.get("stacks")
-        for key, text in ranks.items() if isinstance(ranks, dict) and isinstance(stacks, dict) else ():
+        if not isinstance(ranks, dict) or not isinstance(stacks, dict):
+            return
+        for key, text in ranks.items():
             if key not in self._by_hash:
                 self._by_hash[key] = _paths(stacks.get(key))
             self.add(RankSet.of(unfold_ranks(text)), self._by_hash[key])
@@ -103,28 +106,36 @@ def paths_of(threads: Iterable[Thread], pid: int) -> Paths:
     elif any(main.frames[0].within(part) for part in _WAITS_FOR_THREADS if main.frames):
         _add_threads(found, trunk, [t for t in known if t.pid == pid and t.user_frames])
     elif any(frame.within(part) for frame in main.frames for part in _WAITS_FOR_CHILDREN):
-        for path in _children(known, pid):
-            found[(*trunk, "child process", *path)] = None
+        found |= dict.fromkeys((*trunk, *path) for path in _children(known, pid))
     return tuple(list(found)[: 1 + _MOST_BRANCHES_OF_A_RANK])
 
 
 def _add_threads(found: dict[Path, None], trunk: Path, threads: Iterable[Thread]) -> None:
     for thread in threads:
         if not thread.main and not thread.ours and thread.frames:
-            found[(*trunk, f"thread {thread.name or '?'}", *_thread_path(thread))] = None
+            path = (*trunk, f"thread {thread.name or '?'}", *_thread_path(thread))
+            found[path] = None
 
 
 def _children(threads: tuple[Thread, ...], pid: int) -> list[Path]:
     """Children that are at work; those that wait for work only where all do."""
     paths = [_path(_since_birth(t)) for t in threads if t.pid != pid and t.main and t.frames]
-    busy = [path for path in paths if not _idle(path)]
-    return busy or paths
+    kept = [path for path in paths if not _idle(path)] or paths
+    return [(_child_words(path), *path) for path in kept]
+
+
+def _child_words(path: Path) -> str:
+    loader = isinstance(path[0], Frame) and path[0].within(_LOADER_WORKER)
+    return ("loader worker" if loader else "child process") + (", waits for work" if _idle(path) else "")
 
 
 def _since_birth(thread: Thread) -> tuple[Frame, ...]:
     """A forked child still has its parent's frames below its own: they are left out."""
     for number, frame in reversed(list(enumerate(thread.frames))):
-        if any(frame.within(part) for part in _CHILD_BEGINS):
+        if frame.within(_LOADER_WORKER):
+            return thread.frames[: number + 1]
+    for number, frame in reversed(list(enumerate(thread.frames))):
+        if frame.function.endswith("_bootstrap") and frame.within("multiprocessing/process.py"):
             return thread.frames[: number + 1]
     return thread.frames
 

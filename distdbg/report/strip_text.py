@@ -80,7 +80,7 @@ class _Group:
         wide = max([cells(name) for name in names] + [3])
         grid = [[self._cell(op) for op in lane.ops] for lane in shown]
         states = [lane_words(lane, strip) for lane in shown]
-        room = self.width - wide - 4 - max(map(len, states), default=0)
+        room = self.width - wide - 6 - max(map(len, states), default=0)
         first = _fitting(strip.columns, grid, room)
         head = self._row([str(n) for n in strip.columns][first:], grid, first)
         yield self._join(f"  {'#':<{wide}}  ", [(self.style.dim, head)], keep=True)
@@ -92,7 +92,7 @@ class _Group:
             yield self._join("  ", [(self.style.dim, f"{self.signs.more} and {len(lanes) - len(shown)} more rows")])
 
     def _legend(self) -> Iterator[str]:
-        return (f"{_letter(n)} {what}" for n, what in enumerate(self.strip.legend))
+        return (f"{letter(n)} {what}" for n, what in enumerate(self.strip.legend))
 
     def _name(self, lane: Lane) -> str:
         mark = self.signs.culprit if lane.ranks & self.culprits else ""
@@ -101,7 +101,7 @@ class _Group:
     def _cell(self, op: Op | None) -> str:
         if op is None:
             return self.signs.absent
-        word = ("!" if op.odd else "") + _letter(op.what) + (f"+{op.late_s:.1f}" if op.late_s else "")
+        word = ("!" if op.odd else "") + letter(op.what) + (f"+{op.late_s:.1f}" if op.late_s else "")
         return word if op.done else f"[{word}]"
 
     def _row(self, row: Sequence[str], grid: Sequence[Sequence[str]], first: int) -> str:
@@ -132,7 +132,7 @@ def lane_words(lane: Lane, strip: GroupStrip) -> str:
     return ", ".join(words)
 
 
-def _letter(number: int) -> str:
+def letter(number: int) -> str:
     return _LETTERS[number] if number < len(_LETTERS) else f"{_LETTERS[number % 26]}{number // 26}"
 
 

@@ -27,7 +27,7 @@ def tree_text(
     """The tree's lines, at most `most`; where `culprits` stand is marked, and shown first."""
     lines: list[str] = []
     for branches, entries in _SIZES:
-        drawing = _Drawing(tree, culprits, style, ascii_only, width, branches, entries)
+        drawing = _Drawing(tree, culprits, style, ascii_only=ascii_only, width=width, sizes=(branches, entries))
         lines = list(drawing.lines())
         if len(lines) <= most:
             return lines
@@ -36,15 +36,14 @@ def tree_text(
 
 class _Drawing:
     def __init__(
-        self, tree: CallTree, culprits: RankSet, style: Style, ascii_only: bool, width: int, branches: int, entries: int
+        self, tree: CallTree, culprits: RankSet, style: Style, *, ascii_only: bool, width: int, sizes: tuple[int, int]
     ) -> None:
         self.tree = tree
         self.culprits = culprits
         self.style = style
         self.signs = ASCII if ascii_only else BOX
         self.width = width
-        self.most_branches = branches
-        self.most_entries = entries
+        self.most_branches, self.most_entries = sizes
         self.names = short_names({e.file for b in _every(tree) for e in b.entries if e.kind in ("frame", "line")})
 
     def lines(self) -> Iterator[str]:
@@ -99,7 +98,7 @@ class _Drawing:
             return [("", entry.function), (self.style.dim, place), (strong if last else "", entry.source)]
         if entry.kind == "line":
             return [(self.style.dim, f"line {entry.line}"), (strong if last else "", entry.source)]
-        if entry.kind == "mark":
+        if entry.kind == "words":
             return [(self.style.dim, f"[{entry.function}]")]
         return [(self.style.dim, library_words(entry, self.signs.more))]
 
