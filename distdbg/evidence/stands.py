@@ -72,9 +72,13 @@ class StackClasses:
         if not isinstance(ranks, dict) or not isinstance(stacks, dict):
             return
         for key, text in ranks.items():
+            try:
+                members = RankSet.of(unfold_ranks(text))
+            except (ValueError, AttributeError):  # no list of ranks: a foreign or damaged part
+                continue
             if key not in self._by_hash:
                 self._by_hash[key] = _paths(stacks.get(key))
-            self.add(RankSet.of(unfold_ranks(text)), self._by_hash[key])
+            self.add(members, self._by_hash[key])
 
 
 def classes_of(dump: Dump) -> StackClasses:
