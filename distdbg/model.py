@@ -30,10 +30,12 @@ class CauseClass(IntEnum):
     UNCAUGHT_ERROR = 1
     KILLED_OR_OOM = 2
     EARLY_EXIT = 3
-    COMMUNICATION = 4
-    VICTIM = 5
+    #: it lives, and keeps the others waiting
+    STUCK = 4
+    COMMUNICATION = 5
+    VICTIM = 6
     #: not about the end of the job at all (a warning, a hint)
-    OBSERVATION = 6
+    OBSERVATION = 7
 
 
 @dataclass(frozen=True)

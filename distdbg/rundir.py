@@ -4,6 +4,7 @@ distdbg-runs/<utc>-<name>-<4 hex>/
   job.json  events.jsonl  control
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
   attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
+  attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (see launch/capture.py)
   report/                            report.json report.html report.txt
 """
 
@@ -129,6 +130,21 @@ class Attempt:
 
     def nodes(self) -> list[NodeFiles]:
         return [NodeFiles(p) for p in _numbered(self.folder / "nodes", r"\d{1,9}-.*")]
+
+    def dump(self, reason: str, t: float | None = None) -> Path:
+        """The folder of a dump that begins now: hang, asked, timeout or death. make_dump keeps two from colliding."""
+        return self.folder / "dumps" / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(t))}-{reason}"
+
+    def make_dump(self, reason: str) -> Path:
+        """The same, made and nobody else's: for askers that do not know of each other. Raises OSError."""
+        wanted = self.dump(reason)
+        for number in range(1, 100):
+            path = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                path.parent.mkdir(exist_ok=True)
+                path.mkdir()
+                return path
+        raise FileExistsError(str(wanted))
 
     def dumps(self) -> list[Path]:
         """In the order they were taken: their names begin with the time."""

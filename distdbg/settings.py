@@ -15,7 +15,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from distdbg.errors import UsageError
 from distdbg.model import unfold_ranks
@@ -26,12 +34,19 @@ if TYPE_CHECKING:
 #: More ranks than this on one machine is a slip of the keyboard.
 MOST_RANKS_A_NODE = 4096
 MOST_NODES = 100_000
+#: Seconds without progress: ranks are looked at once a second, and a month is no timeout any more.
+SHORTEST_TIMEOUT = 2
+LONGEST_TIMEOUT = 30 * 86400
 #: What stands for a number of ranks; the number is found where the ranks run.
 RANK_WORDS = ("auto", "gpu", "cpu", "xpu")
 
 _RANKS_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_RANKS_A_NODE}, {"enum": list(RANK_WORDS)}]
 }
+
+
+def _timeout_schema(*words: str) -> dict[str, Any]:
+    return {"anyOf": [{"type": "number", "minimum": SHORTEST_TIMEOUT, "maximum": LONGEST_TIMEOUT}, {"enum": [*words]}]}
 
 
 def _text(value: object) -> object:
@@ -78,6 +93,15 @@ class JobSettings(BaseModel):
     """Directory for this run, which must not exist. Default: a new one in ./distdbg-runs."""
     grace: float = Field(30.0, ge=0, le=86400)
     """Seconds between SIGTERM and SIGKILL when the job is ended. Default: 30."""
+    hang_timeout: float | Literal["auto", "off"] = Field("auto", json_schema_extra=_timeout_schema("auto", "off"))
+    """Seconds without any progress of any rank after which the job is looked at as hung: a number, auto (learnt from
+    the job's own steps, at least 60), or off. Default: auto."""
+    startup_timeout: float | Literal["auto"] = Field("auto", json_schema_extra=_timeout_schema("auto"))
+    """The same before the first step or collective: a number, or auto (1200, or 80 % of the smallest timeout of a
+    process group where that is less). Default: auto."""
+    on_hang: Literal["report", "kill", "restart"] = "report"
+    """What to do once a hang is captured and explained: report lets the job live, kill ends it with exit code 75,
+    restart starts it again, as often as torchrun's max-restarts says, else once. Default: report."""
     on_finding: str | None = None
     """Shell command that gets report.json on standard input when there is a finding. Default: none."""
     torchrun: dict[str, str] = Field(default_factory=dict)
@@ -95,6 +119,24 @@ class JobSettings(BaseModel):
         if isinstance(value, str) and value not in RANK_WORDS:
             raise ValueError(f"{value!r} is neither a number nor one of {', '.join(RANK_WORDS)}")
         return value
+
+    @field_validator("hang_timeout", "startup_timeout", mode="before")
+    @classmethod
+    def _seconds(cls, value: object, info: ValidationInfo) -> object:
+        """YAML reads `off` as false."""
+        words = ("auto", "off") if info.field_name == "hang_timeout" else ("auto",)
+        value = "off" if value is False else value
+        if isinstance(value, str) and value in words:
+            return value
+        try:
+            seconds = float(value) if isinstance(value, (str, int, float)) and value is not True else None
+        except ValueError:
+            seconds = None
+        if seconds is None or seconds != seconds:  # noqa: PLR0124 -- not a number is unequal to itself
+            raise ValueError(f"a number of seconds is expected, or {' or '.join(words)}")
+        if not SHORTEST_TIMEOUT <= seconds <= LONGEST_TIMEOUT:
+            raise ValueError(f"{seconds:g} s cannot be; it is {SHORTEST_TIMEOUT} to {LONGEST_TIMEOUT}, or {words[-1]}")
+        return seconds
 
     @field_validator("show_ranks", mode="before")
     @classmethod

@@ -12,7 +12,8 @@ import click
 from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_environment, normalise
 
 #: Options of ours whose name is also a key of the job file.
-_KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "on_finding")
+_KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "hang_timeout",
+         "startup_timeout", "on_hang", "on_finding")  # fmt: skip
 
 
 class LaunchCommand(click.Command):
@@ -62,6 +63,13 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option("--worker-side", type=click.Choice(["on", "off"]), help="distdbg's code in the ranks.  [default: on]")
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
 @click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")
+@click.option(
+    "--hang-timeout", metavar="SECONDS", help="No progress for so long is a hang; or auto, off.  [default: auto]"
+)
+@click.option("--startup-timeout", metavar="SECONDS", help="The same before the first step; or auto.  [default: auto]")
+@click.option(
+    "--on-hang", type=click.Choice(["report", "kill", "restart"]), help="Once it is explained.  [default: report]"
+)
 @click.option("--on-finding", metavar="CMD", help="Shell command that gets report.json on standard input.")
 @click.option(OTHER, "other_flags", multiple=True, hidden=True)  # what only the installed torch knows
 @click.option("--dry-run", is_flag=True, help="Print what would run, as shell, and exit.")

@@ -29,7 +29,8 @@ def find_pyspy() -> str | None:
 def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = False) -> list[dict[str, Any]]:
     """py-spy's own JSON: one object a thread, innermost frame first. Raises PySpyFailed.
 
-    Its `--subprocesses` adds nothing to JSON (py-spy 0.4.3): children are asked one by one. Of the variables only the peers of a send or recv are kept, unless `values` asks for all.
+    Its `--subprocesses` adds nothing to JSON (py-spy 0.4.3): children are asked one by one. Of the variables
+    only the peers of a send or recv are kept, unless `values` asks for all.
     """
     tool = find_pyspy()
     if tool is None:

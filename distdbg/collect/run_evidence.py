@@ -34,7 +34,7 @@ _MOST_EVENTS = 16 << 20
 _MOST_FACTS = 4 << 20
 _MOST_JSON = 4 << 20
 #: A cancel by one of these is a person's or the scheduler's wish, not a consequence of a failure.
-_OTHERS_FAILED = "another node"
+_OTHERS_FAILED = ("another node", "the job hung")
 
 
 def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:

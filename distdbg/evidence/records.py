@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.evidence.jsonl import integer, number, text
-from distdbg.evidence.run import ExceptionFact, NodeRecord, RankRecord
+from distdbg.evidence.run import ExceptionFact, NodeRecord, RankRecord, WithoutGradient
 from distdbg.model import Citation, Unknown, fold_ranks
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
@@ -76,7 +76,20 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         nccl_path=f"{texts.folder}/nccl.log",
         initialised=any(fact.get("kind") == "init" for _, fact in texts.facts),
         groups=dict(_groups(texts.facts)),
+        without_gradient=_without_gradient(texts.facts),
     )
+
+
+def _without_gradient(facts: Events) -> WithoutGradient | None:
+    """The newest answer."""
+    for _, fact in reversed(facts):
+        count, parameters = integer(fact, "without"), integer(fact, "parameters")
+        if fact.get("op") == "model" and count is not None and parameters is not None:
+            names = fact.get("names")
+            reduces = fact.get("reduces") if isinstance(fact.get("reduces"), bool) else None
+            shown = tuple(map(str, names)) if isinstance(names, list) else ()
+            return WithoutGradient(count, parameters, shown, reduces)
+    return None
 
 
 def _groups(facts: Events) -> Iterable[tuple[str, tuple[int, ...]]]:

@@ -31,6 +31,20 @@ class ExceptionFact:
 
 
 @dataclass(frozen=True)
+class WithoutGradient:
+    """`count` of `parameters` that want a gradient had none; `names` are some of them.
+
+    `reduces` is True where DDP had prepared the last forward for a reduction in its backward, as it does outside of
+    no_sync(); None where the model is no DDP's.
+    """
+
+    count: int
+    parameters: int
+    names: tuple[str, ...] = ()
+    reduces: bool | None = None
+
+
+@dataclass(frozen=True)
 class RankRecord:
     """One rank of one attempt.
 
@@ -78,6 +92,8 @@ class RankRecord:
     initialised: bool = False
     #: the process groups that it has made, by torch's name: the global ranks in each
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    #: of the model's parameters, those that had no gradient when the agent asked; None where nobody could say
+    without_gradient: WithoutGradient | None = None
 
 
 @dataclass(frozen=True)

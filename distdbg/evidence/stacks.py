@@ -26,6 +26,11 @@ class Frame:
         return _INSTALLED.search(self.file) is None and self.file.endswith((".py", ".ipynb", ".pyx"))
 
     @property
+    def ours(self) -> bool:
+        """distdbg's own, below every script that it starts."""
+        return "/distdbg/worker/" in self.file
+
+    @property
     def native(self) -> bool:
         """Of C code: a function of a library, without a Python file."""
         return not self.file.endswith((".py", ".pyx")) and not self.file.startswith("<")

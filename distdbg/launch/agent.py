@@ -29,6 +29,7 @@ from distdbg.collect.kernel_log import kernel_messages
 from distdbg.launch import processes
 from distdbg.launch.control import ControlWatcher
 from distdbg.launch.disk import DiskWriter
+from distdbg.launch.dumping import Dumper
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
 from distdbg.launch.node_dir import make_node_dir, remove_node_dir
@@ -61,7 +62,15 @@ class Agent:
         self.node = Node(run, options.node_rank, options.host, folder, options.attempt, DiskWriter())
         self.loop.broke = self._broke
         rank_env = json.loads(options.rank_env)
-        self.watch = RankWatch(self.loop, self.node, self.torchrun, capture=options.capture, rank_env=rank_env)
+        self.watch = RankWatch(
+            self.loop,
+            self.node,
+            self.torchrun,
+            capture=options.capture,
+            rank_env=rank_env,
+            close_look_s=options.close_look,
+        )
+        self.dumper = Dumper(self.loop, self.node, self.watch)
         self.watch.serve(server)
         self._server = server
         self._listen_to_others(run, options.launcher_fd)
@@ -82,6 +91,7 @@ class Agent:
 
     def _finish(self, exit_code: int) -> int:
         """torchrun is gone: end what it left, collect what stands in pipes, say the last words."""
+        self.dumper.stop()
         self.watch.end_leftovers(self.grace)
         for stream in self.torchrun.streams:
             self._torchrun_says(stream)
@@ -140,6 +150,10 @@ class Agent:
                 self.watch.forward(int(request.get("signal", 0)))
             case "exceptions":
                 self.watch.ask_exceptions()
+            case "dump":
+                self.dumper.ask(request)
+            case "last-look":
+                self.watch.last_looks.beside(Path(str(request.get("folder"))), list(self.watch.ranks.values()))
 
     def _torchrun_says(self, stream: int) -> None:
         while data := self.torchrun.read(stream):
@@ -191,6 +205,7 @@ def _options(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--stdin", choices=("inherit", "null"), default="null")
     parser.add_argument("--launcher-fd", type=int, default=-1, help="a socket to the launcher, -1 for none")
     parser.add_argument("--parent", type=int, default=0, help="pid to end with, 0 for none")
+    parser.add_argument("--close-look", type=float, default=-1, help="seconds of silence; -1: nobody watches for hangs")
     parser.add_argument("--rank-env", default="{}", help="JSON: variables whose value needs the rank")
     return parser.parse_args(own), torchrun
 

@@ -3,8 +3,9 @@
     python <absolute>/distdbg/launch/capture.py < request.json
 
 Request: {"folder": the dump's, "node_rank": 0, "host": "…", "looks": 2, "interval": 1.0, "within": 10.0, "native": 2,
-"values": false, "targets": [{"rank": 3, "pid": 123, "stem": "<node dir>/00003" or null}, …]}. `native` is the number
-of stacks with C frames, taken of the rarest kinds of ranks.
+"values": false, "targets": [{"rank": 3, "pid": 123, "stem": "<node dir>/00003" or null}, …], "parent": 99}. `native`
+is the number of stacks with C frames, taken of the rarest kinds of ranks; with the parent it ends, too. Standard
+output gets a line of JSON when all is written: {"ranks": {"3": "collected", "5": {"failed": because}}}.
 
 What it writes into the dump's folder, each file under another name first:
 
@@ -28,6 +29,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -38,7 +40,8 @@ from typing import Any
 
 from distdbg.collect import pyspy, recorder
 from distdbg.collect.process_look import look
-from distdbg.launch.processes import children
+from distdbg.launch.processes import children, die_with_parent
+from distdbg.launch.ranks import page_facts
 from distdbg.worker.page import PAGE_BYTES, Page, read_page
 
 _AT_ONCE = 4
@@ -87,6 +90,10 @@ class Capture:
             self._keep_calls(target)
         self._keep_sources()
         return self._write(f"nodes/{self.request['node_rank']:04d}.json", json.dumps(self._part()))
+
+    def accounts(self) -> dict[str, Any]:
+        """Of each rank `collected`, or why its stacks were not: the manifest's words."""
+        return {str(t.rank): _account(t.looks) for t in self.targets}
 
     def _part(self) -> dict[str, Any]:
         ranks = [{"rank": t.rank, "pid": t.pid, "looks": t.looks} for t in self.targets]
@@ -181,8 +188,14 @@ class Capture:
         return path
 
 
+def _account(looks: list[dict[str, Any]]) -> str | dict[str, str]:
+    told = [seen[what] for seen in looks for what in ("stacks", "recorder")]
+    if any("file" in item for item in told):
+        return "collected"
+    return next((item for item in told if item), {"not_tried": "the time for this capture was over"})
+
+
 def _page(target: Target) -> dict[str, Any] | None:
-    """The heartbeat page as plain numbers, with the age of what was heard last in seconds."""
     if target.stem is None:
         return None
     page: Page | None = None
@@ -190,10 +203,7 @@ def _page(target: Target) -> dict[str, Any] | None:
         page = read_page(Path(f"{target.stem}.page").read_bytes()[:PAGE_BYTES])
     if page is None or page.pid != target.pid:
         return None
-    names = ("step", "phase", "batches", "data_ends", "forwards", "backwards", "saves", "calls", "user_step", "heard")
-    now = time.monotonic_ns()
-    ages = {"quiet_s": (now - page.heard_ns) / 1e9, "age_s": (now - page.started_ns) / 1e9}
-    return {name: getattr(page, name) for name in names} | ages
+    return page_facts(page)
 
 
 def _kind(target: Target) -> tuple[tuple[str, int], ...]:
@@ -227,7 +237,11 @@ def main() -> int:
     if shutil.disk_usage(folder).free < 4 << 20:
         sys.stderr.write("there is no room for a dump\n")
         return 1
-    Capture(request).run()
+    if parent := request.get("parent"):
+        die_with_parent(parent, signal.SIGKILL)
+    capture = Capture(request)
+    capture.run()
+    sys.stdout.write(json.dumps({"ranks": capture.accounts()}) + "\n")
     return 0
 
 

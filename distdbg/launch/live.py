@@ -39,6 +39,10 @@ class PlainView:
     def say(self, text: str) -> None:
         print(f"distdbg: {text}", file=self._out, flush=True)
 
+    def show(self, text: str) -> None:
+        """A report, which may carry colours."""
+        print(text, file=self._out, flush=True)
+
     def close(self) -> None:
         pass
 
@@ -75,6 +79,11 @@ class LiveView:
 
     def say(self, text: str) -> None:
         self._console.print(f"distdbg: {text}", markup=False)
+
+    def show(self, text: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text.from_ansi(text), soft_wrap=True)
 
     def close(self) -> None:
         self._live.update("", refresh=True)

@@ -70,6 +70,7 @@ class LocalNodes:
         self._selector = selectors.DefaultSelector()
         self.agents: list[LocalAgent] = []
         self.cancelled_by: str | None = None
+        self._ended_because = ""
         self._first_failure: float | None = None
         self._kill_at: float | None = None
 
@@ -119,6 +120,8 @@ class LocalNodes:
                     agent.rank_pids.discard(int(event.get("pid") or 0))
                     if event.get("exit_code") and not event.get("asked_to_stop"):
                         self._tell_others(agent, {"request": "exceptions"})
+                case "death-dump":
+                    self._tell_others(agent, {"request": "last-look", "folder": event["folder"]})
                 case "stopping" if str(event.get("reason", "")).startswith("cancelled"):
                     self.stop(str(event["reason"]))
             self._listener(agent.node_rank, event)
@@ -142,7 +145,7 @@ class LocalNodes:
 
     def _end_the_others(self) -> None:
         if self._first_failure is not None and time.monotonic() - self._first_failure > _OTHERS_MAY_TAKE_S:
-            self._tell_all({"request": "stop", "reason": "another node has failed"})
+            self.tell_all({"request": "stop", "reason": "another node has failed"})
             self._first_failure = float("inf")
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             for agent in self.agents:
@@ -167,17 +170,32 @@ class LocalNodes:
 
     # -- requests -------------------------------------------------------------------------------------------
 
+    @property
+    def living(self) -> list[int]:
+        """The nodes whose agents can still answer."""
+        return [agent.node_rank for agent in self.agents if agent.exit_code is None and agent.finished is None]
+
+    @property
+    def ending(self) -> bool:
+        """Whether somebody has asked for the end, or a node has failed for good."""
+        return self.cancelled_by is not None or self._ended_because != "" or self._first_failure is not None
+
+    def end(self, because: str) -> None:
+        """Gently, as a stop does; but it is no cancel."""
+        self._ended_because = because
+        self.tell_all({"request": "stop", "reason": because})
+
     def stop(self, by: str) -> None:
         """Gently; a second call ends the job at once."""
         if self.cancelled_by is None:
             self.cancelled_by = by
             self._journal.note("cancelled", by=by)
-            self._tell_all({"request": "stop", "reason": by})
+            self.tell_all({"request": "stop", "reason": by})
         else:
-            self._tell_all({"request": "kill", "by": by})
+            self.tell_all({"request": "kill", "by": by})
             self._kill_at = time.monotonic() + 5.0
 
-    def _tell_all(self, request: dict[str, Any]) -> None:
+    def tell_all(self, request: dict[str, Any]) -> None:
         for agent in self.agents:
             agent.wire.send(request)
 
@@ -198,6 +216,6 @@ class LocalNodes:
     def _signals(self, numbers: bytes) -> None:
         for number in numbers:
             if number in _FORWARDED:
-                self._tell_all({"request": "signal", "signal": number})
+                self.tell_all({"request": "signal", "signal": number})
             else:
                 self.stop(signal.Signals(number).name)

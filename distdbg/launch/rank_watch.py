@@ -13,9 +13,11 @@ from typing import Any
 
 from distdbg.launch import processes
 from distdbg.launch.follower import Follower
+from distdbg.launch.last_look import LastLooks
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
 from distdbg.launch.ranks import RankProcess, find_ranks
+from distdbg.launch.signs import SignSampler
 from distdbg.launch.torchrun_process import TorchrunProcess
 from distdbg.launch.wire import Wire
 from distdbg.rundir import RankFiles
@@ -32,7 +34,14 @@ class RankWatch:
     """Serves `agent.sock` in the node's folder: torchrun asks there for streams, ranks tell their facts."""
 
     def __init__(
-        self, loop: Loop, node: Node, torchrun: TorchrunProcess, *, capture: bool, rank_env: Mapping[str, str]
+        self,
+        loop: Loop,
+        node: Node,
+        torchrun: TorchrunProcess,
+        *,
+        capture: bool,
+        rank_env: Mapping[str, str],
+        close_look_s: float,
     ) -> None:
         self.ranks: dict[int, RankProcess] = {}
         self._loop = loop
@@ -42,11 +51,13 @@ class RankWatch:
         self._rank_env = {n: v for n, v in rank_env.items() if n not in os.environ}
         self._follower = Follower(loop.selector, node.disk, self._log_lost, loop.after)
         loop.foreign = self._follower.on_readable
+        self._signs = SignSampler(close_look_s) if close_look_s >= 0 else None
         self._first_attempt = node.attempt
         self._started_once = False
         self._peers: dict[Wire, RankProcess | None] = {}
         self._awaited: set[int] = set()
         self._holding = False
+        self.last_looks = LastLooks(loop, node)
         self._last_metrics_file = float("-inf")
         loop.after(_SAMPLE_S, self._sample)
 
@@ -82,6 +93,7 @@ class RankWatch:
         elif (rank := self._peers.get(wire)) is not None:
             line = json.dumps({"rank": rank.rank, **message})
             self._node.disk.append(self._files(rank).facts, line.encode("utf-8", "backslashreplace") + b"\n")
+            rank.learn(message)
             if message.get("op") == "exceptions":
                 self._awaited.discard(rank.rank)
 
@@ -165,6 +177,8 @@ class RankWatch:
         record = {"t": time.time(), "event": "metrics", "ranks": metrics}
         if self._node.launcher is not None:
             self._node.launcher.send(record)
+            if self._signs is not None:
+                self._node.launcher.send(self._signs.message(self.living))
         if time.monotonic() - self._last_metrics_file >= _METRICS_FILE_S:
             self._last_metrics_file = time.monotonic()
             self._node.disk.append(self._node.files.metrics, json.dumps(record).encode() + b"\n")
@@ -211,9 +225,11 @@ class RankWatch:
         self._holding = True
         self._torchrun.hold()
         self.ask_exceptions()
-        self._loop.turn_until(lambda: not self._awaited or not self.living, _ASK_SIBLINGS_S)
+        look = self.last_looks.begin(list(self.ranks.values()))
+        self._loop.turn_until(lambda: (not self._awaited and look.done) or not self.living, _ASK_SIBLINGS_S)
         self.note_asked_to_stop()
         self._torchrun.release()
+        look.write()
         self._holding = False
 
     def ask_exceptions(self) -> None:
@@ -223,6 +239,12 @@ class RankWatch:
             if rank is not None and rank.alive:
                 wire.send({"op": "exceptions", "id": "death"})
                 self._awaited.add(rank.rank)
+
+    def ask_models(self) -> None:
+        """Which parameters have no gradient? The answers of those ranks that can speak arrive as facts."""
+        for wire, rank in list(self._peers.items()):
+            if rank is not None and rank.alive:
+                wire.send({"op": "model", "id": "dump"})
 
     def note_asked_to_stop(self) -> None:
         """From now on an end by SIGTERM or SIGKILL is torchrun's or our doing, not a cause."""

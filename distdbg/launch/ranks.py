@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from distdbg.launch import processes
 from distdbg.worker.page import PAGE_BYTES, Page, read_page
 
 _TICK = os.sysconf("SC_CLK_TCK")
+#: What `get_backend` says where a wait takes no CPU time. `undefined` is one backend for each kind of device.
+_BLOCKING = {"gloo", "mpi", "fake", "cpu", "undefined"}
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -36,6 +39,10 @@ class RankProcess:
     cpu_s: float | None = None
     page: Page | None = None
     rate: float | None = None
+    #: the shortest timeout of its process groups, and whether it waits for its accelerator by spinning
+    timeout_s: float | None = None
+    spins: bool = False
+    started_monotonic: float = field(default_factory=time.monotonic)
     _last: tuple[float, int] | None = field(default=None, repr=False)
 
     @property
@@ -54,6 +61,19 @@ class RankProcess:
             self.pidfd = os.pidfd_open(pid)
         except (OSError, AttributeError) as error:
             self.end(None, f"the process could not be watched: {error}")
+
+    def pace(self) -> tuple[int, int, int] | None:
+        """What only training moves: a rank that cleans up after an error calls torch.distributed, too."""
+        return (self.page.step, self.page.batches, self.page.backwards) if self.page else None
+
+    def learn(self, fact: Mapping[str, Any]) -> None:
+        """What it tells of itself that the watch for hangs needs."""
+        seconds = fact.get("seconds")
+        if fact.get("kind") == "timeout" and isinstance(seconds, (int, float)):
+            self.timeout_s = float(seconds)
+        elif fact.get("kind") == "init":
+            names = set(str(fact.get("backend")).replace(":", ",").split(","))
+            self.spins = not names <= _BLOCKING or ("undefined" in names and _has_accelerator())
 
     def end(self, exit_code: int | None, unknown_because: str = "") -> None:
         self.ended = time.time()
@@ -107,6 +127,19 @@ class RankProcess:
         names = ("rank", "local_rank", "attempt", "pid", "started", "ended", "exit_code", "unknown_because")
         record = {name: getattr(self, name) for name in names}
         return record | {"asked_to_stop": self.asked_to_stop, "step": self.step, "phase": self.phase, "rss": self.rss}
+
+
+def page_facts(page: Page) -> dict[str, Any]:
+    """The heartbeat page as plain numbers, with the age of what was heard last in seconds."""
+    names = ("step", "phase", "batches", "asks", "data_ends", "forwards", "backwards", "saves", "calls", "user_step",
+             "heard")  # fmt: skip
+    now = time.monotonic_ns()
+    ages = {"quiet_s": (now - page.heard_ns) / 1e9, "age_s": (now - page.started_ns) / 1e9}
+    return {name: getattr(page, name) for name in names} | ages
+
+
+def _has_accelerator() -> bool:
+    return Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def find_ranks(torchrun: int, waiting: list[RankProcess], known: set[int]) -> list[tuple[RankProcess, int]]:

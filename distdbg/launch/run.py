@@ -6,16 +6,15 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from distdbg.errors import EXIT_LOST
+from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.launch.console import Console, Show
 from distdbg.launch.disk import DiskWriter
+from distdbg.launch.hang import HangWatch, close_look_after, explain, tell_finding
 from distdbg.launch.job_record import complete_later, job_record, write_job
 from distdbg.launch.journal import Journal
 from distdbg.launch.live import LiveView, PlainView
@@ -40,24 +39,10 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     journal = Journal(run, disk)
     record = job_record(run, settings.name or run.id, plan)
     write_job(run, record, disk)
-    state = RunState()
-    nodes = LocalNodes(
-        [_agent_command(settings, run, plan, node) for node in plan.nodes], settings.grace, journal, state.apply
+    nodes, ended_hung = _follow(
+        settings, plan, run, journal, lambda: complete_later(run, record, settings.script, disk)
     )
-    journal.note("launched", nodes=len(plan.nodes))
-    nodes.start()
-    _say_start(plan, run)
-    facts = complete_later(run, record, settings.script, disk)
-    view = _view(plan, state, run)
-    console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
-    try:
-        nodes.run(lambda: view.tick(console.poll()))
-        if not console.close(show=view.tick):
-            view.say("the terminal or the disk does not take the rest of the output; `distdbg logs` has it")
-    finally:
-        view.close()
-    facts.join(5.0)
-    fallback = _fallback_code(nodes)
+    fallback = EXIT_HUNG if ended_hung else _fallback_code(nodes)
     journal.note("agents-gone", exit_codes=[a.exit_code for a in nodes.agents], cancelled_by=nodes.cancelled_by)
     report = _within(_REPORT_WITHIN_S, lambda: _report(settings, run)) if disk.flush(10.0) else None
     code = fallback if report is None or report.exit_code is None else report.exit_code
@@ -66,6 +51,46 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     if report is None:
         print(f"distdbg: {run.path} does not answer: no report; exit code {code} is torchrun's", file=sys.stderr)
     return code
+
+
+def _follow(
+    settings: JobSettings, plan: Plan, run: RunDir, journal: Journal, find_facts: Callable[[], threading.Thread]
+) -> tuple[LocalNodes, bool]:
+    """From the start to the last agent's end, through every restart of a hung job: the nodes as they were at last,
+    and whether the job was ended because it hung. `find_facts` runs while the ranks start."""
+    state = RunState()
+    view = _view(plan, state, run)
+    hang = HangWatch(settings, run, state, journal, view)
+
+    def listen(node_rank: int, event: dict[str, Any]) -> None:
+        state.apply(node_rank, event)
+        hang.hear(node_rank, event)
+
+    def start(attempt: int) -> LocalNodes:
+        commands = [_agent_command(settings, run, plan, node, attempt) for node in plan.nodes]
+        started = LocalNodes(commands, settings.grace, journal, listen)
+        hang.guard(started)
+        started.start()
+        return started
+
+    journal.note("launched", nodes=len(plan.nodes))
+    nodes = start(1)
+    _say_start(plan, run)
+    facts = find_facts()
+    console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
+    try:
+        while True:
+            nodes.run(lambda: hang.tick(view.tick(console.poll())))
+            hang.finish()
+            if hang.ended != "restart":
+                break
+            nodes = start(state.attempt + 1)
+        if not console.close(show=view.tick):
+            view.say("the terminal or the disk does not take the rest of the output; `distdbg logs` has it")
+    finally:
+        view.close()
+    facts.join(5.0)
+    return nodes, hang.ended == "kill"
 
 
 def _say_start(plan: Plan, run: RunDir) -> None:
@@ -79,10 +104,11 @@ def _say_start(plan: Plan, run: RunDir) -> None:
         print(f"distdbg: {line}", file=sys.stderr)
 
 
-def _agent_command(settings: JobSettings, run: RunDir, plan: Plan, node: NodePlan) -> AgentCommand:
+def _agent_command(settings: JobSettings, run: RunDir, plan: Plan, node: NodePlan, attempt: int) -> AgentCommand:
     stdin = "inherit" if plan.inherit_stdin else "null"
     own = ["--run-dir", str(run.path), "--node-rank", str(node.node_rank), "--host", socket.gethostname()]
     own += ["--grace", str(settings.grace), "--stdin", stdin, "--rank-env", json.dumps(plan.rank_env)]
+    own += ["--attempt", str(attempt), "--close-look", str(close_look_after(settings))]
     own += [] if plan.capture else ["--no-capture"]
     environment = dict(os.environ) | {variable.name: variable.value for variable in node.environment}
     for name in node.unset:
@@ -111,25 +137,11 @@ def _fallback_code(nodes: LocalNodes) -> int:
 
 
 def _report(settings: JobSettings, run: RunDir) -> Report:
-    from distdbg.collect.report_files import write_report
-    from distdbg.collect.run_evidence import load_evidence
-    from distdbg.report.text import render_text
-    from distdbg.report.verdict import build_report
-
-    evidence = load_evidence(run)
-    report = build_report(evidence)
-    write_report(run, report, evidence)
-    print(render_text(report, color=sys.stderr.isatty()), file=sys.stderr)
+    text, report = explain(run)
+    print(text, file=sys.stderr)
     if settings.on_finding and report.findings:
-        _on_finding(settings.on_finding, run.report_json)
+        tell_finding(settings.on_finding, run.report_json)
     return report
-
-
-def _on_finding(command: str, report_json: Path) -> None:
-    with report_json.open("rb") as stdin:
-        done = subprocess.run(command, shell=True, stdin=stdin, check=False)
-    if done.returncode:
-        print(f"distdbg: --on-finding {command!r} ended with exit code {done.returncode}", file=sys.stderr)
 
 
 def _within(seconds: float, work: Callable[[], _Result]) -> _Result | None:

@@ -120,6 +120,8 @@ class _Text:
             yield f"  … and {len(report.unknown) - _MOST_UNKNOWN} more: see report.json"
 
     def _last_line(self, report: Report) -> str:
+        if report.exit_code is None and report.exit_code_of:
+            return f"exit code: {report.exit_code_of}"
         if report.exit_code is None:
             return "exit code unknown: no rank's and no torchrun's is recorded"
         return f"exit code {report.exit_code}: {clean(report.exit_code_of or 'nobody')}"

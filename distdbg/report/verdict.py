@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from distdbg.checks import all_checks
-from distdbg.errors import EXIT_LOST
+from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.jsonl import integer, number
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -26,8 +26,10 @@ def build_report(evidence: RunEvidence) -> Report:
     if cancelled:
         found = [f for f in found if f.cause_class not in _CONSEQUENCES]
     findings = _own_up(evidence, explain(order(found)))
-    outcome = _outcome(evidence, findings, cancelled)
+    outcome = "hung" if is_hung(evidence) else _outcome(evidence, findings, cancelled)
     code, whose = _exit_code(evidence, findings, outcome)
+    if outcome == "hung":
+        code, whose = _exit_code_of_hung(evidence, code, whose)
     return Report(
         outcome=outcome,
         findings=tuple(findings),
@@ -113,6 +115,24 @@ def _outcome(evidence: RunEvidence, findings: list[Finding], cancelled: bool) ->
     if codes and all(code == 0 for code in codes) and _all_ranks_known(evidence):
         return "succeeded"
     return "unknown"
+
+
+def is_hung(evidence: RunEvidence) -> bool:
+    """It stood still, as its launcher saw it, and was not seen to move again."""
+    hung = False
+    for _, event in evidence.events:
+        if event.get("attempt") == evidence.attempt and event.get("event") in ("stalled", "moving-again"):
+            hung = event["event"] == "stalled"
+    return hung
+
+
+def _exit_code_of_hung(evidence: RunEvidence, code: int | None, whose: str | None) -> tuple[int | None, str | None]:
+    """75 where we ended it. Else the job's own: it lives on, or ended in its own way."""
+    if any(e.get("event") == "ended-hung" and e.get("attempt") == evidence.attempt for _, e in evidence.events):
+        return EXIT_HUNG, "distdbg, which ended the job because it hung"
+    if any(rank.ended is None for rank in evidence.ranks):
+        return None, "nobody yet: the job still runs"
+    return code, whose
 
 
 def _all_ranks_known(evidence: RunEvidence) -> bool:

@@ -2,6 +2,7 @@
 
     event         subject            when
     init          the process group  init_process_group has made the default group
+    group-begins  a frame            a process group is about to be made; places.timeout_of(frame) gives its timeout
     group         (group, ranks)     a process group stands; ranks: {global rank: rank within the group}
     call          a frame            a function of torch.distributed, called by Python code, is about to communicate
     data          the iterator       a batch is wanted of a DataLoader

@@ -8,6 +8,7 @@ heard.
 from __future__ import annotations
 
 from distdbg.worker.page import (
+    ASKS,
     BACKWARD,
     BACKWARDS,
     BATCHES,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def subscribe(bus: Bus, page: PageWriter) -> None:
-    bus.subscribe("data", page.ticker(DATA))
+    bus.subscribe("data", page.ticker(DATA, ASKS))
     bus.subscribe("batch", page.ticker(COMPUTING, BATCHES))
     bus.subscribe("data-end", page.ticker(OTHER, DATA_ENDS))
     bus.subscribe("forward", page.ticker(FORWARD, FORWARDS))

@@ -23,6 +23,7 @@ different moments. Times are CLOCK_MONOTONIC nanoseconds, which all processes of
        104  q     loaders that have given all they had
        112  q     calls of torch.distributed by Python code
        120  q     time of the last of them
+       128  q     batches that were asked for: one more than taken while it waits, and after a stream's end
       2048  q     command word, written by the agent, 0 for none
 """
 
@@ -34,7 +35,7 @@ import time
 from _struct import Struct
 
 PAGE_BYTES = 4096
-MAGIC = b"ddbgpg3\n"
+MAGIC = b"ddbgpg4\n"
 PHASES = ("starting", "data", "computing", "forward", "backward", "optimizer", "saving", "other", "exiting")
 STARTING, DATA, COMPUTING, FORWARD, BACKWARD, OPTIMIZER, SAVING, OTHER, EXITING = range(len(PHASES))
 COMMAND_OFFSET = 2048
@@ -43,10 +44,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_ALL = Struct("@8s4I13q")
+_ALL = Struct("@8s4I14q")
 #: Where the numbers are, in words of 8 bytes
 STEPS, _STEP_TIME, _PHASE_SINCE, BATCHES, _USER_STEP, _PHASE = range(4, 10)
-FORWARDS, BACKWARDS, SAVES, DATA_ENDS, CALLS, _CALL_TIME = range(10, 16)
+FORWARDS, BACKWARDS, SAVES, DATA_ENDS, CALLS, _CALL_TIME, ASKS = range(10, 17)
 _COMMAND = COMMAND_OFFSET // 8
 
 _now = time.monotonic_ns
@@ -55,13 +56,13 @@ _now = time.monotonic_ns
 class Page:
     """One reading. Times in ns of CLOCK_MONOTONIC; `user_step` is -1 where the script never said one."""
 
-    __slots__ = ("attempt", "backwards", "batches", "call_ns", "calls", "data_ends", "forwards", "phase", "phase_ns",
-                 "pid", "rank", "saves", "started_ns", "step", "step_ns", "user_step")  # fmt: skip
+    __slots__ = ("asks", "attempt", "backwards", "batches", "call_ns", "calls", "data_ends", "forwards", "phase",
+                 "phase_ns", "pid", "rank", "saves", "started_ns", "step", "step_ns", "user_step")  # fmt: skip
 
     def __init__(self, pid: int, rank: int, attempt: int, phase: str, numbers: tuple[int, ...]) -> None:
         self.pid, self.rank, self.attempt, self.phase = pid, rank, attempt, phase
         self.started_ns, self.step, self.step_ns, self.phase_ns, self.batches, self.user_step = numbers[:6]
-        self.forwards, self.backwards, self.saves, self.data_ends, self.calls, self.call_ns = numbers[6:]
+        self.forwards, self.backwards, self.saves, self.data_ends, self.calls, self.call_ns, self.asks = numbers[6:]
 
     @property
     def heard(self) -> int:
@@ -97,7 +98,7 @@ class PageWriter:
         finally:
             os.close(descriptor)
         now = _now()
-        _ALL.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 6)
+        _ALL.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 7)
         page[: len(MAGIC)] = MAGIC
         self._words = memoryview(page).cast("q")
 

@@ -164,6 +164,18 @@ def groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
     module._pg_group_ranks = Groups(module._pg_group_ranks)
 
 
+def groups_begin(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """Whoever makes a process group calls this one, before it waits for the others."""
+    told = channel("group-begins")
+    module._new_process_group_helper = Called(module._new_process_group_helper, told)
+
+
+def timeout_of(caller: FrameType) -> float | None:
+    """The timeout of a group that is about to be made in seconds, given its event's subject; None where it is unset."""
+    seconds = getattr(caller.f_locals.get("timeout"), "total_seconds", None)
+    return None if seconds is None else float(seconds())
+
+
 def calls(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """What every function that communicates asks first; `get_rank` and its like ask it, too.
 
@@ -189,6 +201,7 @@ _LOADERS: tuple[tuple[str, Place], ...] = (
 #: event -> the modules that are listened to for it, and how
 PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
     "init": (("torch.distributed.distributed_c10d", process_groups),),
+    "group-begins": (("torch.distributed.distributed_c10d", groups_begin),),
     "group": (("torch.distributed.distributed_c10d", groups),),
     "call": (("torch.distributed.distributed_c10d", calls),),
     "data": _LOADERS,

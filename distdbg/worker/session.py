@@ -11,12 +11,13 @@ from distdbg.worker.bus import Bus
 from distdbg.worker.calls import CallLog
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.link import Link
+from distdbg.worker.models import LastModel
 from distdbg.worker.page import EXITING, PageWriter
-from distdbg.worker.places import hide_from_compiler
+from distdbg.worker.places import hide_from_compiler, timeout_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType, TracebackType
+    from types import FrameType, ModuleType, TracebackType
     from typing import Any
 
 #: A rank that neither torchrun nor an agent can end any more has so long after SIGTERM: torchrun's own default.
@@ -56,7 +57,10 @@ class Session:
         heartbeat.subscribe(self.bus, self.page)
         self.calls = CallLog(self._stem)
         self.calls.subscribe(self.bus, self.page)
+        self.model = LastModel(self.bus)
         self.bus.subscribe("init", self._initialised)
+        self._shortest: float | None = None
+        self.bus.subscribe("group-begins", self._group_begins)
         self.bus.subscribe("group", self._group_made)
         # Before torch.distributed there is nobody to be asked about, and a second thread would make Python 3.12
         # warn where a script forks.
@@ -126,6 +130,13 @@ class Session:
         self.fact("init", rank=dist.get_rank(), world_size=dist.get_world_size(), backend=dist.get_backend())
         self.fact("recorder", served=recorder.serve(f"{self._stem}.recorder"))
 
+    def _group_begins(self, caller: FrameType) -> None:
+        """The shortest timeout of any group says until when a rank that hangs can still be looked at."""
+        seconds = timeout_of(caller)
+        if seconds is not None and (self._shortest is None or seconds < self._shortest):
+            self._shortest = seconds
+            self.fact("timeout", seconds=seconds)
+
     def _group_made(self, made: tuple[Any, Any]) -> None:
         """The recorder names groups, and not who is in them."""
         group, ranks = made
@@ -157,6 +168,8 @@ class Session:
         if question.get("op") == "exceptions":
             threads = exceptions.being_handled(_thread.get_ident())
             self.link.send("exceptions", {"id": question.get("id"), "threads": threads})
+        elif question.get("op") == "model":
+            self.link.send("model", {"id": question.get("id"), **self.model.without_gradient()})
 
 
 def _exit_status(error: SystemExit) -> int:

@@ -20,7 +20,10 @@ def written(tmp_path):
 TORCHS = {"told": lambda: None}
 exec(  # a module of its own, as torch.distributed is one
     "import sys\ndef all_reduce(tensor): told(sys._getframe())\n"
-    "def irecv(tensor, src): told(sys._getframe())\ndef recv(tensor, src): irecv(tensor, src)\n",
+    "def irecv(tensor, src, group=None, group_src=None): told(sys._getframe())\n"
+    "def recv(tensor, src): irecv(tensor, src)\n"
+    "def batch_isend_irecv(group, peer): irecv(None, None, group=group, group_src=peer)\n"
+    "_pg_group_ranks = {'pair': {2: 0, 5: 1}}\n",
     TORCHS,
 )
 
@@ -34,8 +37,17 @@ def test_a_call_has_its_line_its_time_and_its_peer(tmp_path):
     first, second = read()
     assert (first.operation, first.file, first.line, first.peer) == ("all_reduce", __file__, line, None)
     assert first.function == "test_a_call_has_its_line_its_time_and_its_peer"
-    assert (second.operation, second.line, second.peer) == ("recv", line + 2, 3)
+    assert (second.operation, second.line, second.peer) == ("irecv", line + 2, 3)
     assert 0 < first.t <= second.t
+
+
+def test_the_rank_within_a_group_becomes_that_within_the_world(tmp_path):
+    told, read = written(tmp_path)
+    TORCHS["told"] = told
+    TORCHS["batch_isend_irecv"]("pair", 1)
+    TORCHS["batch_isend_irecv"]("pair", 7)
+    TORCHS["batch_isend_irecv"](None, 3)
+    assert [(c.operation, c.peer) for c in read()] == [("irecv", 5), ("irecv", None), ("irecv", 3)]
 
 
 def test_the_newest_are_kept(tmp_path):
@@ -46,7 +58,7 @@ def test_the_newest_are_kept(tmp_path):
     TORCHS["recv"](None, 1)
     found = read()
     assert len(found) == CALLS
-    assert found[-1].operation == "recv"
+    assert found[-1].operation == "irecv"
     assert [c.t for c in found] == sorted(c.t for c in found)
 
 

@@ -164,7 +164,7 @@ def test_nothing_of_the_script_changes(body, tmp_path):
     ours, said = run(tmp_path / "ours", body, boot=True)
     assert plain[0] == 0, plain[2]
     assert [text.replace(f"{tmp_path}/ours", f"{tmp_path}/plain") for text in ours[1:]] == list(plain[1:])
-    assert [m["kind"] for m in said if m["op"] == "fact"] == ["init", "recorder", "group"], said
+    assert [m["kind"] for m in said if m["op"] == "fact"] == ["timeout", "init", "recorder", "group"], said
 
 
 @pytest.mark.slow
@@ -184,7 +184,8 @@ def test_everything_is_heard_in_its_order(tmp_path):
         "False",
         "fsdp2: forward backward",
     ]
-    made, recorder, group = [m for m in said if m["op"] == "fact"]
+    timeout, made, recorder, group = [m for m in said if m["op"] == "fact"]
+    assert (timeout["kind"], timeout["seconds"]) == ("timeout", 1800)
     assert (recorder["kind"], recorder["served"]) == ("recorder", True)
     assert (group["kind"], group["name"], group["desc"], group["ranks"]) == ("group", "0", "default_pg", [0])
     assert (made["kind"], made["rank"], made["world_size"], made["backend"]) == ("init", 0, 1, "gloo")

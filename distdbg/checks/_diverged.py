@@ -1,0 +1,79 @@
+"""What the checks of ranks in different collectives say in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.checks._findings import hosts, who
+from distdbg.checks._stuck import citations, short, sides_text, since, step, waited
+from distdbg.evidence.divergence import Divergence, Kind, divergence_of
+from distdbg.evidence.hang import Hang, hang_of
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.model import CauseClass, Finding
+
+
+def diverged(evidence: RunEvidence, kind: Kind, remedy: str) -> Iterable[Finding]:
+    """The finding, where the ranks' difference is of this kind."""
+    hang, found = hang_of(evidence), divergence_of(evidence)
+    if hang is None or found is None or found.kind is not kind or not hang.stands:
+        return
+    yield Finding(
+        id=kind.value,
+        severity="error",
+        confidence="likely" if not found.others or hang.dump.missing else "certain",
+        summary=_summary(evidence, hang, found),
+        cause=" ".join(filter(None, (_detail(evidence, found), waited(evidence, hang, hang.waits_for(found.ranks))))),
+        remedy=remedy,
+        ranks=found.ranks,
+        nodes=hosts(evidence, found.ranks),
+        step=step(hang, found.ranks),
+        evidence=citations(hang, found.ranks, found.others),
+        cause_class=CauseClass.STUCK,
+        first_seen=since(hang, hang.waits),
+    )
+
+
+def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
+    subject = who(evidence, found.ranks)
+    if not found.others:
+        return f"{subject} are in different collectives, equally many in each: {_sides(hang, found)}"
+    verb = "is" if len(found.ranks) == 1 else "are"
+    if found.kind is Kind.RANK_CONDITIONAL and found.condition is not None and found.frame is not None:
+        file = found.frame.file.rpartition("/")[2]
+        return f"{subject} {verb} alone in another collective, because of `if {found.condition.test}` at " + (
+            f"{file}:{found.condition.line}: {_sides(hang, found)}"
+        )
+    if found.kind is Kind.UNEVEN:
+        return f"{subject} {verb} out of data, the others are not: {_sides(hang, found)}"
+    if found.kind is Kind.UNUSED:
+        return f"{subject} did not use all parameters, and the others wait for the gradients: {_sides(hang, found)}"
+    what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
+    return f"{subject} {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
+
+
+def _sides(hang: Hang, found: Divergence) -> str:
+    """Each side's operation, ranks and line."""
+    parts = []
+    for operation, ranks in found.sides:
+        lines = sorted({short(f) for r in ranks if r in hang.standings and (f := hang.standings[r].frame)})
+        parts.append((f"{operation}{f' at {lines[0]}' if lines else ''}", ranks))
+    return sides_text(parts) + (f" ({found.place})" if found.place else "")
+
+
+def _detail(evidence: RunEvidence, found: Divergence) -> str:
+    records = {record.rank: record for record in evidence.ranks}
+    if found.kind is Kind.UNUSED:
+        return " ".join(_without(records[r]) for r in found.ranks if r in records)
+    if found.kind is Kind.RANK_CONDITIONAL and found.frame is not None and found.condition is not None:
+        where = "its else branch, or behind it" if found.condition.otherwise else "it"
+        return f"{short(found.frame)} stands in {where}."
+    return ""
+
+
+def _without(record: RankRecord) -> str:
+    """All parameters without a gradient are those of an optimizer that has set them to None since."""
+    told = record.without_gradient
+    if told is None or not 0 < told.count < told.parameters:
+        return f"Rank {record.rank} has ended its backward without the reduction that its forward was prepared for."
+    names = ", ".join(told.names[:5]) + (", …" if told.count > 5 else "")
+    return f"Rank {record.rank} has no gradient for {told.count} of {told.parameters} parameters: {names}."

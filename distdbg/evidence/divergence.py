@@ -1,0 +1,145 @@
+"""Why ranks came with different operations: what their own scripts, loaders and models say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from distdbg.evidence.hang import Hang, hang_of
+from distdbg.evidence.rank_conditions import Condition, condition_of
+from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.stacks import Frame
+from distdbg.evidence.standing import Doing
+
+
+class Kind(Enum):
+    """Each is a finding's id, but for the hyphens."""
+
+    RANK_CONDITIONAL = "rank-conditional-collective"
+    UNEVEN = "uneven-inputs"
+    UNUSED = "unused-parameters"
+    SHAPE = "collective-shape-mismatch"
+    MISMATCH = "collective-mismatch"
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """`ranks` are the few, `others` the many; both sides of a tie are in `ranks`, and `others` is empty.
+
+    `condition` is the `if` that parts them, at `frame`.
+    """
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    others: tuple[int, ...]
+    #: operation of each side with its ranks, as people read it
+    sides: tuple[tuple[str, tuple[int, ...]], ...]
+    place: str = ""
+    condition: Condition | None = None
+    frame: Frame | None = None
+
+
+@lru_cache(maxsize=1)
+def divergence_of(evidence: RunEvidence) -> Divergence | None:
+    """None where all that came came with the same."""
+    hang = hang_of(evidence)
+    if hang is None:
+        return None
+    if hang.mismatch is not None:
+        return _of_mismatch(evidence, hang)
+    return _of_forming(hang)
+
+
+def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
+    mismatch = hang.mismatch
+    assert mismatch is not None
+    few, many = mismatch.few, mismatch.many
+    sides = tuple((str(side.signature), side.ranks) for side in mismatch.sides)
+    place = f"number {mismatch.sequence} in {mismatch.group.title}"
+    uneven = _uneven(hang, few, many, [side.ranks for side in mismatch.sides])
+    found = None if mismatch.tie else _conditional(hang, few, many)
+    if found is not None:
+        return Divergence(Kind.RANK_CONDITIONAL, few, many, sides, place, *found)
+    if uneven is not None:
+        return Divergence(Kind.UNEVEN, *uneven, sides, place)
+    if _unused(evidence, hang, few, many):
+        return Divergence(Kind.UNUSED, few, many, sides, place)
+    kind = Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH
+    return Divergence(kind, few, many, sides, place)
+
+
+def _of_forming(hang: Hang) -> Divergence | None:
+    """Some ranks make a group, which all must do, while the others wait for them elsewhere."""
+    for circle in hang.circles:
+        few = tuple(r for r in circle if hang.standings[r].doing is Doing.FORMING)
+        many = tuple(r for r in circle if r not in few)
+        if not few or len(few) >= len(many):
+            continue
+        sides = ((hang.standings[few[0]].function, few), ("another operation", many))
+        found = _conditional(hang, few, many)
+        if found is not None:
+            return Divergence(Kind.RANK_CONDITIONAL, few, many, sides, "", *found)
+        return Divergence(Kind.MISMATCH, few, many, sides)
+    return None
+
+
+def _conditional(hang: Hang, few: Iterable[int], many: Iterable[int]) -> tuple[Condition, Frame] | None:
+    """The `if` about the rank that one side stands in, or behind, and the other does not."""
+    ours, theirs = _conditions(hang, few), _conditions(hang, many)
+    for own, other in ((ours, theirs), (theirs, ours)):
+        for key, found in own.items():
+            if key not in other:
+                return found
+    return None
+
+
+def _conditions(hang: Hang, ranks: Iterable[int]) -> dict[tuple[str, int, bool], tuple[Condition, Frame]]:
+    """By file, line and branch: those that hold for every one of `ranks`."""
+    together: dict[tuple[str, int, bool], tuple[Condition, Frame]] | None = None
+    for rank in ranks:
+        found = {}
+        for frame in hang.standings[rank].frames if rank in hang.standings else ():
+            condition = condition_of(hang.dump.sources.get(frame.file, ""), frame.line)
+            if condition is not None:
+                found[frame.file, condition.line, condition.otherwise] = condition, frame
+        together = found if together is None else {k: v for k, v in together.items() if k in found}
+    return together or {}
+
+
+def _uneven(
+    hang: Hang, few: tuple[int, ...], many: tuple[int, ...], sides: list[tuple[int, ...]]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """(ranks whose loaders came to their end, the others), where that parts the two sides exactly."""
+    pairs = [(few, many)] if many else [(sides[0], sides[1]), (sides[1], sides[0])] if len(sides) == 2 else []
+    for early, late in pairs:
+        ours, theirs = [_ends(hang, r) for r in early], [_ends(hang, r) for r in late]
+        known = [n for n in (*ours, *theirs) if n is not None]
+        if len(known) == len(ours) + len(theirs) and known and min(known[: len(ours)]) > max(known[len(ours) :]):
+            return early, late
+    return None
+
+
+def _ends(hang: Hang, rank: int) -> int | None:
+    """How often a loader of this rank has come to its end: a batch asked for that did not come counts, too."""
+    had = hang.dump.ranks.get(rank)
+    page = had.last.page if had is not None else None
+    if not page:
+        return None
+    dry = max(0, int(page.get("asks") or 0) - int(page.get("batches") or 0))
+    return int(page.get("data_ends") or 0) + (dry if hang.standings[rank].doing is not Doing.LOADER else 0)
+
+
+def _unused(evidence: RunEvidence, hang: Hang, few: tuple[int, ...], many: tuple[int, ...]) -> bool:
+    """The many wait in backward for gradients that the few, done with the same backward, did not reduce.
+
+    They ought to have: their last forward was one that DDP prepares a reduction for, which no_sync() is not.
+    """
+    if not many or any(hang.standings[r].function != "backward" for r in many if r in hang.standings):
+        return False
+    records = {record.rank: record for record in evidence.ranks}
+    told = [records[r].without_gradient for r in few if r in records]
+    counts = {(had.last.page or {}).get("backwards") for r in (*few, *many) if (had := hang.dump.ranks.get(r))}
+    elsewhere = all(hang.standings[r].function != "backward" for r in few if r in hang.standings)
+    return elsewhere and bool(told) and all(t is not None and t.reduces for t in told) and len(counts) == 1

@@ -1,0 +1,277 @@
+"""Who waits for whom: standings and recorders become waits, and waits become the ranks that everybody waits for.
+
+A wait is one operation that some ranks have begun and others have not, or have begun as another operation. Ranks
+point to what they wait in, that points to who has to come. Where the arrows end stands the cause: a rank without an
+arrow of its own, or ranks that wait for one another in a circle.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.recorder import GroupLog
+from distdbg.evidence.run import RankRecord
+from distdbg.evidence.standing import Doing, Standing
+
+_SENDS = {"send", "isend"}
+_RECEIVES = {"recv", "irecv"}
+
+
+@dataclass(frozen=True)
+class Wait:
+    """`awaited` are the ranks that have to come before `waiting` can go on; `since` in epoch seconds.
+
+    `group` and `sequence` are the recorder's, empty and None where it was not asked. `other` of the awaited have come
+    with another operation, the rest not at all.
+    """
+
+    what: str
+    waiting: tuple[int, ...]
+    awaited: tuple[int, ...]
+    other: tuple[int, ...] = ()
+    group: str = ""
+    sequence: int | None = None
+    since: float | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group and what its members' recorders say of it."""
+
+    name: str
+    ranks: tuple[int, ...]
+    logs: Mapping[int, GroupLog]
+
+    @property
+    def title(self) -> str:
+        description = next((log.description for log in self.logs.values() if log.description), "")
+        words = f"group {self.name}" if self.name else "the default group"
+        default = description in ("default_pg", "") and self.name in ("0", "")
+        return "the default group" if default else f"{words} ({description})" if description != "undefined" else words
+
+    def enqueued(self, rank: int) -> int | None:
+        """The last sequence number; None where this rank's recorder was not had."""
+        log = self.logs.get(rank)
+        return log.last if log is not None else None
+
+
+def groups(dump: Dump, records: Mapping[int, RankRecord]) -> list[Group]:
+    """Every group that a recorder has heard of, by its name and its members: two ranks may use one name differently."""
+    found: dict[tuple[str, tuple[int, ...]], dict[int, GroupLog]] = defaultdict(dict)
+    everybody = tuple(sorted(records.keys() | dump.ranks.keys() | dump.missing.keys()))
+    users: dict[str, set[int]] = defaultdict(set)
+    for rank, had in dump.ranks.items():
+        for name in had.recorder.groups if had.recorder else ():
+            users[name].add(rank)
+    for rank, had in dump.ranks.items():
+        for name, log in had.recorder.groups.items() if had.recorder else ():
+            told = records[rank].groups.get(name) if rank in records else None
+            default = name in ("0", "") or log.description == "default_pg"
+            members = told or (everybody if default else tuple(sorted(users[name])))
+            found[name, tuple(members)][rank] = log
+    # A member whose recorder was had, and that never used the group, has enqueued nothing there.
+    for (name, members), logs in found.items():
+        for rank in members:
+            if rank not in logs and rank in dump.ranks and dump.ranks[rank].recorder is not None:
+                logs[rank] = GroupLog(name, "")
+    return [Group(name, members, logs) for (name, members), logs in sorted(found.items())]
+
+
+def find_waits(
+    dump: Dump, records: Mapping[int, RankRecord], standings: Mapping[int, Standing], known: list[Group]
+) -> list[Wait]:
+    """The waits of all ranks that wait for others, those of the same operation together."""
+    collectives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    blind: dict[str, list[int]] = defaultdict(list)
+    found: list[Wait] = []
+    for rank, standing in standings.items():
+        match standing.doing:
+            case Doing.COLLECTIVE:
+                at = _open_operation(rank, standing, known, dump)
+                if at is None:
+                    blind[standing.function].append(rank)
+                else:
+                    collectives[at].append(rank)
+            case Doing.TRANSFER:
+                found += _transfers(rank, standing, dump)
+            case Doing.FORMING:
+                blind[standing.function].append(rank)
+    found += [_collective(known[g], s, n, tuple(ranks), dump) for (g, s, n), ranks in collectives.items()]
+    found += [_blind(function, tuple(ranks), standings, records) for function, ranks in blind.items()]
+    return found
+
+
+def _open_operation(rank: int, standing: Standing, known: list[Group], dump: Dump) -> tuple[int, int, int] | None:
+    """(group's index, sequence, signature) that this rank waits in: the oldest that is open in the group it is in.
+
+    Of several groups with open operations it is the one whose newest bears the name of torch's function, else the
+    one that was used last.
+    """
+    best: tuple[bool, int, tuple[int, int, int]] | None = None
+    for number, group in enumerate(known):
+        log = group.logs.get(rank)
+        first = log.first_open if log is not None else None
+        if log is None or first is None:
+            continue
+        named = standing.function.startswith(dump.signatures[log.signature[-1]].operation)
+        key = (named, log.created[first])
+        if best is None or key > best[:2]:
+            best = (*key, (number, log.sequence[first], log.signature[first]))
+    return best[2] if best else None
+
+
+def _collective(group: Group, sequence: int, signature: int, waiting: tuple[int, ...], dump: Dump) -> Wait:
+    late: list[int] = []
+    other: list[int] = []
+    since = None
+    for rank in group.ranks:
+        log = group.logs.get(rank)
+        if log is None:  # nobody could ask it: it may be the one
+            if rank not in waiting:
+                late.append(rank)
+            continue
+        at = log.index(sequence)
+        if at is None and log.last < sequence:
+            late.append(rank)
+        elif at is not None and log.signature[at] != signature:
+            other.append(rank)
+        elif at is not None and rank in waiting:
+            since = max(since or 0, log.created[at])
+    what = f"{dump.signatures[signature]} (number {sequence} in {group.title})"
+    awaited = tuple(sorted((*late, *other)))
+    when = since / 1e9 if since else None
+    return Wait(what, waiting, awaited, tuple(sorted(other)), group.name, sequence, when)
+
+
+def _blind(
+    function: str,
+    waiting: tuple[int, ...],
+    standings: Mapping[int, Standing],
+    records: Mapping[int, RankRecord],
+) -> Wait:
+    """No recorder says who takes part: everybody who stands elsewhere may be awaited."""
+    forming = function in ("init_process_group", "new_group")
+    awaited = (
+        r for r in standings if r not in waiting and not (function == "init_process_group" and _formed(records.get(r)))
+    )
+    return Wait(function if forming else f"{function}, by the stacks alone", waiting, tuple(awaited))
+
+
+def _formed(record: RankRecord | None) -> bool:
+    return record is not None and record.initialised
+
+
+# -- send and recv ------------------------------------------------------------------------------------------------
+
+
+def _transfers(rank: int, standing: Standing, dump: Dump) -> list[Wait]:
+    """A wait for each peer that has not done its part; a peer that has is not waited for."""
+    had = dump.ranks[rank]
+    peers = _unpaired(rank, dump)
+    if standing.peer is not None and any(p == standing.peer for _, p in peers):
+        way = "send" if standing.function in ("send", "isend") else "recv"
+        peers = {(w, p) for w, p in peers if p == standing.peer and w == way} or peers
+    if not peers and standing.peer is not None and not had.calls:
+        peers = {(standing.function, standing.peer)}  # only the stack speaks
+    return [
+        Wait(f"{way} {'to' if way == 'send' else 'from'} rank {peer}", (rank,), (peer,), since=_last_call(had))
+        for way, peer in sorted(peers)
+    ]
+
+
+def _unpaired(rank: int, dump: Dump) -> set[tuple[str, int]]:
+    """(send or recv, peer) of this rank's transfers whose other half the peer has not begun, by both ranks' calls."""
+    found = set()
+    for way, own, others in (("send", _SENDS, _RECEIVES), ("recv", _RECEIVES, _SENDS)):
+        for peer, count in _counts(dump.ranks[rank], own).items():
+            if count > (_counts(dump.ranks[peer], others).get(rank, 0) if peer in dump.ranks else 0):
+                found.add((way, peer))
+    return found
+
+
+def _counts(had: RankDump, operations: set[str]) -> dict[int, int]:
+    counts: dict[int, int] = defaultdict(int)
+    for call in had.calls:
+        if call.peer is not None and call.operation in operations:
+            counts[call.peer] += 1
+    return counts
+
+
+def _last_call(had: RankDump) -> float | None:
+    return had.calls[-1].t / 1e9 if had.calls else None
+
+
+# -- where the arrows end -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ends:
+    """`sinks` wait for no rank and are waited for; `circles` wait for one another; `complete` lack nobody."""
+
+    sinks: tuple[int, ...]
+    circles: tuple[tuple[int, ...], ...]
+    complete: tuple[Wait, ...]
+
+
+def ends(waits: Iterable[Wait], standings: Mapping[int, Standing]) -> Ends:
+    """Tarjan's strongly connected components over ranks and waits; those that no arrow leaves are the ends."""
+    waits = list(waits)
+    arrows: dict[int, set[int]] = defaultdict(set)  # ranks as they are, wait n as -n - 1
+    for number, wait in enumerate(waits):
+        for rank in wait.waiting:
+            arrows[rank].add(-number - 1)
+        arrows[-number - 1].update(wait.awaited)
+    sinks: set[int] = set()
+    circles = []
+    for component in _components(arrows):
+        leaves = any(target not in component for node in component for target in arrows.get(node, ()))
+        ranks = tuple(sorted(n for n in component if n >= 0))
+        if leaves or not ranks:
+            continue
+        if len(component) == 1 and not standings[ranks[0]].doing.waits_for_ranks:
+            sinks.update(ranks)
+        elif len(ranks) > 1:
+            circles.append(ranks)
+    complete = tuple(w for w in waits if not w.awaited)
+    return Ends(tuple(sorted(sinks)), tuple(sorted(circles)), complete)
+
+
+def _components(arrows: Mapping[int, set[int]]) -> list[set[int]]:
+    """Iterative, since 16,384 ranks are deeper than Python's own stack."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    on_stack: set[int] = set()
+    stack: list[int] = []
+    found: list[set[int]] = []
+    for root in list(arrows):
+        if root in index:
+            continue
+        work = [(root, iter(sorted(arrows.get(root, ()))))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            node, targets = work[-1]
+            target = next(targets, None)
+            if target is not None:
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(sorted(arrows.get(target, ())))))
+                elif target in on_stack:
+                    low[node] = min(low[node], index[target])
+                continue
+            work.pop()
+            if work:
+                low[work[-1][0]] = min(low[work[-1][0]], low[node])
+            if low[node] == index[node]:
+                component = set()
+                while node not in component:
+                    component.add(top := stack.pop())
+                    on_stack.discard(top)
+                found.append(component)
+    return found

@@ -1,0 +1,238 @@
+"""What a launch does about a hang: sees that nothing moves, has it captured, shows why, and does as --on-hang says.
+
+It lives in the launcher's loop and waits for nothing: agents answer when they can, and what touches the run directory
+(manifest, report) runs in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from distdbg.launch.dump_desk import DumpDesk, OpenDump
+from distdbg.launch.signs import read_signs
+from distdbg.launch.stall import StallWatch, Word
+from distdbg.rundir import RunDir, write_json
+
+if TYPE_CHECKING:
+    from distdbg.launch.journal import Journal
+    from distdbg.launch.local import LocalNodes
+    from distdbg.launch.state import RunState
+    from distdbg.model import Report
+    from distdbg.settings import JobSettings
+
+#: Reasons for which an agent ends its ranks: what begins so was not anybody's wish to cancel the job.
+ENDED_BECAUSE = "the job hung"
+_OPTIONS = {"looks": 2, "interval": 0.5, "within": 10.0, "native": 1}
+_DEATH_WITHIN_S = 2.0
+_CLOSE_LOOK_S = 20.0  # with `auto`
+
+
+class View(Protocol):
+    def say(self, text: str) -> None: ...
+
+    def show(self, text: str) -> None: ...
+
+
+def close_look_after(settings: JobSettings) -> float:
+    """How long a rank must be silent before its agent looks at its children, too; -1 where hangs are nobody's business.
+
+    Early enough for two looks before a word.
+    """
+    if settings.hang_timeout == "off":
+        return -1.0
+    given = [t for t in (settings.hang_timeout, settings.startup_timeout) if not isinstance(t, str)]
+    return min(max(0.5, min(given, default=_CLOSE_LOOK_S * 3) / 3), _CLOSE_LOOK_S)
+
+
+class HangWatch:
+    """`hear` takes every event of every agent, `tick` is called ten times a second by the loop that hears them."""
+
+    def __init__(self, settings: JobSettings, run: RunDir, state: RunState, journal: Journal, view: View) -> None:
+        self._settings = settings
+        self._run = run
+        self._state = state
+        self._journal = journal
+        self._view = view
+        self._attempt = 0
+        self._watch: StallWatch | None = None
+        self._working: threading.Thread | None = None
+        self._shown: list[str] = []
+        self._acts_on: Path | None = None
+        #: what was done about a hang: the run ends with 75, or goes on with another attempt
+        self.ended: Literal["kill", "restart"] | None = None
+
+    def guard(self, nodes: LocalNodes) -> None:
+        """Nodes that are about to start: the first ones, or those of a restart."""
+        self._nodes = nodes
+        self._desk = DumpDesk(nodes.tell_all)
+        self._watch, self.ended = None, None
+
+    def hear(self, node_rank: int, event: Mapping[str, Any]) -> None:
+        match event.get("event"):
+            case "signs" if self._watch is not None:
+                self._watch.take(time.monotonic(), node_rank, read_signs(event))
+            case "attempt-started":
+                self._start_attempt(int(event.get("attempt", 1)))
+            case "rank-exited" if self._watch is not None:
+                self._watch.ended(int(event["rank"]))
+            case "death-dump":
+                self._expect(Path(event["folder"]))
+            case "dumped":
+                self._desk.hear(node_rank, event)
+
+    def _start_attempt(self, number: int) -> None:
+        hang = self._settings.hang_timeout
+        if hang != "off" and number > self._attempt:
+            self._attempt = number
+            self._watch = StallWatch(hang, self._settings.startup_timeout)
+
+    def tick(self, _shown: None = None) -> None:
+        while self._shown:
+            self._view.show(self._shown.pop(0))
+        if self._working is not None and not self._working.is_alive():
+            self._working = None
+            self._act()
+        word = self._watch.judge(time.monotonic()) if self._watch and not self._nodes.ending else None
+        if word is not None:
+            self._heed(word)
+        for dump in self._desk.done(time.monotonic()):
+            self._dumped(dump)
+
+    def finish(self) -> None:
+        """All agents are gone: what was still to come of a dump does not come."""
+        for dump in self._desk.done(time.monotonic(), all_of_them=True):
+            self._dumped(dump)
+        if self._working is not None:
+            self._working.join(10.0)
+        self.tick()
+
+    # -- words of the watch ---------------------------------------------------------------------------------
+
+    def _heed(self, word: Word) -> None:
+        told = {"attempt": self._attempt, "since": _epoch(word.since), "quiet_s": round(word.quiet_s, 1)}
+        match word.said:
+            case "suspected":
+                self._journal.note("stall-suspected", **told, timeout_s=round(word.limit_s, 1))
+            case "stalled":
+                self._journal.note("stalled", **told, timeout_s=round(word.limit_s, 1))
+                self._view.say(f"no rank has moved for {word.quiet_s:.0f} s: looking where they stand")
+                self._look("hang", word)
+            case "timeout-near":
+                self._journal.note("timeout-near", **told, timeout_s=word.limit_s, ranks=list(word.ranks))
+                self._view.say(
+                    f"a process group's timeout of {word.limit_s:g} s is near: looking where the ranks stand"
+                )
+                self._look("timeout", word)
+            case "slow":
+                self._journal.note("slow", **told, why=word.why)
+            case "moving-again":
+                self._journal.note("moving-again", **told)
+                self._view.say(f"the job moves again, after {word.quiet_s:.0f} s")
+
+    def _look(self, reason: str, word: Word) -> None:
+        t = time.time()
+        folder = self._run.attempt(self._attempt).dump(reason, t)
+        if reason == "hang" and self._settings.on_hang != "report":
+            self._acts_on = folder
+        self._desk.ask(
+            folder,
+            reason,
+            by="launch",
+            t=t,
+            now=time.monotonic(),
+            nodes=self._nodes.living,
+            options=_OPTIONS,
+            stalled={"since": _epoch(word.since), "quiet_s": word.quiet_s, "timeout_s": word.limit_s},
+        )
+
+    def _expect(self, folder: Path) -> None:
+        """An agent lost a rank, and looks at the others by itself."""
+        until = time.monotonic() + _DEATH_WITHIN_S
+        nodes = set(self._nodes.living)
+        self._desk.expect(OpenDump(folder, "death", "agent", time.time(), until, nodes, 1, None))
+
+    # -- what comes of a dump -------------------------------------------------------------------------------
+
+    def _dumped(self, dump: OpenDump) -> None:
+        manifest = dump.manifest({r.rank: r.node_rank for r in self._state.ranks.values()})
+        told = list(manifest["ranks"].values())
+        collected = sum(t == "collected" for t in told)
+        self._journal.note(
+            "dump", folder=self._run.relative(dump.folder), reason=dump.reason, seconds=dump.seconds,
+            collected=collected, ranks=len(told), because=dump.because,
+        )  # fmt: skip
+        shown = dump.reason in ("hang", "timeout")
+        before = self._working
+
+        def work() -> None:
+            if before is not None:
+                before.join(30.0)
+            try:
+                dump.folder.mkdir(parents=True, exist_ok=True)
+                write_json(dump.folder / "manifest.json", manifest)
+                if shown:
+                    self._explain()
+            except Exception as error:  # the job goes on, whatever happens to its report
+                self._shown.append(f"distdbg: the dump could not be explained: {error!r}")
+
+        self._working = threading.Thread(target=work, name="explain", daemon=True)
+        self._working.start()
+
+    def _explain(self) -> None:
+        """In a thread. The report is built and written anew, and shown as at the end of a run."""
+        text, report = explain(self._run)
+        self._shown.append(text)
+        if self._settings.on_finding and report.findings:
+            tell_finding(self._settings.on_finding, self._run.report_json)
+
+    def _act(self) -> None:
+        """Only once all that can be known is written down and shown."""
+        while self._shown:
+            self._view.show(self._shown.pop(0))
+        if self._acts_on is None or self._nodes.ending:
+            return
+        self._acts_on = None
+        again = self._settings.on_hang == "restart" and self._attempt - 1 < self._most_restarts
+        self.ended = "restart" if again else "kill"
+        self._journal.note("ended-hung", attempt=self._attempt, action=self.ended)
+        self._view.say(f"ending the job, because it hangs{', to start it again' if again else ''}")
+        self._nodes.end(ENDED_BECAUSE)
+
+    @property
+    def _most_restarts(self) -> int:
+        """As many as torchrun may make; one where it may make none."""
+        given = self._settings.torchrun.get("max-restarts", "")
+        return max(1, int(given)) if given.isdecimal() else 1
+
+
+def explain(run: RunDir) -> tuple[str, Report]:
+    """Build and write the report of what the run directory holds now; as text for the terminal, and itself."""
+    from distdbg.collect.report_files import write_report
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.report.text import render_text
+    from distdbg.report.verdict import build_report
+
+    evidence = load_evidence(run)
+    report = build_report(evidence)
+    write_report(run, report, evidence)
+    return render_text(report, color=sys.stderr.isatty()), report
+
+
+def tell_finding(command: str, report_json: Path) -> None:
+    """--on-finding: the shell command gets the report on standard input."""
+    with report_json.open("rb") as stdin:
+        done = subprocess.run(command, shell=True, stdin=stdin, check=False)
+    if done.returncode:
+        os.write(2, f"distdbg: --on-finding {command!r} ended with exit code {done.returncode}\n".encode())
+
+
+def _epoch(t: float) -> float:
+    """A moment of the watch's clock as seconds since the epoch."""
+    return round(time.time() - (time.monotonic() - t), 3)
