@@ -25,8 +25,8 @@ from typing import Any
 
 from distdbg.evidence.call_tree import call_tree
 from distdbg.evidence.rank_set import RankSet
+from distdbg.evidence.stack_classes import StackClasses, paths_of
 from distdbg.evidence.stacks import Frame, read_threads
-from distdbg.evidence.stands import StackClasses, paths_of
 from distdbg.report.flame import flame
 from distdbg.report.tree_text import tree_text
 

@@ -98,21 +98,8 @@ class RankSummary:
 
 
 @dataclass(frozen=True)
-class WaitEdge:
-    """Ranks that wait for others, and for `what`: "all_reduce #9 of group 0". An edge of a wait-for graph."""
-
-    waiting: tuple[int, ...]
-    awaited: tuple[int, ...]
-    what: str
-
-
-@dataclass(frozen=True)
 class Report:
-    """A whole answer. `run` holds id, path, name, argv, started, ended, world_size …; None where there is no run.
-
-    `edges` and `culprits` are for the picture of a job that hangs; without culprits the ranks of the verdict's errors
-    are marked.
-    """
+    """A whole answer. `run` holds id, path, name, argv, started, ended, world_size …; None where there is no run."""
 
     outcome: Outcome | None
     findings: tuple[Finding, ...]
@@ -121,8 +108,6 @@ class Report:
     exit_code_of: str | None = None
     unknown: tuple[Unknown, ...] = ()
     ranks: tuple[RankSummary, ...] = ()
-    edges: tuple[WaitEdge, ...] = ()
-    culprits: tuple[int, ...] = ()
 
     @property
     def verdict(self) -> tuple[Finding, ...]:

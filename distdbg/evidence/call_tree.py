@@ -14,8 +14,8 @@ from typing import Literal
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.packages import package_of
 from distdbg.evidence.rank_set import RankSet
+from distdbg.evidence.stack_classes import Path, Paths, StackClasses, Step, classes_of, paths_of_rank
 from distdbg.evidence.stacks import Frame
-from distdbg.evidence.stands import Path, Paths, StackClasses, Step, classes_of, stand
 
 Kind = Literal["frame", "line", "library", "words"]
 _Key = tuple[str, str, int]
@@ -178,5 +178,5 @@ def natives_of(dump: Dump) -> dict[Path, str]:
             inner.append(frame)
         named = next((f.function for f in inner if "::" in f.function and not f.function.startswith("std::")), "")
         if named:
-            found.setdefault(stand(rank)[0], f"{named[:100]} (rank {rank.rank})")
+            found.setdefault(paths_of_rank(rank)[0], f"{named[:100]} (rank {rank.rank})")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -25,9 +26,9 @@ def short_names(files: Iterable[str]) -> dict[str, str]:
     todo = dict.fromkeys(files, 1)
     while todo:
         tails = {file: "/".join(file.split("/")[-count:]) for file, count in todo.items()}
-        seen = list(tails.values())
+        seen = Counter(tails.values())
         for file, tail in tails.items():
-            if seen.count(tail) == 1 or todo[file] > file.count("/"):
+            if seen[tail] == 1 or todo[file] > file.count("/"):
                 names[file] = tail
                 del todo[file]
             else:

@@ -1,7 +1,6 @@
 """The picture of a dump: where every rank stands, the last collectives of their groups, and who waits for whom.
 
-`picture_of` makes it; report/ draws it as text and as part of the page. What waits for what is the verdict's to say:
-it comes in as edges.
+`picture_of` makes it; report/ draws it as text and as part of the page. Who waits for whom is hang.py's to say.
 """
 
 from __future__ import annotations
@@ -11,12 +10,14 @@ from dataclasses import dataclass
 
 from distdbg.evidence.call_tree import CallTree, call_tree, natives_of
 from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.hang import Hang
 from distdbg.evidence.packages import package_of
 from distdbg.evidence.rank_set import RankSet
+from distdbg.evidence.stack_classes import Paths, StackClasses, classes_of, paths_of_rank
 from distdbg.evidence.stacks import Frame
-from distdbg.evidence.stands import Paths, StackClasses, classes_of, stand
+from distdbg.evidence.standing import Standing
 from distdbg.evidence.strip import GroupStrip, strips
-from distdbg.model import WaitEdge
+from distdbg.evidence.waits import Group, Wait
 
 #: Up to so many ranks each has a row of its own on the page.
 FOLD_ABOVE = 16
@@ -24,8 +25,8 @@ _STATES = {"R": "running", "S": "sleeping", "D": "uninterruptible", "T": "stoppe
            "I": "idle", "X": "dead"}  # fmt: skip
 
 
-#: paths, process state, what the main thread waits in, phase
-_Kind = tuple[Paths, str, str, str]
+#: paths, what the rank does, process state, what the main thread waits in, phase
+_Kind = tuple[Paths, str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Place:
     user: Frame | None
     top: str
     source: str
+    does: str
     state: str
     waits_in: str
     phase: str
@@ -54,33 +56,28 @@ class Picture:
     places: tuple[Place, ...]
     strips: tuple[GroupStrip, ...]
     lanes: tuple[GroupStrip, ...]
-    edges: tuple[WaitEdge, ...]
+    waits: tuple[Wait, ...]
     culprits: RankSet
     t: float
 
 
 def picture_of(
-    dump: Dump,
-    *,
-    edges: Iterable[WaitEdge] = (),
-    culprits: Iterable[int] = (),
-    groups: Mapping[str, Iterable[int]] | None = None,
+    dump: Dump, *, groups: Sequence[Group] = (), hang: Hang | None = None, culprits: Iterable[int] = ()
 ) -> Picture:
-    """`groups` are the members of each process group by torch's name, where they are known."""
+    """`groups` are waits.groups' and `hang` hang.hang_of's, None where nothing hangs; `culprits` are to be marked."""
     classes = classes_of(dump)
-    wanted = {name: tuple(members) for name, members in (groups or {}).items()}
     return Picture(
         tree=call_tree(classes, dump.line, natives_of(dump)),
-        places=tuple(_places(dump, classes)),
-        strips=tuple(strips(dump, wanted)),
-        lanes=tuple(strips(dump, wanted, columns=12, fold_above=FOLD_ABOVE)),
-        edges=tuple(edges),
+        places=tuple(_places(dump, classes, hang.standings if hang is not None else {})),
+        strips=tuple(strips(dump, groups)),
+        lanes=tuple(strips(dump, groups, columns=12, fold_above=FOLD_ABOVE)),
+        waits=hang.waits if hang is not None else (),
         culprits=RankSet.of(culprits),
         t=dump.t,
     )
 
 
-def _places(dump: Dump, classes: StackClasses) -> list[Place]:
+def _places(dump: Dump, classes: StackClasses, standings: Mapping[int, Standing]) -> list[Place]:
     """The smallest first: a place where few stand is the one to look at."""
     same: dict[_Kind, list[RankDump]] = {}
     for rank in dump.ranks.values():
@@ -89,16 +86,19 @@ def _places(dump: Dump, classes: StackClasses) -> list[Place]:
         waits_in = str(process.get("syscall") or process.get("wchan") or "")
         if target := process.get("target"):
             waits_in = f"{waits_in} on {target}"
-        same.setdefault((stand(rank), state, waits_in, str(page.get("phase") or "")), []).append(rank)
+        standing = standings.get(rank.rank)
+        does = standing.doing.value if standing is not None else ""
+        kind = (paths_of_rank(rank), does, state, waits_in, str(page.get("phase") or ""))
+        same.setdefault(kind, []).append(rank)
     places = [_place(dump, kind, ranks) for kind, ranks in same.items()]
     for paths, ranks in classes.classes():
         if gone := RankSet.of(rank for rank in ranks if rank not in dump.ranks):
-            places.append(Place(gone, (), None, str(paths[0][-1]), "", "unknown", "", "", None, None))
+            places.append(Place(gone, (), None, str(paths[0][-1]), "", "", "unknown", "", "", None, None))
     return sorted(places, key=lambda place: (len(place.ranks), place.ranks.first))
 
 
 def _place(dump: Dump, kind: _Kind, ranks: Sequence[RankDump]) -> Place:
-    paths, state, waits_in, phase = kind
+    paths, does, state, waits_in, phase = kind
     frames = [step for step in paths[0] if isinstance(step, Frame)]
     user = next((frame for frame in reversed(frames) if frame.users), None)
     top = paths[0][-1]
@@ -111,6 +111,7 @@ def _place(dump: Dump, kind: _Kind, ranks: Sequence[RankDump]) -> Place:
         user=user,
         top=top if isinstance(top, str) else "" if top is user else f"{package_of(top.file)}: {top.function}",
         source=dump.line(user.file, user.line) if user is not None else "",
+        does=does,
         state=state,
         waits_in=waits_in,
         phase=phase,

@@ -6,14 +6,15 @@ differ by more than a step. Only ranks of one host are compared in time. Ranks t
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.recorder import GroupLog
+from distdbg.evidence.waits import Group
 
 #: Later than the first rank of its host by so much is worth a word.
 _LATE_S = 0.1
@@ -45,10 +46,10 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class GroupStrip:
-    """`legend` has what Op.what counts. `alike` counts other groups of this description that look the same."""
+    """`legend` has what Op.what counts. `alike` counts other groups of this kind that look the same."""
 
-    name: str
-    description: str
+    title: str
+    kind: str
     members: RankSet
     columns: tuple[int, ...]
     lanes: tuple[Lane, ...]
@@ -69,27 +70,18 @@ class GroupStrip:
 _Members = list[tuple[RankDump, GroupLog]]
 
 
-def strips(
-    dump: Dump, groups: Mapping[str, Iterable[int]] | None = None, *, columns: int = 8, fold_above: int = 0
-) -> list[GroupStrip]:
-    """Every group that a recorder knows, those that are stuck first. `groups` says who is in them: a member that never
-    called anything there is a lane too. Up to `fold_above` ranks each has a lane of its own."""
-    logs: dict[str, _Members] = defaultdict(list)
-    for rank in dump.ranks.values():
-        if (recorder := rank.recorder) is not None:
-            for name, log in recorder.groups.items():
-                logs[name].append((rank, log))
-    empty = [rank for rank in dump.ranks.values() if rank.recorder is not None]
+def strips(dump: Dump, groups: Iterable[Group], *, columns: int = 8, fold_above: int = 0) -> list[GroupStrip]:
+    """Every group, those that are stuck first. Up to `fold_above` ranks each has a lane of its own."""
     found = []
-    for name, known in logs.items():
-        wanted = set((groups or {}).get(name, ())) - {rank.rank for rank, _ in known}
-        idle = [(rank, GroupLog(name, known[0][1].description)) for rank in empty if rank.rank in wanted]
-        found.append(_strip(dump, known + idle, columns, fold_above))
-    found.sort(key=lambda s: (not s.stuck, len(s.lanes) < 2, -len(s.members), s.name))
+    for group in groups:
+        members = [(dump.ranks[rank], log) for rank, log in sorted(group.logs.items()) if rank in dump.ranks]
+        if any(log.sequence for _, log in members):
+            found.append(_strip(dump, group, members, columns, fold_above))
+    found.sort(key=lambda s: (not s.stuck, len(s.lanes) < 2, -len(s.members), s.title))
     return _alike(found)
 
 
-def _strip(dump: Dump, members: _Members, most: int, fold_above: int) -> GroupStrip:
+def _strip(dump: Dump, group: Group, members: _Members, most: int, fold_above: int) -> GroupStrip:
     columns = _columns([log for _, log in members], most)
     legend: list[int] = []
     rows: list[tuple[RankDump, GroupLog, tuple[Op | None, ...]]] = []
@@ -111,11 +103,11 @@ def _strip(dump: Dump, members: _Members, most: int, fold_above: int) -> GroupSt
         kind = tuple(op and (op.what, op.done, op.late_s > 0) for op in judged[number])
         classes.setdefault(rank.rank if len(rows) <= fold_above else (kind, log.last), []).append(number)
     lanes = [_lane([rows[n] for n in numbers], [judged[n] for n in numbers]) for numbers in classes.values()]
-    first = members[0][1]
+    description = next((log.description for _, log in members if log.description not in ("", "undefined")), "")
     return GroupStrip(
-        name=first.name,
-        description="" if first.description == "undefined" else first.description,
-        members=RankSet.of(rank.rank for rank, _ in members),
+        title=group.title,
+        kind=description or group.name,
+        members=RankSet.of(group.ranks),
         columns=tuple(columns),
         lanes=tuple(sorted(lanes, key=lambda lane: lane.ranks.first)),
         legend=tuple(str(dump.signatures[number]) for number in legend),
@@ -196,6 +188,6 @@ def _alike(found: Iterable[GroupStrip]) -> list[GroupStrip]:
         lanes = tuple(
             (len(lane.ranks), lane.last, tuple(op and (op.what, op.done) for op in lane.ops)) for lane in strip.lanes
         )
-        key = (strip.description or strip.name, strip.columns, strip.legend, lanes)
+        key = (strip.kind, strip.columns, strip.legend, lanes)
         kept[key] = replace(kept[key], alike=kept[key].alike + 1) if key in kept else strip
     return list(kept.values())

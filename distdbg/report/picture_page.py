@@ -54,6 +54,7 @@ def _place(place: Place, culprits: RankSet) -> dict[str, Any]:
         "user": str(place.user) if place.user is not None else "",
         "source": place.source[:300],
         "top": place.top,
+        "does": place.does,
         "state": place.state,
         "waits_in": place.waits_in,
         "phase": place.phase,

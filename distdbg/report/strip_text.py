@@ -117,9 +117,8 @@ class _Group:
 
 
 def group_words(strip: GroupStrip) -> str:
-    described = f" ({strip.description})" if strip.description else ""
     alike = f", and {strip.alike} groups like it" if strip.alike else ""
-    return f"group {strip.name}{described}{alike}: {ranks_words(strip.members)}"
+    return f"{strip.title}{alike}: {ranks_words(strip.members)}"
 
 
 def lane_words(lane: Lane, strip: GroupStrip) -> str:

@@ -58,7 +58,7 @@ def wait_graph(picture: Picture) -> Graph | None:
     nodes = _nodes(picture)
     of = {rank: number for number, node in enumerate(nodes) for rank in node}
     pairs: _Pairs = defaultdict(list)
-    for edge in picture.edges:
+    for edge in picture.waits:
         whole = {(of[a], of[b]) for a in _firsts(edge.waiting, of) for b in _firsts(edge.awaited, of)}
         for pair in sorted(whole):
             if pair[0] != pair[1] and edge.what not in pairs[pair]:
@@ -79,7 +79,7 @@ def _firsts(ranks: Iterable[int], of: Mapping[int, int]) -> list[int]:
 def _nodes(picture: Picture) -> list[RankSet]:
     """Ranks that stand on the same sides of the same edges; where that is too many, those that stand in one place."""
     sides: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for number, edge in enumerate(picture.edges):
+    for number, edge in enumerate(picture.waits):
         for side, ranks in enumerate((edge.waiting, edge.awaited)):
             for rank in set(ranks):
                 sides[rank].append((number, side))

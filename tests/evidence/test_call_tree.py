@@ -6,7 +6,7 @@ import random
 from distdbg.evidence.call_tree import call_tree, tree_of
 from distdbg.evidence.packages import package_of, short_names
 from distdbg.evidence.rank_set import RankSet
-from distdbg.evidence.stands import StackClasses, classes_of, paths_of, stand
+from distdbg.evidence.stack_classes import StackClasses, classes_of, paths_of, paths_of_rank
 from tests.made_dump import (
     BOOT,
     IDLES,
@@ -43,8 +43,8 @@ def test_ranks_share_what_they_share_and_part_by_the_line():
 
 
 def test_our_own_frames_are_no_part_of_it():
-    assert all("distdbg" not in str(f) for path in stand(rank_dump(0, WAITS)) for f in path)
-    assert stand(rank_dump(0, BOOT)) == (("no Python frame",),)
+    assert all("distdbg" not in str(f) for path in paths_of_rank(rank_dump(0, WAITS)) for f in path)
+    assert paths_of_rank(rank_dump(0, BOOT)) == (("no Python frame",),)
 
 
 def test_functions_of_libraries_do_not_part_by_the_line():
@@ -106,8 +106,8 @@ def test_ranks_without_stacks_say_why_and_pids_do_not_part_them():
 
 
 def test_a_recursion_without_end_stays_a_small_tree():
-    endless = tuple(frame("again", line=3) for _ in range(499)) + (frame("<module>", line=30),)
-    other = tuple(frame("again", line=4 if n % 7 else 3) for n in range(499)) + (frame("<module>", line=30),)
+    endless = (*(frame("again", line=3) for _ in range(499)), frame("<module>", line=30))
+    other = (*(frame("again", line=4 if n % 7 else 3) for n in range(499)), frame("<module>", line=30))
     tree = tree_of(made_dump({0: endless, 1: other}))
     assert len(tree.ranks) == 2 and "not shown" in str(tree.branches)
 
@@ -130,7 +130,7 @@ def test_nodes_send_each_stack_once_and_the_whole_is_the_same():
     for node in range(16):
         part = StackClasses()
         for rank in range(node * 8, node * 8 + 8):
-            part.add(RankSet.of((rank,)), stand(rank_dump(rank, ranks[rank])))
+            part.add(RankSet.of((rank,)), paths_of_rank(rank_dump(rank, ranks[rank])))
         sent = json.loads(json.dumps(part.part()))
         assert len(sent["stacks"]) == (2 if node == 9 else 1)
         merged.merge(sent)

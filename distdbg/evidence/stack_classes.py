@@ -85,13 +85,13 @@ def classes_of(dump: Dump) -> StackClasses:
     """Of every rank of a dump, those that nothing was had of included."""
     found = StackClasses()
     for rank in dump.ranks.values():
-        found.add(RankSet.of((rank.rank,)), stand(rank))
+        found.add(RankSet.of((rank.rank,)), paths_of_rank(rank))
     for number, because in dump.missing.items():
         found.add(RankSet.of((number,)), ((_no_stack(because),),))
     return found
 
 
-def stand(rank: RankDump) -> Paths:
+def paths_of_rank(rank: RankDump) -> Paths:
     """The paths of one rank, from its newest look that has stacks."""
     look = next((look for look in reversed(rank.looks) if look.threads), None)
     if look is None:
