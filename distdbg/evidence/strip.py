@@ -121,7 +121,10 @@ def _columns(logs: Sequence[GroupLog], most: int) -> list[int]:
     parted = min((log.last for log in logs), default=0) + 1
     still = [log.sequence[at] for log in logs if (at := log.first_open) is not None]
     middle = min([parted, newest, *still])
-    known = sorted({s for log in logs for s in log.sequence[-4 * most :]} | set(still))
+    near = {
+        s for log in logs if (at := log.index(middle)) is not None for s in log.sequence[max(0, at - most) : at + most]
+    }
+    known = sorted({s for log in logs for s in log.sequence[-most:]} | near)
     before = [s for s in known if s < middle]
     after = [s for s in known if s >= middle]
     kept = after[: max(most // 2, most - len(before))]

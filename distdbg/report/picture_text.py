@@ -51,11 +51,7 @@ def _waits(picture: Picture, style: Style, signs: Signs, width: int) -> Iterator
     for wait in waits[:_MOST_WAITS]:
         awaited = RankSet.of(wait.awaited)
         who = style.error if awaited & picture.culprits else ""
-        pieces = [
-            ("", f"{ranks_words(RankSet.of(wait.waiting))} →"),
-            (who, ranks_words(awaited)),
-            (style.dim, wait.what),
-        ]
-        yield join("  ", pieces, signs, width, style.end)
+        words = f"{ranks_words(RankSet.of(wait.waiting))} → {ranks_words(awaited)}"
+        yield join("  ", [(who, words), (style.dim, wait.what)], signs, width, style.end)
     if len(waits) > _MOST_WAITS:
         yield join("  ", [(style.dim, f"… and {len(waits) - _MOST_WAITS} more")], signs, width, style.end)
