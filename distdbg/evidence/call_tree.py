@@ -14,7 +14,7 @@ from typing import Literal
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.packages import package_of
 from distdbg.evidence.rank_set import RankSet
-from distdbg.evidence.stack_classes import Path, Paths, StackClasses, Step, classes_of, paths_of_rank
+from distdbg.evidence.stack_classes import Path, Paths, StackClasses, Step, all_paths, classes_of, paths_of_rank
 from distdbg.evidence.stacks import Frame
 
 Kind = Literal["frame", "line", "library", "words"]
@@ -85,7 +85,7 @@ class _Node:
 
 def tree_of(dump: Dump) -> CallTree:
     """The tree of a dump, with the scripts' lines and the C code that single ranks were seen in."""
-    return call_tree(classes_of(dump), dump.line, natives_of(dump))
+    return call_tree(classes_of(all_paths(dump)), dump.line, natives_of(dump))
 
 
 def call_tree(

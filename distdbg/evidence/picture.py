@@ -13,7 +13,7 @@ from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.hang import Hang
 from distdbg.evidence.packages import package_of
 from distdbg.evidence.rank_set import RankSet
-from distdbg.evidence.stack_classes import Paths, StackClasses, classes_of, paths_of_rank
+from distdbg.evidence.stack_classes import Paths, all_paths, classes_of
 from distdbg.evidence.stacks import Frame
 from distdbg.evidence.standing import Standing
 from distdbg.evidence.strip import GroupStrip, strips
@@ -65,10 +65,10 @@ def picture_of(
     dump: Dump, *, groups: Sequence[Group] = (), hang: Hang | None = None, culprits: Iterable[int] = ()
 ) -> Picture:
     """`groups` are waits.groups' and `hang` hang.hang_of's, None where nothing hangs; `culprits` are to be marked."""
-    classes = classes_of(dump)
+    paths = all_paths(dump)
     return Picture(
-        tree=call_tree(classes, dump.line, natives_of(dump)),
-        places=tuple(_places(dump, classes, hang.standings if hang is not None else {})),
+        tree=call_tree(classes_of(paths), dump.line, natives_of(dump)),
+        places=tuple(_places(dump, paths, hang.standings if hang is not None else {})),
         strips=tuple(strips(dump, groups)),
         lanes=tuple(strips(dump, groups, columns=12, fold_above=FOLD_ABOVE)),
         waits=hang.waits if hang is not None else (),
@@ -77,7 +77,7 @@ def picture_of(
     )
 
 
-def _places(dump: Dump, classes: StackClasses, standings: Mapping[int, Standing]) -> list[Place]:
+def _places(dump: Dump, paths: Mapping[int, Paths], standings: Mapping[int, Standing]) -> list[Place]:
     """The smallest first: a place where few stand is the one to look at."""
     same: dict[_Kind, list[RankDump]] = {}
     for rank in dump.ranks.values():
@@ -88,12 +88,12 @@ def _places(dump: Dump, classes: StackClasses, standings: Mapping[int, Standing]
             waits_in = f"{waits_in} on {target}"
         standing = standings.get(rank.rank)
         does = standing.doing.value if standing is not None else ""
-        kind = (paths_of_rank(rank), does, state, waits_in, str(page.get("phase") or ""))
+        kind = (paths[rank.rank], does, state, waits_in, str(page.get("phase") or ""))
         same.setdefault(kind, []).append(rank)
     places = [_place(dump, kind, ranks) for kind, ranks in same.items()]
-    for paths, ranks in classes.classes():
-        if gone := RankSet.of(rank for rank in ranks if rank not in dump.ranks):
-            places.append(Place(gone, (), None, str(paths[0][-1]), "", "", "unknown", "", "", None, None))
+    gone = {rank: own for rank, own in paths.items() if rank not in dump.ranks}
+    for own, ranks in classes_of(gone).classes():
+        places.append(Place(ranks, (), None, str(own[0][-1]), "", "", "unknown", "", "", None, None))
     return sorted(places, key=lambda place: (len(place.ranks), place.ranks.first))
 
 

@@ -81,13 +81,21 @@ class StackClasses:
             self.add(members, self._by_hash[key])
 
 
-def classes_of(dump: Dump) -> StackClasses:
+def all_paths(dump: Dump) -> dict[int, Paths]:
     """Of every rank of a dump, those that nothing was had of included."""
-    found = StackClasses()
-    for rank in dump.ranks.values():
-        found.add(RankSet.of((rank.rank,)), paths_of_rank(rank))
+    found = {number: paths_of_rank(rank) for number, rank in dump.ranks.items()}
     for number, because in dump.missing.items():
-        found.add(RankSet.of((number,)), ((_no_stack(because),),))
+        found[number] = ((_no_stack(because),),)
+    return found
+
+
+def classes_of(paths: Mapping[int, Paths]) -> StackClasses:
+    same: dict[Paths, list[int]] = {}
+    for rank, own in paths.items():
+        same.setdefault(own, []).append(rank)
+    found = StackClasses()
+    for own, ranks in same.items():
+        found.add(RankSet.of(ranks), own)
     return found
 
 

@@ -148,16 +148,13 @@ def _judged(rows: Sequence[tuple[RankDump, GroupLog, tuple[Op | None, ...]]]) ->
                 begun[rank.host] = min(op.t, begun.get(rank.host, op.t))
         first.append(begun)
     return [
-        tuple(
-            op and replace(op, odd=op.what not in usual[n], late_s=_late(op.t - first[n][rank.host]))
-            for n, op in enumerate(ops)
-        )
-        for rank, _, ops in rows
+        tuple(op and _marked(op, usual[n], first[n][rank.host]) for n, op in enumerate(ops)) for rank, _, ops in rows
     ]
 
 
-def _late(seconds: float) -> float:
-    return seconds if seconds >= _LATE_S else 0.0
+def _marked(op: Op, usual: set[int], first: float) -> Op:
+    odd, late = op.what not in usual, op.t - first >= _LATE_S
+    return replace(op, odd=odd, late_s=op.t - first if late else 0.0) if odd or late else op
 
 
 def _lane(rows: Sequence[tuple[RankDump, GroupLog, object]], ops: Sequence[tuple[Op | None, ...]]) -> Lane:

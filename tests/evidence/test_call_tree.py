@@ -6,7 +6,7 @@ import random
 from distdbg.evidence.call_tree import call_tree, tree_of
 from distdbg.evidence.packages import package_of, short_names
 from distdbg.evidence.rank_set import RankSet
-from distdbg.evidence.stack_classes import StackClasses, classes_of, paths_of, paths_of_rank
+from distdbg.evidence.stack_classes import StackClasses, all_paths, classes_of, paths_of, paths_of_rank
 from tests.made_dump import (
     BOOT,
     IDLES,
@@ -97,7 +97,7 @@ def test_other_threads_show_where_the_main_thread_has_ended_or_waits_for_one():
 
 def test_ranks_without_stacks_say_why_and_pids_do_not_part_them():
     gone = {r: rank_dump(r, process={}, missing={"stacks": f"no process {r + 70}"}) for r in (0, 1)}
-    classes = classes_of(made_dump({**gone, 2: WAITS}, missing={3: "its node's part is missing"})).classes()
+    classes = classes_of(all_paths(made_dump({**gone, 2: WAITS}, missing={3: "its node's part is missing"}))).classes()
     words = {ranks.text(): paths[0][0] for paths, ranks in classes if isinstance(paths[0][0], str)}
     assert words == {
         "0-1": "no stack: the process is gone; no process N",
@@ -126,7 +126,7 @@ def test_the_order_of_ranks_makes_no_difference():
 
 def test_nodes_send_each_stack_once_and_the_whole_is_the_same():
     ranks = {n: SLEEPS if n == 77 else WAITS for n in range(128)}
-    whole, merged = classes_of(made_dump(ranks)), StackClasses()
+    whole, merged = classes_of(all_paths(made_dump(ranks))), StackClasses()
     for node in range(16):
         part = StackClasses()
         for rank in range(node * 8, node * 8 + 8):
