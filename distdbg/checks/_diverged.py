@@ -7,14 +7,18 @@ from collections.abc import Iterable
 from distdbg.checks._findings import hosts, who
 from distdbg.checks._stuck import citations, short, sides_text, since, step, waited
 from distdbg.evidence.divergence import Divergence, Kind, divergence_of
+from distdbg.evidence.dump import Dump
+from distdbg.evidence.failure import failures
 from distdbg.evidence.hang import Hang, hang_of
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import CauseClass, Finding
+from distdbg.model import CauseClass, Citation, Finding
 
 
 def diverged(evidence: RunEvidence, kind: Kind, remedy: str) -> Iterable[Finding]:
     """The finding, where the ranks' difference is of this kind."""
     hang, found = hang_of(evidence), divergence_of(evidence)
+    if found is not None and found.kind is kind and evidence.dump is not None and evidence.dump.reason == "death":
+        yield _at_death(evidence, evidence.dump, found, remedy)
     if hang is None or found is None or found.kind is not kind or not hang.stands:
         return
     yield Finding(
@@ -31,6 +35,40 @@ def diverged(evidence: RunEvidence, kind: Kind, remedy: str) -> Iterable[Finding
         cause_class=CauseClass.STUCK,
         first_seen=since(hang, hang.waits),
     )
+
+
+def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str) -> Finding:
+    """A desync that a rank died of: nobody stands anywhere any more, but the calls are kept."""
+    subject = who(evidence, found.ranks)
+    sides = sides_text((f"{operation}{_called(dump, ranks)}", ranks) for operation, ranks in found.sides)
+    verb = "was" if len(found.ranks) == 1 else "were"
+    others = f" than {who(evidence, found.others)}" if found.others else ", equally many in each"
+    what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
+    dead = tuple(sorted(f.rank.rank for f in failures(evidence)))
+    return Finding(
+        id=found.kind.value,
+        severity="error",
+        confidence="likely",
+        summary=f"{subject} {verb} {what}{others}: {sides} ({found.place})",
+        cause=f"{who(evidence, dead).capitalize()} failed of it: gloo ends who gets more bytes than it expects, and "
+        "its peers lose the connection.",
+        remedy=remedy,
+        ranks=found.ranks,
+        nodes=hosts(evidence, found.ranks),
+        evidence=tuple(Citation(f"{dump.path}/recorder/{r:05d}.1.json") for r in (*found.ranks, *found.others[:1])
+                       if r in dump.ranks and dump.ranks[r].recorder is not None),
+        cause_class=CauseClass.UNCAUGHT_ERROR,
+        first_seen=min((f.t for f in failures(evidence) if f.t is not None), default=None),
+    )  # fmt: skip
+
+
+def _called(dump: Dump, ranks: Iterable[int]) -> str:
+    """The line of the last call that one of `ranks` made."""
+    for rank in ranks:
+        calls = dump.ranks[rank].calls if rank in dump.ranks else ()
+        if calls and calls[-1].file:
+            return f" at {calls[-1].file.rpartition('/')[2]}:{calls[-1].line}"
+    return ""
 
 
 def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:

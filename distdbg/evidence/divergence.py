@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
+from distdbg.evidence.dump import Dump
+from distdbg.evidence.failure import failures
 from distdbg.evidence.hang import Hang, hang_of
+from distdbg.evidence.mismatch import earliest_mismatch
 from distdbg.evidence.rank_conditions import Condition, condition_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks import Frame
 from distdbg.evidence.standing import Doing
+from distdbg.evidence.waits import Group, groups
+from distdbg.model import CauseClass
 
 
 class Kind(Enum):
@@ -44,6 +49,8 @@ class Divergence:
 @lru_cache(maxsize=1)
 def divergence_of(evidence: RunEvidence) -> Divergence | None:
     """None where all that came came with the same."""
+    if evidence.dump is not None and evidence.dump.reason == "death":
+        return _at_death(evidence, evidence.dump)
     hang = hang_of(evidence)
     if hang is None:
         return None
@@ -68,6 +75,41 @@ def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
         return Divergence(Kind.UNUSED, few, many, sides, place)
     kind = Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH
     return Divergence(kind, few, many, sides, place)
+
+
+def _at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
+    """The recorders of those that outlived a rank for a moment; the dead one's is gone.
+
+    Only where ranks lost their connections or gloo got too much: whatever else a rank died of is no desync.
+    """
+    lost = [f for f in failures(evidence) if f.cause_class is CauseClass.COMMUNICATION]
+    if not lost:
+        return None
+    known = groups(dump, {record.rank: record for record in evidence.ranks})
+    mismatch = earliest_mismatch(known, dump.signatures, {})
+    if mismatch is not None:
+        sides = tuple((str(side.signature), side.ranks) for side in mismatch.sides)
+        kind = Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH
+        place = f"number {mismatch.sequence} in {mismatch.group.title}"
+        return Divergence(kind, mismatch.few, mismatch.many, sides, place)
+    aborted = [f.rank.rank for f in lost if f.known is not None and f.known.id == "gloo-size-mismatch"]
+    return _alone_against(aborted[0], known, dump) if len(aborted) == 1 else None
+
+
+def _alone_against(rank: int, known: list[Group], dump: Dump) -> Divergence | None:
+    """gloo aborts who gets more than it expects: where all others agree, who expected less is the one that differs."""
+    for group in known:
+        others = {r: log for r, log in group.logs.items() if r != rank}
+        if rank not in group.ranks or len(others) < max(2, len(group.ranks) - 1):
+            continue
+        oldest = ((log, log.first_open) for log in others.values())
+        opened = {(log.sequence[at], log.signature[at]) for log, at in oldest if at is not None}
+        if len(opened) == 1:
+            sequence, signature = opened.pop()
+            agreed = str(dump.signatures[signature]), tuple(sorted(others))
+            sides = agreed, ("a smaller one, or another operation", (rank,))
+            return Divergence(Kind.SHAPE, (rank,), agreed[1], sides, f"number {sequence} in {group.title}")
+    return None
 
 
 def _of_forming(hang: Hang) -> Divergence | None:

@@ -1,6 +1,6 @@
 """Rank 3 gathers fewer predictions than its peers, since nobody pads the last batch: gloo aborts it.
 
-Verdict: collective-shape-mismatch; ranks: 3; exit: 134
+Verdict: collective-shape-mismatch; ranks: 3; exit: 1|134
 """
 
 import torch

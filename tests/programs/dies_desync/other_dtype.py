@@ -1,6 +1,6 @@
 """Rank 2 has its metrics in double precision after a reload, the others in single: again a peer is aborted, not rank 2.
 
-Verdict: collective-shape-mismatch; ranks: 2; exit: 134
+Verdict: collective-shape-mismatch; ranks: 2; exit: 1|134
 """
 
 import torch
