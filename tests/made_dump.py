@@ -6,7 +6,7 @@ dump = made_dump({0: WAITS, 1: WAITS, 2: SLEEPS}, recorder={0: [9, "open"], …}
 from __future__ import annotations
 
 from distdbg.evidence.dump import Dump, Look, RankDump
-from distdbg.evidence.recorder import GroupLog, RecorderLog, Signatures
+from distdbg.evidence.recorder import GroupLog, Signatures, read_recorder
 from distdbg.evidence.stacks import Frame, Thread
 
 T = 1_790_000_000.0
@@ -83,14 +83,18 @@ def made_dump(ranks, *, missing=None, signatures=None):
 
 
 def recorder(signatures, *groups):
-    """Each group is (name, [(operation, seconds before the dump, done)], first number)."""
-    log = RecorderLog(comm="gloo")
-    for name, operations, first in groups:
-        group = log.groups[name] = GroupLog(name, "default_pg" if name == "0" else "undefined")
+    """Each group is (name, [(operation, seconds before the dump, done)], first number), or with a description."""
+    entries = []
+    for name, operations, first, *described in groups:
+        description = described[0] if described else "default_pg" if name == "0" else "undefined"
         for number, (operation, before, done) in enumerate(operations):
-            entry = {"profiling_name": f"gloo:{operation}", "input_sizes": [[64]], "input_dtypes": ["Float"]}
-            group.sequence.append(first + number)
-            group.signature.append(signatures.number(entry))
-            group.created.append(int((T - before) * 1e9))
-            group.done.append(done)
+            entries.append({
+                "process_group": [name, description], "is_p2p": False, "collective_seq_id": first + number,
+                "profiling_name": f"gloo:{operation}", "input_sizes": [[64]], "input_dtypes": ["Float"],
+                "state": "scheduled", "retired": done, "time_created_ns": int((T - before) * 1e9), "timeout_ms": 1000,
+            })  # fmt: skip
+    log = read_recorder({"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": entries}, signatures)
+    for name, *_ in groups:  # a group without an operation is in no dump
+        if name not in log.groups:
+            log.groups[name] = GroupLog(name, "default_pg" if name == "0" else "undefined")
     return log

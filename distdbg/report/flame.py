@@ -20,7 +20,7 @@ _MOST_BRANCHES = 12
 _MOST_DEPTH = 48
 _MOST_BOXES = 600
 #: width of a letter at the drawing's size
-LETTER = 6.4
+LETTER = 6.7
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ WIDTH = 1070.0
 BOX_WIDTH, BOX_HEIGHT = 250.0, 50.0
 _GAP = 30.0
 _MOST_BOXES = 12
-_MOST_LETTERS = 36
+#: of a label; fewer where many arrows are near one another
+_MOST_LETTERS, _FEWER = 58, 36
 _LETTER = 6.7
-_STEP = 560.0
+_STEP = 700.0
 
 _Pairs = dict[tuple[int, int], list[str]]
 
@@ -67,7 +68,8 @@ def wait_graph(picture: Picture) -> Graph | None:
         return None
     places, height = _layout(len(nodes), {pair for pair, words in pairs.items() if words})
     boxes = tuple(_box(node, *at, picture) for node, at in zip(nodes, places, strict=True))
-    arrows = tuple(_arrow(boxes[a], boxes[b], words) for (a, b), words in sorted(pairs.items()) if words)
+    most = _MOST_LETTERS if len(boxes) <= 4 else _FEWER
+    arrows = tuple(_arrow(boxes[a], boxes[b], words, most) for (a, b), words in sorted(pairs.items()) if words)
     return Graph(boxes, arrows, height)
 
 
@@ -190,7 +192,7 @@ def _box(ranks: RankSet, x: float, y: float, picture: Picture) -> Box:
     return Box(x, y, ranks_words(ranks, 26), _cut(words, 34), f"{ranks_words(ranks, 400)}\n{title}".strip(), culprit)
 
 
-def _arrow(a: Box, b: Box, words: list[str]) -> Arrow:
+def _arrow(a: Box, b: Box, words: list[str], most: int) -> Arrow:
     text = words[0] if len(words) == 1 else f"{words[0]} (+{len(words) - 1})"
     start, end = _edge(a, b), _edge(b, a)
     # A bow to the left of its way: two arrows between the same boxes stay apart.
@@ -198,7 +200,7 @@ def _arrow(a: Box, b: Box, words: list[str]) -> Arrow:
     bend = ((start[0] + end[0]) / 2 - bow * (end[1] - start[1]), (start[1] + end[1]) / 2 + bow * (end[0] - start[0]))
     path = f"M{start[0]:.1f},{start[1]:.1f} Q{bend[0]:.1f},{bend[1]:.1f} {end[0]:.1f},{end[1]:.1f}"
     middle = ((start[0] + 2 * bend[0] + end[0]) / 4, (start[1] + 2 * bend[1] + end[1]) / 4)
-    shown = _cut(text, _MOST_LETTERS)
+    shown = _cut(text, most)
     return Arrow(path, *middle, len(shown) * _LETTER + 8, shown, "\n".join(words[:20])[:1500])
 
 

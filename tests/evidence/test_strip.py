@@ -76,9 +76,8 @@ def test_groups_that_look_the_same_are_one():
     ranks = {}
     for rank in range(64):
         stuck = rank == 63
-        log = recorder(signatures, (str(1 + rank // 8), [*GO[:-1], ("all_reduce", 1, not stuck)], 1))
-        for group in log.groups.values():
-            group.description = "mesh_tp"
+        ops = [*GO[:-1], ("all_reduce", 1, not stuck)]
+        log = recorder(signatures, (str(1 + rank // 8), ops, 1, "mesh_tp"))
         ranks[rank] = rank_dump(rank, WAITS, recorder=log)
     dump = made_dump(ranks, signatures=signatures)
     first, rest = strips(dump, groups(dump, {}))
