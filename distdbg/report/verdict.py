@@ -98,7 +98,7 @@ def _cancelled_first(evidence: RunEvidence, found: list[Finding]) -> bool:
         for _, event in (*evidence.events, *(pair for node in evidence.nodes for pair in node.events))
         if event.get("event") in ("cancelled", "stopping") and (t := number(event, "t")) is not None
     ]
-    roots = [f for f in found if f.cause_class < CauseClass.COMMUNICATION and f.severity == "error"]
+    roots = [f for f in found if f.cause_class < CauseClass.STUCK and f.severity == "error"]
     return not any(f.first_seen is not None and asked and f.first_seen < min(asked) for f in roots)
 
 
