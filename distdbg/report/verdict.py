@@ -26,9 +26,10 @@ def build_report(evidence: RunEvidence) -> Report:
     if cancelled:
         found = [f for f in found if f.cause_class not in _CONSEQUENCES]
     findings = _own_up(evidence, explain(order(found)))
-    outcome = "hung" if is_hung(evidence) else _outcome(evidence, findings, cancelled)
+    outcome = _outcome(evidence, findings, cancelled)
     code, whose = _exit_code(evidence, findings, outcome)
-    if outcome == "hung":
+    if _died_of_hanging(evidence, findings, outcome):
+        outcome = "hung"
         code, whose = _exit_code_of_hung(evidence, code, whose)
     return Report(
         outcome=outcome,
@@ -126,12 +127,27 @@ def is_hung(evidence: RunEvidence) -> bool:
     return hung
 
 
+def _died_of_hanging(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> bool:
+    """Also where it lives, or where somebody lost patience; not where a rank came to an end of its own after all."""
+    if not is_hung(evidence) or outcome == "succeeded":
+        return False
+    if _ended_by_us(evidence) or any(rank.ended is None for rank in evidence.ranks):
+        return True
+    return not any(f.severity == "error" and f.cause_class < CauseClass.STUCK for f in findings)
+
+
+def _ended_by_us(evidence: RunEvidence) -> bool:
+    return any(e.get("event") == "ended-hung" and e.get("attempt") == evidence.attempt for _, e in evidence.events)
+
+
 def _exit_code_of_hung(evidence: RunEvidence, code: int | None, whose: str | None) -> tuple[int | None, str | None]:
     """75 where we ended it. Else the job's own: it lives on, or ended in its own way."""
-    if any(e.get("event") == "ended-hung" and e.get("attempt") == evidence.attempt for _, e in evidence.events):
+    if _ended_by_us(evidence):
         return EXIT_HUNG, "distdbg, which ended the job because it hung"
     if any(rank.ended is None for rank in evidence.ranks):
         return None, "nobody yet: the job still runs"
+    if evidence.cancelled_by is not None:
+        return _exit_code(evidence, [], "cancelled")
     return code, whose
 
 
