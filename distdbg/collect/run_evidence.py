@@ -57,7 +57,8 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
     nodes, ranks = reader.attempt(chosen, earlier)
     dump = reader.newest_dump(chosen)
     finished = any(e.get("event") in ("finished", "agents-gone") for _, e in events)
-    reader.unknown += unknown_exits(ranks, finished=finished)
+    if finished or not any(e.get("event") == "stalled" for _, e in events):  # who looks at a hang knows that it lives
+        reader.unknown += unknown_exits(ranks, finished=finished)
     for node in nodes:
         reader.unknown += lost(node)
     return RunEvidence(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Reasons for which an agent ends its ranks: what begins so was not anybody's wish to cancel the job.
 ENDED_BECAUSE = "the job hung"
-_OPTIONS = {"looks": 2, "interval": 0.5, "within": 10.0, "native": 1}
+_OPTIONS = {"looks": 2, "interval": 0.5, "within": 20.0, "native": 1}
 _DEATH_WITHIN_S = 2.0
 _CLOSE_LOOK_S = 20.0  # with `auto`
 
@@ -132,6 +132,7 @@ class HangWatch:
             case "slow":
                 self._journal.note("slow", **told, why=word.why)
             case "moving-again":
+                self._acts_on = None  # while it was looked at: then nothing is done to it
                 self._journal.note("moving-again", **told)
                 self._view.say(f"the job moves again, after {word.quiet_s:.0f} s")
 
