@@ -94,8 +94,7 @@ class HangWatch:
             self._watch = StallWatch(hang, self._settings.startup_timeout)
 
     def tick(self, _shown: None = None) -> None:
-        while self._shown:
-            self._view.show(self._shown.pop(0))
+        self._show()
         if self._working is not None and not self._working.is_alive():
             self._working = None
             self._act()
@@ -192,10 +191,14 @@ class HangWatch:
         if self._settings.on_finding and report.findings:
             tell_finding(self._settings.on_finding, self._run.report_json)
 
-    def _act(self) -> None:
-        """Only once all that can be known is written down and shown."""
+    def _show(self) -> None:
         while self._shown:
             self._view.show(self._shown.pop(0))
+            self._journal.note("explained", attempt=self._attempt)
+
+    def _act(self) -> None:
+        """Only once all that can be known is written down and shown."""
+        self._show()
         if self._acts_on is None or self._nodes.ending:
             return
         self._acts_on = None

@@ -26,7 +26,8 @@ def build_report(evidence: RunEvidence) -> Report:
     if cancelled:
         found = [f for f in found if f.cause_class not in _CONSEQUENCES]
     findings = _own_up(evidence, explain(order(found)))
-    outcome = "hung" if is_hung(evidence) else _outcome(evidence, findings, cancelled)
+    hung = is_hung(evidence) or _stands_still(evidence, findings)
+    outcome = "hung" if hung else _outcome(evidence, findings, cancelled)
     code, whose = _exit_code(evidence, findings, outcome)
     if outcome == "hung":
         code, whose = _exit_code_of_hung(evidence, code, whose)
@@ -97,7 +98,7 @@ def _cancelled_first(evidence: RunEvidence, found: list[Finding]) -> bool:
         for _, event in (*evidence.events, *(pair for node in evidence.nodes for pair in node.events))
         if event.get("event") in ("cancelled", "stopping") and (t := number(event, "t")) is not None
     ]
-    roots = [f for f in found if f.cause_class < CauseClass.COMMUNICATION and f.severity == "error"]
+    roots = [f for f in found if f.cause_class < CauseClass.STUCK and f.severity == "error"]
     return not any(f.first_seen is not None and asked and f.first_seen < min(asked) for f in roots)
 
 
@@ -124,6 +125,13 @@ def is_hung(evidence: RunEvidence) -> bool:
         if event.get("attempt") == evidence.attempt and event.get("event") in ("stalled", "moving-again"):
             hung = event["event"] == "stalled"
     return hung
+
+
+def _stands_still(evidence: RunEvidence, findings: list[Finding]) -> bool:
+    """Nobody watched it, but a dump shows living ranks that keep the others waiting."""
+    root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
+    stuck = root is not None and root.cause_class is CauseClass.STUCK and root.severity == "error"
+    return stuck and evidence.dump is not None and all(rank.ended is None for rank in evidence.ranks)
 
 
 def _exit_code_of_hung(evidence: RunEvidence, code: int | None, whose: str | None) -> tuple[int | None, str | None]:
@@ -263,5 +271,19 @@ def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:
         yield Unknown(
             f"{missing} of {wanted} ranks", "no agent left a record of them" if started else "they were never started"
         )
+    if is_hung(evidence):
+        yield from _closed_to_us(evidence)
     if evidence.job.get("worker_side") == "off":
         yield Unknown("steps, and exceptions that were handled", "the ranks had no worker side")
+
+
+def _closed_to_us(evidence: RunEvidence) -> Iterable[Unknown]:
+    """Nodes whose ranks let nobody look at their stacks, as the agents found out at the start."""
+    refused: dict[str, list[str]] = {}
+    for node in evidence.nodes:
+        for _, event in node.events:
+            because = event.get("because")
+            if event.get("event") == "rungs" and isinstance(because, str) and because:
+                refused.setdefault(because, []).append(f"node {node.node_rank}")
+    for because, nodes in refused.items():
+        yield Unknown(f"Python stacks on {', '.join(dict.fromkeys(nodes))}", because)
