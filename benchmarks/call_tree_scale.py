@@ -69,7 +69,7 @@ def frames(rank: int) -> list[dict[str, Any]]:
 
 
 def pyspy_text(rank: int) -> str:
-    """What py-spy would print of a rank, its helper threads included."""
+    """What py-spy would print of a rank, its other threads included."""
     pid = 10_000 + rank
     other = [
         {"name": "Condition.wait", "filename": "/usr/lib/python3.11/threading.py", "line": 327, "locals": None}

@@ -184,7 +184,7 @@ def _box(ranks: RankSet, x: float, y: float, picture: Picture) -> Box:
     first = places[0] if places else None
     words = title = ""
     if first is not None and first.user is not None and len(places) == 1:
-        words = f"{first.user.function}  {first.user.file.rpartition('/')[2]}:{first.user.line}"
+        words = f"{first.user.file.rpartition('/')[2]}:{first.user.line} in {first.user.function}"
         title = f"{first.user}\n{first.source}"
     elif places:
         words = first.top if first is not None and len(places) == 1 else f"in {len(places)} places"
