@@ -78,6 +78,7 @@ class Dumper:
     def _start(self, folder: Path, wanted: dict[str, Any]) -> None:
         self._begun, self._answer, self._late = time.monotonic(), b"", False
         self._watch.ask_models()
+        self._node.event("phases", ranks=self._watch.phases.told())
         targets: list[dict[str, Any]] = [
             {"rank": r.rank, "pid": r.pid, "stem": str(self._node.folder / f"{r.rank:05d}")}
             for r in self._watch.ranks.values()

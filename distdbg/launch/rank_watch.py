@@ -16,6 +16,7 @@ from distdbg.launch.follower import Follower
 from distdbg.launch.last_look import LastLooks
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
+from distdbg.launch.phases import PhaseClock
 from distdbg.launch.ranks import RankProcess, find_ranks
 from distdbg.launch.signs import SignSampler
 from distdbg.launch.torchrun_process import TorchrunProcess
@@ -60,6 +61,7 @@ class RankWatch:
         self.last_looks = LastLooks(loop, node)
         self._last_metrics_file = float("-inf")
         loop.after(_SAMPLE_S, self._sample)
+        self.phases = PhaseClock(loop, lambda: self.living)
 
     @property
     def living(self) -> list[RankProcess]:
