@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from distdbg.launch.dump_desk import DumpDesk, OpenDump
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 ENDED_BECAUSE = "the job hung"
 _OPTIONS = {"looks": 2, "interval": 0.5, "within": 20.0, "native": 1}
 _DEATH_WITHIN_S = 2.0
+#: A file system that does not answer keeps nobody from ending a hung job for longer.
+_EXPLAIN_WITHIN_S = 60.0
 _CLOSE_LOOK_S = 20.0  # with `auto`
 
 
@@ -63,6 +66,7 @@ class HangWatch:
         self._attempt = 0
         self._watch: StallWatch | None = None
         self._working: threading.Thread | None = None
+        self._wait_until = 0.0
         self._shown: list[str] = []
         self._acts_on: Path | None = None
         #: what was done about a hang: the run ends with 75, or goes on with another attempt
@@ -75,6 +79,17 @@ class HangWatch:
         self._watch, self.ended = None, None
 
     def hear(self, node_rank: int, event: Mapping[str, Any]) -> None:
+        try:
+            self._hear(node_rank, event)
+        except Exception as error:
+            self._broke(error)
+
+    def _broke(self, error: Exception) -> None:
+        """An error of ours costs the watch for hangs, and never the job."""
+        self._watch = None
+        self._journal.note("hang-watch-error", error=repr(error), traceback="".join(format_exception(error)))
+
+    def _hear(self, node_rank: int, event: Mapping[str, Any]) -> None:
         match event.get("event"):
             case "signs" if self._watch is not None:
                 self._watch.take(time.monotonic(), node_rank, read_signs(event))
@@ -94,8 +109,14 @@ class HangWatch:
             self._watch = StallWatch(hang, self._settings.startup_timeout)
 
     def tick(self, _shown: None = None) -> None:
+        try:
+            self._tick()
+        except Exception as error:
+            self._broke(error)
+
+    def _tick(self) -> None:
         self._show()
-        if self._working is not None and not self._working.is_alive():
+        if self._working is not None and (not self._working.is_alive() or time.monotonic() > self._wait_until):
             self._working = None
             self._act()
         word = self._watch.judge(time.monotonic()) if self._watch and not self._nodes.ending else None
@@ -182,6 +203,7 @@ class HangWatch:
             except Exception as error:  # the job goes on, whatever happens to its report
                 self._shown.append(f"distdbg: the dump could not be explained: {error!r}")
 
+        self._wait_until = time.monotonic() + _EXPLAIN_WITHIN_S
         self._working = threading.Thread(target=work, name="explain", daemon=True)
         self._working.start()
 
@@ -198,7 +220,7 @@ class HangWatch:
             self._journal.note("explained", attempt=self._attempt)
 
     def _act(self) -> None:
-        """Only once all that can be known is written down and shown."""
+        """Once all that can be known is written down and shown."""
         self._show()
         if self._acts_on is None or self._nodes.ending:
             return
