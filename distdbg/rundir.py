@@ -24,6 +24,8 @@ from typing import Any
 from distdbg.errors import NothingToAnalyse, UsageError
 
 RUNS_FOLDER = "distdbg-runs"
+#: where dumps of jobs go that distdbg did not launch
+DUMPS_FOLDER = "distdbg-dumps"
 _RUN_NAME = re.compile(r"^\d{8}T\d{6}Z-.+-[0-9a-f]{4}$")
 
 
@@ -259,6 +261,17 @@ def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | No
         with contextlib.suppress(OSError):
             (path.parent / ".gitignore").write_text("*\n")
     return run
+
+
+def make_dump_folder(parent: Path, name: str) -> Path:
+    """`<parent>/<utc>-<name>`, 0700; of two that are made in one second each gets its own. Raises OSError."""
+    parent.mkdir(parents=True, exist_ok=True)
+    stem = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{_safe(name)}"
+    for path in (parent / (f"{stem}-{n}" if n else stem) for n in range(1000)):
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+            return path
+    raise FileExistsError(f"{stem} and its like exist")
 
 
 def find_run_dir(text: str | None) -> RunDir:

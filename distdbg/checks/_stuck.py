@@ -139,8 +139,11 @@ def citations(hang: Hang, ranks: Iterable[int], waiting: Iterable[int]) -> tuple
 def _citation(hang: Hang, rank: int, *, quote: bool) -> Citation | None:
     had = hang.dump.ranks.get(rank)
     look = next((look for look in had.looks if look.threads_path), None) if had is not None else None
-    if look is None or had is None:
+    if had is None:
         return None
+    if look is None:
+        path = next((seen.recorder_path for seen in reversed(had.looks) if seen.recorder_path), "")
+        return Citation(path, None, f"rank {rank}, flight recorder") if path else None
     standing = hang.standings[rank]
     main = had.main(look)
     frames = standing.worker or (main.frames if main is not None else ())

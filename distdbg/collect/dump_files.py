@@ -107,13 +107,18 @@ class _Reader:
             process=look["process"] if isinstance(look.get("process"), dict) else {},
             page=page if isinstance(page, dict) else None,
             threads=self._threads(stacks),
-            threads_path=f"{self._name}/{jsonl.text(stacks, 'file')}" if isinstance(stacks, dict) else "",
+            threads_path=self._cited(stacks),
             recorder=self._recorder(look.get("recorder")),
+            recorder_path=self._cited(look.get("recorder")),
             children={int(pid): seen for pid, seen in children.items() if pid.isdecimal() and isinstance(seen, dict)}
             if isinstance(children, dict)
             else {},
             missing=missing,
         )
+
+    def _cited(self, said: object) -> str:
+        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        return f"{self._name}/{file}" if file else ""
 
     def _threads(self, said: object) -> tuple[Thread, ...]:
         file = jsonl.text(said, "file") if isinstance(said, dict) else ""

@@ -118,12 +118,13 @@ class _Reader:
 
     def newest_dump(self, attempt: Attempt) -> Dump | None:
         """The newest with a manifest: the others are still being written, or nobody came to finish them."""
-        folder = next((d for d in reversed(attempt.dumps()) if (d / "manifest.json").is_file()), None)
-        if folder is None:
-            return None
-        dump, unknown = load_dump(folder, self._run.relative(folder))
-        self.unknown += unknown
-        return dump
+        for folder in reversed(attempt.dumps()):
+            if (folder / "manifest.json").is_file():
+                dump, unknown = load_dump(folder, self._run.relative(folder))
+                if dump.ranks:
+                    self.unknown += unknown
+                    return dump
+        return None
 
     def _node(self, files: NodeFiles, earlier: list[Attempt]) -> NodeRecord:
         events = self.json_lines(files.events, _MOST_EVENTS)

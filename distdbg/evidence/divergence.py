@@ -102,9 +102,8 @@ def _alone_against(rank: int, known: list[Group], dump: Dump) -> Divergence | No
         others = {r: log for r, log in group.logs.items() if r != rank}
         if rank not in group.ranks or len(others) < max(2, len(group.ranks) - 1):
             continue
-        opened = {
-            (log.sequence[at], log.signature[at]) for log in others.values() if (at := log.first_open) is not None
-        }
+        oldest = ((log, log.first_open) for log in others.values())
+        opened = {(log.sequence[at], log.signature[at]) for log, at in oldest if at is not None}
         if len(opened) == 1:
             sequence, signature = opened.pop()
             agreed = str(dump.signatures[signature]), tuple(sorted(others))

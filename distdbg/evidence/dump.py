@@ -10,6 +10,9 @@ from distdbg.evidence.calls import Call
 from distdbg.evidence.recorder import RecorderLog, Signatures
 from distdbg.evidence.stacks import Thread, main_thread
 
+#: the state of a process that nobody looked at: its stack, or its recorder's dump, is all that there is
+NOT_LOOKED_AT = "?"
+
 
 @dataclass(frozen=True)
 class Look:
@@ -26,6 +29,7 @@ class Look:
     #: looks at child processes that have stacks, by pid
     children: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    recorder_path: str = ""
 
 
 @dataclass(frozen=True)

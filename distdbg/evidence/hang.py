@@ -17,6 +17,10 @@ from distdbg.evidence.waits import Group, Wait, ends, find_waits, groups
 
 #: A dump that somebody asked for by hand shows a hang once nothing has moved for so long.
 QUIET_S = 10.0
+#: Of a job without heartbeats: a wait that burns so much of the time is work; who stood in one place in so many looks
+#: stands there for good, whatever it burns.
+_WORKS = 0.05
+ENOUGH_LOOKS = 4
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Culprit:
 
     ranks: tuple[int, ...]
     standing: Standing
+    #: those that end at these ranks, then those that end at who waits in them, and so on
     waits: tuple[Wait, ...]
 
 
@@ -68,7 +73,7 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     known = groups(dump, records)
     waits = find_waits(dump, records, standings, known)
     found = ends(waits, standings)
-    moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had))
+    moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had)) or _moved_unheard(dump, waits)
     quiet = [had.last.page["quiet_s"] for had in dump.ranks.values() if had.last.page and "quiet_s" in had.last.page]
     return Hang(
         dump=dump,
@@ -106,6 +111,32 @@ def _moved(had: RankDump) -> bool:
     return bool(first and last and first.get("heard") != last.get("heard"))
 
 
+def _moved_unheard(dump: Dump, waits: list[Wait]) -> tuple[int, ...]:
+    """Ranks that nobody has heard of (a job without our worker side, or a script that is still importing).
+
+    A culprit may well loop; who waits for others does not. So of those who wait one that goes on is enough to call
+    the job moving; where nobody waits, all have to.
+    """
+    waiting = {rank for wait in waits for rank in wait.waiting}
+    asked = {rank: had for rank, had in dump.ranks.items() if not _heard(had) and (not waiting or rank in waiting)}
+    went = tuple(rank for rank, had in asked.items() if _goes_on(had))
+    return went if waiting or len(went) == len(dump.ranks) else ()
+
+
+def _heard(had: RankDump) -> bool:
+    return bool(had.last.page and had.last.page.get("heard"))
+
+
+def _goes_on(had: RankDump) -> bool:
+    """Another place, or work: on a device a wait burns CPU too, so that enough looks at one place outweigh it."""
+    first, last = had.first, had.last
+    before, after = had.main(first), had.main(last)
+    if before is not None and after is not None and before.frames != after.frames:
+        return True
+    burnt = float(last.process.get("cpu_s") or 0) - float(first.process.get("cpu_s") or 0)
+    return len(had.looks) < ENOUGH_LOOKS and last.t > first.t and burnt > _WORKS * (last.t - first.t)
+
+
 def _culprits(sinks: tuple[int, ...], standings: Mapping[int, Standing], waits: list[Wait]) -> Iterable[Culprit]:
     """Where nobody waits for anybody, all stand on their own: then those are it."""
     if not waits:
@@ -115,7 +146,18 @@ def _culprits(sinks: tuple[int, ...], standings: Mapping[int, Standing], waits: 
         standing = standings[rank]
         together[standing.doing, "" if standing.worker else standing.phrase, standing.frame].append(rank)
     for ranks in together.values():
-        yield Culprit(tuple(ranks), standings[ranks[0]], tuple(w for w in waits if set(ranks) & set(w.awaited)))
+        yield Culprit(tuple(ranks), standings[ranks[0]], _chain(ranks, waits))
+
+
+def _chain(ranks: Iterable[int], waits: list[Wait]) -> tuple[Wait, ...]:
+    """Nearest first."""
+    reached, left = set(ranks), waits
+    found: list[Wait] = []
+    while near := [wait for wait in left if not reached.isdisjoint(wait.awaited)]:
+        left = [wait for wait in left if reached.isdisjoint(wait.awaited)]
+        found += near
+        reached.update(rank for wait in near for rank in wait.waiting)
+    return tuple(found)
 
 
 def call_of(had: RankDump, created_ns: int, others_ns: Iterable[int]) -> Call | None:

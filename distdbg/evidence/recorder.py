@@ -19,6 +19,10 @@ _EQUAL_INPUTS = {"all_reduce", "broadcast", "reduce", "gather", "all_gather", "_
                  "reduce_scatter_tensor_coalesced"}  # fmt: skip
 _SPELLINGS = {"_allgather_base": "_all_gather_base", "allreduce": "all_reduce", "allgather": "all_gather"}
 _TYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Long": "int64", "Int": "int32", "Byte": "uint8"}
+_RANKS = re.compile(r"\[\s*\d{1,8}(?:\s*,\s*\d{1,8})*\s*\]")
+_NUMBER = re.compile(r"\d+")
+_MOST = 2**63
+_LONGEST_NAME = 200
 _PEERS = re.compile(r"\b(?P<way>send|recv) (?P<me>\d+)(?:->|<-)(?P<peer>\d+)")
 
 
@@ -39,21 +43,29 @@ class Signatures:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[object, ...], int] = {}
+        self._histories: dict[tuple[int, int], array[int]] = {}
         self.known: list[Signature] = []
 
-    def number(self, entry: Mapping[str, Any]) -> int:
-        key = (entry.get("profiling_name"), _frozen(entry.get("input_sizes")), _frozen(entry.get("input_dtypes")))
+    def number(self, key: tuple[object, object, object]) -> int:
+        """`key` is the profiling name, the sizes and the types of the input, as frozen tuples."""
         number = self._numbers.get(key)
         if number is None:
-            signature = _signature(*key)
-            # Signatures that agree share a number: what may differ by right is not told apart.
-            agreeing = ("", signature.operation, signature.must_agree)
-            number = self._numbers.get(agreeing, len(self.known))
-            if number == len(self.known):
-                self.known.append(signature)
-                self._numbers[agreeing] = number
-            self._numbers[key] = number
+            number = self._numbers[key] = self.add(_signature(*key))
         return number
+
+    def add(self, signature: Signature) -> int:
+        """Signatures that agree share a number: what may differ by right is not told apart."""
+        agreeing = ("", signature.operation, signature.must_agree)
+        number = self._numbers.setdefault(agreeing, len(self.known))
+        if number == len(self.known):
+            self.known.append(signature)
+        return number
+
+    def shared(self, history: array[int]) -> array[int]:
+        """The same array for all ranks that did the same: most of a job's ranks do."""
+        key = (len(history), hash(history.tobytes()))
+        kept = self._histories.setdefault(key, history)
+        return kept if kept == history else history
 
     def __getitem__(self, number: int) -> Signature:
         return self.known[number]
@@ -61,14 +73,20 @@ class Signatures:
 
 @dataclass(slots=True)
 class GroupLog:
-    """One rank's collectives in one group, oldest first: parallel arrays. `created` is ns since the epoch."""
+    """One rank's collectives in one group, oldest first: parallel arrays. `created` is ns since the epoch.
+
+    `sequence` is a range where no number is missing, which is nearly always. An array of signatures may be another
+    rank's as well: it is never changed.
+    """
 
     name: str
     description: str
-    sequence: array[int] = field(default_factory=lambda: array("q"))
-    signature: array[int] = field(default_factory=lambda: array("L"))
+    sequence: Sequence[int] = ()
+    signature: array[int] = field(default_factory=lambda: array("I"))
     created: array[int] = field(default_factory=lambda: array("q"))
     done: bytearray = field(default_factory=bytearray)
+    #: global ranks of its members, where the recorder tells them (NCCL's does, gloo's does not)
+    ranks: tuple[int, ...] = ()
 
     @property
     def last(self) -> int:
@@ -115,48 +133,119 @@ class RecorderLog:
 
 
 def read_recorder(dump: object, signatures: Signatures) -> RecorderLog | None:
-    """None for what is no recorder's dump; entries that are not of the known form are left out."""
-    if not isinstance(dump, Mapping) or not isinstance(entries := dump.get("entries"), Sequence):
+    """None for what is no recorder's dump; entries that are not of the known form are left out.
+
+    About 2 us an entry; nothing of `dump` is kept.
+    """
+    if not isinstance(dump, Mapping) or "version" not in dump or "pg_config" not in dump:
         return None
-    log = RecorderLog()
-    shortest = None
+    entries = dump.get("entries", ())  # JSON leaves them out where nothing was recorded
+    if not isinstance(entries, (list, tuple)):
+        return None
+    reading = _Reading(signatures)
     for entry in entries:
         try:
-            _add(log, entry, signatures)
-            timeout = entry.get("timeout_ms")
-            if timeout and (shortest is None or timeout < shortest):
-                shortest = timeout
+            reading.add(entry)
         except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError):  # noqa: PERF203 -- one bad entry
             continue
-    log.timeout_s = shortest / 1000 if isinstance(shortest, int) else None
+    log = reading.finish()
+    _add_ranks(log, dump.get("pg_config"))
     return log
 
 
-def _add(log: RecorderLog, entry: Mapping[str, Any], signatures: Signatures) -> None:
-    name, description = entry["process_group"]
-    done = bool(entry["retired"] or entry["state"] == "completed")
-    created = int(entry["time_created_ns"])
-    if entry["is_p2p"]:
-        if found := _PEERS.search(entry["profiling_name"]):
-            log.transfers.append(Transfer(name, found["way"] == "send", int(found["peer"]), done, created))
-        return
-    group = log.groups.get(name)
-    if group is None:
-        group = log.groups[name] = GroupLog(name, description)
-        log.comm = log.comm or entry["profiling_name"].partition(":")[0]
-    sequence = int(entry["collective_seq_id"])
-    if group.sequence and sequence == group.sequence[-1]:  # parts of one coalesced call share a number
-        group.done[-1] &= done
-        return
-    number = signatures.number(entry)
-    group.sequence.append(sequence)
-    group.signature.append(number)
-    group.created.append(created)
-    group.done.append(done)
+class _Growing:
+    """A group's history while it is read."""
+
+    __slots__ = ("created", "description", "done", "last", "name", "sequence", "signature")
+
+    def __init__(self, name: object, description: object) -> None:
+        self.name, self.description = _text(name), _text(description)
+        self.last = -1
+        self.sequence: list[int] = []
+        self.signature = array("I")
+        self.created = array("q")
+        self.done = bytearray()
+
+    def finish(self, signatures: Signatures) -> GroupLog:
+        first, count = self.sequence[0], len(self.sequence)
+        plain = range(first, first + count)
+        sequence = (
+            plain if self.last == first + count - 1 and self.sequence == list(plain) else array("q", self.sequence)
+        )
+        return GroupLog(
+            self.name, self.description, sequence, signatures.shared(self.signature), self.created, self.done
+        )
+
+
+class _Reading:
+    """One dump while it is read. A method a step would cost more than the step: `add` is the whole loop's body."""
+
+    def __init__(self, signatures: Signatures) -> None:
+        self._signatures = signatures
+        self._number = signatures.number
+        self._groups: dict[str, _Growing] = {}
+        self._transfers: list[Transfer] = []
+        self._comm = ""
+        self._shortest: int | None = None
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        name, description = entry["process_group"]
+        created = entry["time_created_ns"]
+        sequence = entry["collective_seq_id"]
+        if not (type(created) is int is type(sequence) and 0 <= created < _MOST and 0 <= sequence < _MOST):
+            return
+        done = entry["retired"] is True or entry["state"] == "completed"
+        timeout = entry.get("timeout_ms")
+        if timeout and (self._shortest is None or timeout < self._shortest):
+            self._shortest = timeout
+        if entry["is_p2p"]:
+            if found := _PEERS.search(entry["profiling_name"]):
+                peer = int(found["peer"][:9])
+                self._transfers.append(Transfer(_text(name), found["way"] == "send", peer, done, int(created)))
+            return
+        group = self._groups.get(name)
+        if group is None:
+            self._comm = self._comm or _text(entry["profiling_name"].partition(":")[0])
+            group = self._groups[name] = _Growing(name, description)
+        elif sequence == group.last:  # parts of one coalesced call share a number
+            group.done[-1] &= done
+            return
+        sizes, types = entry["input_sizes"], entry["input_dtypes"]
+        number = self._number((entry["profiling_name"], tuple(map(tuple, sizes)), tuple(types)))
+        group.created.append(created)
+        group.sequence.append(sequence)
+        group.signature.append(number)
+        group.done.append(done)
+        group.last = sequence
+
+    def finish(self) -> RecorderLog:
+        groups = {g.name: g.finish(self._signatures) for g in self._groups.values() if g.sequence}
+        seconds = self._shortest / 1000 if isinstance(self._shortest, int) else None
+        return RecorderLog(groups, self._transfers, self._comm, seconds)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a name")
+    return value[:_LONGEST_NAME]
+
+
+def _add_ranks(log: RecorderLog, groups: object) -> None:
+    """`{"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}`. gloo's has one alone, under "": the default
+    group's, whose ranks are gone once another group was made.
+    """
+    by_name = dict(log.groups)
+    for group in log.groups.values():
+        if group.description == "default_pg":
+            by_name.setdefault("", group)
+    for name, told in groups.items() if isinstance(groups, Mapping) else ():
+        ranks = told.get("ranks") if isinstance(told, Mapping) else None
+        if name in by_name and isinstance(ranks, str) and _RANKS.fullmatch(ranks):
+            by_name[name].ranks = tuple(map(int, _NUMBER.findall(ranks)))
 
 
 def _signature(profiling_name: object, sizes: object, types: object) -> Signature:
-    operation = str(profiling_name).rpartition(":")[2]
+    operation = str(profiling_name).rpartition(":")[2][:_LONGEST_NAME]
     operation = _SPELLINGS.get(operation, operation)
     shown = ", ".join(f"{_type(t)}{list(s)}" for s, t in _pairs(sizes, types))
     return Signature(operation, (sizes, types) if operation in _EQUAL_INPUTS else (), shown)
@@ -165,20 +254,8 @@ def _signature(profiling_name: object, sizes: object, types: object) -> Signatur
 def _pairs(sizes: object, types: object) -> Iterator[tuple[Sequence[int], object]]:
     kinds = types if isinstance(types, tuple) else ()
     for number, size in enumerate(sizes if isinstance(sizes, tuple) else ()):
-        yield size if isinstance(size, tuple) else (size,), kinds[number] if number < len(kinds) else ""
+        yield size, kinds[number] if number < len(kinds) else ""
 
 
 def _type(name: object) -> str:
-    words = {
-        "Float": "float32",
-        "Double": "float64",
-        "Half": "float16",
-        "Long": "int64",
-        "Int": "int32",
-        "Byte": "uint8",
-    }
-    return words.get(str(name), str(name).lower())
-
-
-def _frozen(value: object) -> object:
-    return tuple(_frozen(v) for v in value) if isinstance(value, (list, tuple)) else value
+    return _TYPES.get(str(name), str(name).lower())

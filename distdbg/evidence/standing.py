@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum
 
-from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, RankDump
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks import Frame, Thread
 
@@ -94,9 +94,13 @@ class _Judge:
         self.state = str(rank.last.process.get("state", ""))
         self.call = str(rank.first.process.get("syscall") or rank.last.process.get("syscall") or "")
         self.target = str(rank.first.process.get("target") or "")
+        #: a stack that somebody else took tells only whether the thread was on a CPU
+        self.unseen = self.state == NOT_LOOKED_AT
+        self.idle = self.unseen and self.main is not None and not self.main.active
         native = rank.native_main
         self.native = " ".join(f.function for f in native.frames if f.native) if native else ""
         recorder = rank.recorder
+        self.unrecorded = recorder is None
         self.open = recorder is not None and any(g.first_open is not None for g in recorder.groups.values())
         self.device = recorder is not None and recorder.comm == "nccl"
         self.line = dump.line(self.users[0].file, self.users[0].line) if self.users else ""
@@ -157,8 +161,11 @@ class _Judge:
             return None
         if "SendWork" in self.native or "RecvWork" in self.native:
             return self._transfer("send" if "SendWork" in self.native else "recv", None)
-        if self.open and (_NATIVE_COLLECTIVE.search(self.native) or self._torch_waits()):
+        native = _NATIVE_COLLECTIVE.search(self.native) is not None
+        if (native and (self.open or self.unrecorded)) or (self.open and self._torch_waits()):
             return self._collective(self._function())
+        if self.unrecorded and self._function() != "wait" and self._torch_waits():
+            return self._collective(self._function(), sure=False)
         return self._by_the_line() if self.device or not self.native else None
 
     def _by_the_line(self) -> Standing | None:
@@ -175,7 +182,7 @@ class _Judge:
         if (self.native and not self.device) or self._locks():
             return False
         torchs = any(f.within("torch/") or "/torch/" in f.file for f in self.library)
-        return torchs and (self.call == "futex" or self.device)
+        return torchs and (self.call == "futex" or self.device or self.idle)
 
     def _transferred_last(self) -> bool:
         return bool(self.rank.calls) and self.rank.calls[-1].operation in _TRANSFERS
@@ -225,7 +232,8 @@ class _Judge:
         return any(f.within(name) for f in self.library for name in _LOCK_FILES)
 
     def _lock(self) -> Standing | None:
-        if self.call not in ("futex", "semop", "semtimedop", "restart_syscall") or self._busy():
+        locked = self.idle or self.call in ("futex", "semop", "semtimedop", "restart_syscall")
+        if not locked or self._busy():
             return None
         if self._locks():
             outer = next(f for f in reversed(self.library) if any(f.within(name) for name in _LOCK_FILES))
@@ -261,12 +269,18 @@ class _Judge:
         if self.call or gil:
             what = f"blocks in a C function ({self.call or 'no system call'}){gil}"
             return self._is(Doing.NATIVE, what, sure=self.call != "futex")
-        return self._is(Doing.PYTHON, "runs", sure=False)
+        return self._is(Doing.PYTHON, "stands" if self.idle else "runs", sure=False)
 
     def _busy(self) -> bool:
+        """Between the looks, or in both of them: on a crowded machine a loop gets little of a CPU."""
+        if self.unseen:
+            return self.main is not None and self.main.active
         first, last = self.rank.first, self.rank.last
         burnt = float(last.process.get("cpu_s") or 0) - float(first.process.get("cpu_s") or 0)
-        return last.t > first.t and burnt >= _BUSY * (last.t - first.t) and self.call not in _SLEEP
+        if last.t <= first.t or self.call in _SLEEP:
+            return False
+        running = self.main is not None and self.main.active and not self.call
+        return burnt >= _BUSY * (last.t - first.t) or (running and first.process.get("state") == self.state == "R")
 
     def _same_place(self) -> bool:
         last = self.rank.main(self.rank.last)

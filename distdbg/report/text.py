@@ -58,8 +58,9 @@ class _Text:
             yield from self._finding(finding)
         yield from self._explained([f for f in report.findings if f.explained_by is not None])
         yield from self._unknown(report)
-        yield ""
-        yield self._last_line(report)
+        if report.exit_code is not None or report.run is None or report.run.get("id"):
+            yield ""
+            yield self._last_line(report)
 
     def _title(self, report: Report) -> str:
         run = report.run or {}
@@ -122,6 +123,8 @@ class _Text:
     def _last_line(self, report: Report) -> str:
         if report.exit_code is None and report.exit_code_of:
             return f"exit code: {report.exit_code_of}"
+        if report.exit_code is None and any(rank.state == "running" for rank in report.ranks):
+            return "exit code: nobody yet: the job ran when this was seen"
         if report.exit_code is None:
             return "exit code unknown: no rank's and no torchrun's is recorded"
         return f"exit code {report.exit_code}: {clean(report.exit_code_of or 'nobody')}"

@@ -28,7 +28,7 @@ def build_report(evidence: RunEvidence) -> Report:
     findings = _own_up(evidence, explain(order(found)))
     outcome = _outcome(evidence, findings, cancelled)
     code, whose = _exit_code(evidence, findings, outcome)
-    if _died_of_hanging(evidence, findings, outcome):
+    if _died_of_hanging(evidence, findings, outcome) or _stands_still(evidence, findings):
         outcome = "hung"
         code, whose = _exit_code_of_hung(evidence, code, whose)
     return Report(
@@ -49,6 +49,7 @@ def order(found: Iterable[Finding]) -> list[Finding]:
         key=lambda f: (
             f.cause_class is CauseClass.OBSERVATION,
             int(f.cause_class),
+            f.cause_class is CauseClass.COMMUNICATION and f.id == "rank-exception",  # a bare loss of connection
             _SEVERITY[f.severity],
             f.first_seen if f.first_seen is not None else float("inf"),
             f.ranks,
@@ -98,7 +99,7 @@ def _cancelled_first(evidence: RunEvidence, found: list[Finding]) -> bool:
         for _, event in (*evidence.events, *(pair for node in evidence.nodes for pair in node.events))
         if event.get("event") in ("cancelled", "stopping") and (t := number(event, "t")) is not None
     ]
-    roots = [f for f in found if f.cause_class < CauseClass.COMMUNICATION and f.severity == "error"]
+    roots = [f for f in found if f.cause_class < CauseClass.STUCK and f.severity == "error"]
     return not any(f.first_seen is not None and asked and f.first_seen < min(asked) for f in roots)
 
 
@@ -125,6 +126,13 @@ def is_hung(evidence: RunEvidence) -> bool:
         if event.get("attempt") == evidence.attempt and event.get("event") in ("stalled", "moving-again"):
             hung = event["event"] == "stalled"
     return hung
+
+
+def _stands_still(evidence: RunEvidence, findings: list[Finding]) -> bool:
+    """Nobody watched it, but a dump shows living ranks that keep the others waiting."""
+    root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
+    stuck = root is not None and root.cause_class is CauseClass.STUCK and root.severity == "error"
+    return stuck and evidence.dump is not None and all(rank.ended is None for rank in evidence.ranks)
 
 
 def _died_of_hanging(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> bool:

@@ -1,0 +1,61 @@
+"""What every command that judges does with its report: shows it, writes it, and says by its exit code what it found."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from distdbg.errors import EXIT_FINDINGS, EXIT_OK, UsageError
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Report
+from distdbg.rundir import write_whole
+
+
+def contract(report: Report) -> Report:
+    """As JSON has it: `run` and `outcome` are null where there is no run."""
+    return report if report.run and report.run.get("id") else replace(report, run=None, outcome=None)
+
+
+def show(report: Report, *, as_json: bool) -> None:
+    from distdbg.report.json_form import dumps
+    from distdbg.report.text import render_text
+
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    text = dumps(contract(report)) if as_json else render_text(report, color=sys.stdout.isatty(), width=width)
+    click.echo(text, nl=not as_json)
+
+
+def write_page(path: Path, report: Report, evidence: RunEvidence) -> None:
+    from distdbg.report.html import render_html
+
+    try:
+        write_whole(path, render_html(report, evidence))
+    except OSError as error:
+        raise UsageError(
+            f"the page cannot be written to {str(path)!r}: {error.strerror}", "Name another path."
+        ) from None
+
+
+def exit_code(*reports: Report) -> int:
+    errors = any(finding.severity == "error" for report in reports for finding in report.findings)
+    return EXIT_FINDINGS if errors else EXIT_OK
+
+
+def progress(after_s: float = 1.0) -> Callable[[str], None]:
+    """Says what is waited for, on a terminal only and once it has lasted; the empty text wipes it."""
+    begun, shown = time.monotonic(), ""
+
+    def say(text: str) -> None:
+        nonlocal shown
+        if not sys.stderr.isatty() or text == shown or (text and time.monotonic() - begun < after_s):
+            return
+        click.echo(f"\r\x1b[K{f'distdbg: {text} …' if text else ''}", err=True, nl=False)
+        shown = text
+
+    return say

@@ -1,0 +1,35 @@
+"""`distdbg explain`: the verdict from what was collected: a run, a dump, recorder dumps, stacks, logs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command("explain")
+@click.argument("what", nargs=-1, required=True, metavar="DIR|FILES…", type=click.Path(path_type=Path, exists=True))
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
+@click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+              help="Write the HTML page to PATH as well.")  # fmt: skip
+def command(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> None:
+    """Say why a job hung or died, from files, wherever they were collected.
+
+    A run directory; a dump that `distdbg hang-dump` took; or others' files in any mixture, told apart by what is in
+    them: flight-recorder dumps (pickle or JSON), `py-spy dump` (text or JSON), torchrun's and ranks' logs. Which rank
+    a file is of stands at the end of its name (nccl_trace_rank_3, host7_12) or behind "rank" in it. Nothing that is
+    read can execute anything, and torch is not needed.
+
+    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 nothing to analyse, 5 unreadable.
+    """
+    from distdbg.cli import _answer
+    from distdbg.collect.explaining import load
+    from distdbg.report.verdict import build_report
+
+    evidence = load(what)
+    report = build_report(evidence)
+    if html_path is not None:
+        _answer.write_page(html_path, report, evidence)
+    _answer.show(report, as_json=as_json)
+    sys.exit(_answer.exit_code(report))

@@ -1,0 +1,93 @@
+"""`distdbg hang-dump`: where every rank of a running job stands, ours or any other, and why it does not go on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from distdbg.errors import EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from distdbg.launch.asked_dump import Wish
+    from distdbg.launch.hang_dump import Taken, Target
+    from distdbg.model import Report
+
+
+@click.command("hang-dump")
+@click.argument("run", required=False)
+@click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",
+              help="Look at this process; once for each rank of a job that is not found by itself.")  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help="Every job with ranks on this machine.")
+@click.option("--locals", "values", is_flag=True, help="Keep the frames' variables as well: they may hold secrets.")
+@click.option("--native", type=click.IntRange(min=0), default=2, show_default=True, metavar="N",
+              help="Take C frames too, of the N rarest ranks; each is paused for about a second.")  # fmt: skip
+@click.option("--looks", type=click.IntRange(1, 20), default=2, show_default=True,
+              help="How often to look: two tell looping from blocked.")  # fmt: skip
+@click.option("--interval", type=click.FloatRange(0.05, 60), default=1.0, show_default=True,
+              help="Seconds from one look to the next.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
+@click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+              help="Write the HTML page to PATH as well.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Put the dump there; it must not exist, or be empty.")  # fmt: skip
+def command(  # noqa: PLR0917 -- click passes them by name
+    run: str | None,
+    pids: tuple[int, ...],
+    everything: bool,
+    values: bool,
+    native: int,
+    looks: int,
+    interval: float,
+    as_json: bool,
+    html_path: Path | None,
+    output: Path | None,
+) -> None:
+    """Look at a running job from outside, keep what was seen, and say why it does not go on.
+
+    RUN is a run's directory, its id or a part of it. Without any argument: the newest run of this folder that still
+    runs; else every torch job of yours on this machine, whoever launched it. The job goes on as before: a rank is
+    paused for some 10 ms a look, and gets no signal.
+
+    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 no job, 4 the ranks may not be looked at.
+    """
+    from distdbg.cli import _answer
+    from distdbg.launch.asked_dump import Wish
+    from distdbg.launch.hang_dump import choose, described, refuse_blind
+
+    if (run is not None) + bool(pids) + everything > 1:
+        raise UsageError("RUN, --pid and --all name different jobs", "Give one of them.")
+    wish = Wish(looks=looks, interval=interval, native=native, values=values, within=8.0 + looks * (interval + 1.0))
+    targets = choose(run, pids, everything=everything)
+    if len(targets) > 1 and (as_json or html_path or output):
+        listed = "; ".join(map(described, targets))
+        raise UsageError(
+            f"{len(targets)} jobs run here, and --json, --html and -o are for one: {listed}",
+            "Name it by --pid, a process of each of its ranks.",
+        )
+    taken = [_one(target, wish, output, as_json, html_path) for target in targets]
+    code = _answer.exit_code(*(report for report, _ in taken))
+    if code == EXIT_OK:
+        for _, dump in taken:
+            refuse_blind(dump)
+    sys.exit(code)
+
+
+def _one(
+    target: Target, wish: Wish, output: Path | None, as_json: bool, html_path: Path | None
+) -> tuple[Report, Taken]:
+    from distdbg.cli import _answer
+    from distdbg.launch.hang_dump import take
+    from distdbg.report.verdict import build_report
+
+    say = _answer.progress()
+    dump = take(target, wish, output, say)
+    report = build_report(dump.evidence)
+    say("")
+    if html_path is not None:
+        _answer.write_page(html_path, report, dump.evidence)
+    _answer.show(report, as_json=as_json)
+    click.echo(f"distdbg: the dump is in {dump.folder}", err=True)
+    return report, dump

@@ -1,0 +1,78 @@
+"""What `distdbg explain` is given becomes RunEvidence: a run, a dump of ours, files of others, or some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from distdbg.collect.dump_evidence import is_dump, load_dump_alone, unseen
+from distdbg.collect.foreign_files import ForeignFiles, files_below
+from distdbg.collect.run_evidence import load_evidence
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
+from distdbg.evidence.run import RunEvidence
+from distdbg.rundir import RunDir
+
+
+def load(given: Sequence[Path]) -> RunEvidence:
+    """All of it together. Raises NothingToAnalyse, EvidenceUnreadable, UsageError."""
+    ours = [path for path in given if path.is_dir() and (is_run(path) or is_dump(path))]
+    if len(ours) > 1:
+        raise UsageError(
+            f"{str(ours[0])!r} and {str(ours[1])!r} are two runs or dumps: a verdict is on one job",
+            "Explain one at a time; files of others can be named beside it.",
+        )
+    base = _ours(ours[0]) if ours else None
+    rest = [path for path in given if path not in ours]
+    if base is not None and not rest:
+        return base
+    foreign = ForeignFiles(base.dump.signatures if base and base.dump else None)
+    foreign.read(_files(rest))
+    if base is None:
+        _refuse_nothing(given, foreign)
+    return foreign.evidence(base)
+
+
+def is_run(path: Path) -> bool:
+    return (path / "job.json").is_file() or (path / "attempts").is_dir()
+
+
+def _ours(path: Path) -> RunEvidence:
+    if not is_run(path):
+        return load_dump_alone(path, str(path))
+    run = RunDir(path.resolve())
+    evidence = load_evidence(run)
+    if not (evidence.ranks or evidence.nodes or evidence.dump):
+        raise EvidenceUnreadable(f"{str(path)!r} holds no record of any rank", "Is it a whole copy of the run?")
+    return _with_unseen(evidence)
+
+
+def _with_unseen(evidence: RunEvidence) -> RunEvidence:
+    more = unseen(evidence.dump) if evidence.dump else []
+    return replace(evidence, unknown=(*evidence.unknown, *more)) if more else evidence
+
+
+def _files(given: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    seen: set[Path] = set()
+    for path in given:
+        for file, name in files_below(path, str(path)) if path.is_dir() else [(path, str(path))]:
+            if (whole := file.resolve()) not in seen:
+                seen.add(whole)
+                yield file, name
+
+
+def _refuse_nothing(given: Sequence[Path], foreign: ForeignFiles) -> None:
+    if foreign.useful:
+        return
+    names = ", ".join(repr(str(path)) for path in given[:4])
+    if not foreign.unknown:
+        raise NothingToAnalyse(f"{names}: there is no file", "Name a run, a dump, or the files that were collected.")
+    first = foreign.unknown[0]
+    if foreign.recognised:
+        raise EvidenceUnreadable(
+            f"nothing in {names} can be used; {first.what}: {first.because}", "Copy the files again, whole."
+        )
+    raise NothingToAnalyse(
+        f"nothing in {names} is of a kind that distdbg knows; {first.what}: {first.because}",
+        "It reads runs and dumps of its own, flight-recorder dumps, py-spy's dumps and torchrun's logs.",
+    )

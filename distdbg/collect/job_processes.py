@@ -1,0 +1,240 @@
+"""Distributed jobs of this machine, whoever started them: their ranks found through /proc, by the environment.
+
+A rank is the topmost process that carries its rank's variables and is no launcher: torchrun, srun and mpirun stand
+above it, a shell that a launcher put between may, and its loader workers and other children stand below. All
+processes are listed once, in about 50 us each. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from distdbg.model import MOST_RANKS
+
+_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+_WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+#: What the ranks of one job have in common, and those of another on the same machine have not.
+_JOB = ("DISTDBG_RUN_DIR", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID",
+        "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")  # fmt: skip
+_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun",
+              "hydra_pmi_proxy", "orted", "prted", "slurmstepd", "distdbg"}  # fmt: skip
+_LAUNCHER_MODULES = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "distdbg",
+                     "deepspeed.launcher.launch"}  # fmt: skip
+_PYTHON = re.compile(r"^(python|pypy)[\d.]*[a-z]*$")
+
+
+@dataclass(frozen=True)
+class RankProcess:
+    """One rank's own process. `stem` begins its files in a distdbg agent's folder, None where no agent started it."""
+
+    rank: int
+    pid: int
+    local_rank: int = 0
+    stem: str | None = None
+
+
+@dataclass(frozen=True)
+class FoundJob:
+    """One job's ranks on this machine, by rank. `world_size` is None where no variable tells it; `run_dir` names the
+    run directory of a job that distdbg launched; `doubles` are pids that claim a rank which another one has."""
+
+    name: str
+    argv: tuple[str, ...]
+    cwd: str
+    world_size: int | None
+    ranks: tuple[RankProcess, ...]
+    run_dir: str | None = None
+    doubles: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Process:
+    pid: int
+    parent: int
+    started: int
+    rank: int | None
+    environment: Mapping[str, str]
+    argv: tuple[str, ...]
+
+    @property
+    def job(self) -> tuple[str, ...]:
+        return (*(self.environment.get(name, "") for name in _JOB), str(self.world_size or ""))
+
+    @property
+    def world_size(self) -> int | None:
+        return _number(self.environment, _WORLD_SIZE)
+
+    @property
+    def launcher(self) -> bool:
+        return is_launcher(self.argv)
+
+
+def find_jobs() -> list[FoundJob]:
+    """Every job with ranks here that this user may look at, the one with most ranks first."""
+    processes = {p.pid: p for p in _all_processes() if p.rank is not None}
+    groups: dict[tuple[str, ...], list[_Process]] = {}
+    for process in processes.values():
+        if _is_rank(process, processes):
+            shared = process.job if any(process.job[:-1]) else (*process.job, str(process.parent))
+            groups.setdefault(shared, []).append(process)
+    jobs = [_job(found) for found in groups.values()]
+    return sorted(jobs, key=lambda job: (-len(job.ranks), job.ranks[0].pid))
+
+
+def job_of(pids: Iterable[int]) -> FoundJob:
+    """These processes as one job, whatever their environment says; ranks that it does not tell are counted through.
+
+    A launcher among them stands for the ranks below it.
+
+    Raises ProcessLookupError or PermissionError for a process that is gone or may not be looked at.
+    """
+    found = [_read(pid) for pid in dict.fromkeys(pids)]
+    found = [below for p in found for below in (_ranks_below(p.pid) if p.launcher else ()) or (p,)]
+    known = {p.rank for p in found if p.rank is not None}
+    if len(known) < len(found):  # not told, or told twice
+        found = [_numbered(p, number) for number, p in enumerate(found)]
+    return _job(found)
+
+
+def _ranks_below(launcher: int) -> list[_Process]:
+    """A launcher stands for the ranks that it started."""
+    everybody = {p.pid: p for p in _all_processes()}
+    ranks = []
+    for process in everybody.values():
+        above = everybody.get(process.parent)
+        while above is not None and above.pid != launcher:
+            above = everybody.get(above.parent)
+        if above is not None and process.rank is not None and _is_rank(process, everybody):
+            ranks.append(process)
+    return ranks
+
+
+def _is_rank(process: _Process, all_of_them: Mapping[int, _Process]) -> bool:
+    """Python, no launcher, and nobody above it in the same rank is the one that runs torch."""
+    if process.launcher or not _is_python(process.pid):
+        return False
+    above = all_of_them.get(process.parent)
+    same: list[_Process] = []
+    while above is not None and above.rank == process.rank and above.job == process.job:
+        if not above.launcher and _is_python(above.pid):
+            same.append(above)
+        above = all_of_them.get(above.parent)
+    if not same:
+        return _runs_torch(process.pid) or not _torch_below(process, all_of_them)
+    return _runs_torch(process.pid) and not any(_runs_torch(p.pid) for p in same)
+
+
+def _torch_below(process: _Process, all_of_them: Mapping[int, _Process]) -> bool:
+    """A wrapper in Python that runs the script as its child is not the rank; the child is."""
+    below = [p for p in all_of_them.values() if p.parent == process.pid and p.rank == process.rank]
+    return any(p.job == process.job and not p.launcher and _runs_torch(p.pid) for p in below)
+
+
+def _job(found: list[_Process]) -> FoundJob:
+    by_rank: dict[int, _Process] = {}
+    oldest_first = sorted(found, key=lambda p: (p.started, p.pid))
+    doubles = [p.pid for p in oldest_first if by_rank.setdefault(p.rank or 0, p) is not p]
+    ranks = tuple(_rank(rank, process) for rank, process in sorted(by_rank.items()))
+    first = by_rank[ranks[0].rank]
+    sizes = {p.world_size for p in by_rank.values()}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return FoundJob(
+        name=script_of(first.argv),
+        argv=first.argv,
+        cwd=_cwd(first.pid),
+        world_size=max(size, ranks[-1].rank + 1) if size is not None else None,
+        ranks=ranks,
+        run_dir=first.environment.get("DISTDBG_RUN_DIR"),
+        doubles=tuple(doubles),
+    )
+
+
+def _rank(rank: int, process: _Process) -> RankProcess:
+    folder = process.environment.get("DISTDBG_NODE_DIR")
+    stem = f"{folder}/{rank:05d}" if folder else None
+    return RankProcess(rank, process.pid, _number(process.environment, _LOCAL_RANK) or 0, stem)
+
+
+def _numbered(process: _Process, number: int) -> _Process:
+    return _Process(process.pid, process.parent, process.started, number, process.environment, process.argv)
+
+
+def script_of(argv: tuple[str, ...]) -> str:
+    """`train` of `python -u train.py --lr 1`, `pkg.train` of `python -m pkg.train`."""
+    words = list(argv[1:])
+    while words:
+        word = words.pop(0)
+        if word.endswith("/distdbg/worker/boot.py"):  # it stands before every script that distdbg launches
+            continue
+        if word == "-m" and words:
+            return words[0]
+        if not word.startswith("-"):
+            return Path(word).stem
+        if word in ("-W", "-X", "-c"):
+            words = words[1:]
+    return Path(argv[0]).stem if argv else "job"
+
+
+def is_launcher(argv: tuple[str, ...]) -> bool:
+    """True for what starts ranks and is none: by the program's name, or by the module or script that Python runs."""
+    names = [Path(word).name for word in argv[:2]]
+    if any(name in _LAUNCHERS for name in names) or (len(names) > 1 and argv[1].endswith("/distdbg/launch/agent.py")):
+        return True
+    return any(a == "-m" and b in _LAUNCHER_MODULES for a, b in pairwise(argv[1:5]))
+
+
+# -- /proc ------------------------------------------------------------------------------------------------------
+
+
+def _all_processes() -> Iterable[_Process]:
+    mine = os.getuid()
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if mine in (0, entry.stat().st_uid):
+                    yield _read(int(entry.name))
+
+
+def _read(pid: int) -> _Process:
+    folder = Path(f"/proc/{pid}")
+    fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    raw = (folder / "environ").read_bytes()
+    pairs = (os.fsdecode(item).partition("=") for item in raw.split(b"\0") if b"=" in item)
+    environment = {name: value for name, _, value in pairs}
+    argv = (folder / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    rank = _number(environment, _RANK)
+    return _Process(pid, int(fields[1]), int(fields[19]), rank, environment, tuple(map(os.fsdecode, argv)))
+
+
+def _number(environment: Mapping[str, str], names: Iterable[str]) -> int | None:
+    for name in names:
+        text = environment.get(name, "")
+        if text.isascii() and text.isdigit() and len(text) < 9 and int(text) <= MOST_RANKS:
+            return int(text)
+    return None
+
+
+def _is_python(pid: int) -> bool:
+    """By the program's name: what embeds an interpreter under another name is told by torch in its memory."""
+    with contextlib.suppress(OSError):
+        return bool(_PYTHON.match(Path(f"/proc/{pid}/exe").readlink().name)) or _runs_torch(pid)
+    return False
+
+
+def _runs_torch(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"libtorch" in Path(f"/proc/{pid}/maps").read_bytes()
+    return False
+
+
+def _cwd(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{pid}/cwd").readlink())
+    return ""
