@@ -20,6 +20,7 @@ from typing import Any
 
 from distdbg.collect.rungs import probe
 from distdbg.launch import processes
+from distdbg.launch.dump_desk import BUSY
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
 from distdbg.launch.rank_watch import RankWatch
@@ -65,7 +66,7 @@ class Dumper:
         if folder.parent != inside or folder.name in ("", "..", "."):
             self._tell(folder, {}, f"{str(folder)!r} is no dump of attempt {self._node.attempt}")
         elif self._child is not None:
-            self._tell(folder, {}, "another dump is being taken on this node")
+            self._tell(folder, {}, BUSY)
         else:
             self._start(folder, _DEFAULTS | {name: request[name] for name in _DEFAULTS if name in request})
 

@@ -221,13 +221,13 @@ class RankWatch:
         self._follower.close_rank(rank.rank)
         self._record(rank)
         if rank.failed and rank.asked_to_stop is None and self.living and not self._holding:
-            self._hold_and_ask()
+            self._hold_and_ask(rank)
 
-    def _hold_and_ask(self) -> None:
+    def _hold_and_ask(self, dead: RankProcess) -> None:
         self._holding = True
         self._torchrun.hold()
         self.ask_exceptions()
-        look = self.last_looks.begin(list(self.ranks.values()))
+        look = self.last_looks.begin(dead, list(self.ranks.values()))
         self._loop.turn_until(lambda: (not self._awaited and look.done) or not self.living, _ASK_SIBLINGS_S)
         self.note_asked_to_stop()
         self._torchrun.release()
