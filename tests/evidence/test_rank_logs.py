@@ -12,7 +12,7 @@ LOG = """W1121 06:20:14.101 4319 torch/distributed/run.py:851] Setting OMP_NUM_T
 [rank0]:   File "/home/me/train.py", line 21, in <module>
 [rank0]:     dist.barrier()
 [rank0]: torch.distributed.DistBackendError: Connection closed by peer [127.0.0.1]:20137
-W1121 06:20:18.441 4319 torch/distributed/elastic/multiprocessing/api.py:908] Sending process 4329 closing signal SIGTERM
+W1121 06:20:18.441 4319 torch/distributed/elastic/api.py:908] Sending process 4329 closing signal SIGTERM
 ============================================================
 train.py FAILED
 ------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A recorder's dump reduced: what is kept of it, what is left out, and that it comes back whole from another process."""
+"""A recorder's dump reduced: what is kept of it, what is left out, and that it comes back whole from a process."""
 
 import json
 import pickle
