@@ -74,7 +74,7 @@ def test_any_torchrun_job_by_its_launchers_pid(start, distdbg, tmp_path):
     assert manifest["ranks"] == {str(rank): "collected" for rank in range(4)}
     assert manifest["job"]["name"] == "sleeps_in_step"
     assert {look(pid)["state"] for pid in ranks.values()} == {"S"}, "one was left stopped, or un-hung"
-    again = distdbg("explain", folder, "--json")
+    again = distdbg("explain", folder.relative_to(tmp_path), "--json")
     assert json.loads(again.out)["findings"] == report["findings"]
 
 
@@ -201,7 +201,7 @@ def test_a_process_of_another_user(need):
     setpriv = need("setpriv", "util-linux")
     if os.getuid():
         pytest.skip("not possible here: to become somebody else takes root")
-    code = "from distdbg.launch.hang_dump import choose; choose(None, [%d], everything=False)" % os.getpid()
+    code = f"from distdbg.launch.hang_dump import choose; choose(None, [{os.getpid()}], everything=False)"
     command = [setpriv, "--reuid", "65534", "--clear-groups", sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if "ToolMissing" not in done.stderr and "ermission" in done.stderr:
