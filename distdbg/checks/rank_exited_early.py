@@ -23,7 +23,8 @@ DOCS = (
         source="https://pytorch.org/docs/stable/notes/ddp.html",
     ),
 )
-#: An agent notes the end of a process a little after its peers have felt it.
+#: An agent notes the end of a process a little after its peers have felt it; and a script that destroys its process
+#: groups in its last lines ends a little after that.
 _LATE_NOTE_S = 0.5
 
 
@@ -45,7 +46,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     yield Finding(
         id="rank-exited-early",
         severity="error",
-        confidence=_confidence(early, lost),
+        confidence=_confidence(early, lost, first),
         summary=f"{who(evidence, ranks)} left by {way}{f' at step {step}' if step else ''} while "
         f"{who(evidence, others)} still needed {'it' if len(ranks) == 1 else 'them'}",
         cause=f"After that, {who(evidence, others)} failed: {_told(first)}",
@@ -73,12 +74,13 @@ def _left(rank: RankRecord) -> float:
 def _left_before(rank: RankRecord, first: RankFailure) -> bool:
     if rank.asked_to_stop is not None or any(e.uncaught for e in rank.exceptions):
         return False
-    grace = 0.0 if rank.script_ended else _LATE_NOTE_S
-    return first.t is not None and _left(rank) <= first.t + grace
+    return first.t is not None and _left(rank) <= first.t + _LATE_NOTE_S
 
 
-def _confidence(early: list[RankRecord], lost: list[RankFailure]) -> Confidence:
+def _confidence(early: list[RankRecord], lost: list[RankFailure], first: RankFailure) -> Confidence:
     """Certain where it left by SystemExit, which no finished script does in passing, or steps behind the others."""
+    if any(_left(r) > (first.t or 0.0) for r in early):
+        return "likely"
     steps = [f.rank.step for f in lost if f.rank.step is not None]
     behind = steps and all(r.step is not None and r.step < max(steps) for r in early)
     said = all(r.script_ended is not None for r in early)

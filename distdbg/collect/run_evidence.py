@@ -57,7 +57,8 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
     nodes, ranks = reader.attempt(chosen, earlier)
     dump = reader.newest_dump(chosen)
     finished = any(e.get("event") in ("finished", "agents-gone") for _, e in events)
-    reader.unknown += unknown_exits(ranks, finished=finished)
+    if finished or not any(e.get("event") == "stalled" for _, e in events):  # who looks at a hang knows that it lives
+        reader.unknown += unknown_exits(ranks, finished=finished)
     for node in nodes:
         reader.unknown += lost(node)
     return RunEvidence(
@@ -117,12 +118,13 @@ class _Reader:
 
     def newest_dump(self, attempt: Attempt) -> Dump | None:
         """The newest with a manifest: the others are still being written, or nobody came to finish them."""
-        folder = next((d for d in reversed(attempt.dumps()) if (d / "manifest.json").is_file()), None)
-        if folder is None:
-            return None
-        dump, unknown = load_dump(folder, self._run.relative(folder))
-        self.unknown += unknown
-        return dump
+        for folder in reversed(attempt.dumps()):
+            if (folder / "manifest.json").is_file():
+                dump, unknown = load_dump(folder, self._run.relative(folder))
+                if dump.ranks:
+                    self.unknown += unknown
+                    return dump
+        return None
 
     def _node(self, files: NodeFiles, earlier: list[Attempt]) -> NodeRecord:
         events = self.json_lines(files.events, _MOST_EVENTS)

@@ -29,6 +29,7 @@ class Culprit:
 
     ranks: tuple[int, ...]
     standing: Standing
+    #: those that end at these ranks, then those that end at who waits in them, and so on
     waits: tuple[Wait, ...]
 
 
@@ -145,7 +146,18 @@ def _culprits(sinks: tuple[int, ...], standings: Mapping[int, Standing], waits: 
         standing = standings[rank]
         together[standing.doing, "" if standing.worker else standing.phrase, standing.frame].append(rank)
     for ranks in together.values():
-        yield Culprit(tuple(ranks), standings[ranks[0]], tuple(w for w in waits if set(ranks) & set(w.awaited)))
+        yield Culprit(tuple(ranks), standings[ranks[0]], _chain(ranks, waits))
+
+
+def _chain(ranks: Iterable[int], waits: list[Wait]) -> tuple[Wait, ...]:
+    """Nearest first."""
+    reached, left = set(ranks), waits
+    found: list[Wait] = []
+    while near := [wait for wait in left if not reached.isdisjoint(wait.awaited)]:
+        left = [wait for wait in left if reached.isdisjoint(wait.awaited)]
+        found += near
+        reached.update(rank for wait in near for rank in wait.waiting)
+    return tuple(found)
 
 
 def call_of(had: RankDump, created_ns: int, others_ns: Iterable[int]) -> Call | None:

@@ -272,11 +272,15 @@ class _Judge:
         return self._is(Doing.PYTHON, "stands" if self.idle else "runs", sure=False)
 
     def _busy(self) -> bool:
+        """Between the looks, or in both of them: on a crowded machine a loop gets little of a CPU."""
         if self.unseen:
             return self.main is not None and self.main.active
         first, last = self.rank.first, self.rank.last
         burnt = float(last.process.get("cpu_s") or 0) - float(first.process.get("cpu_s") or 0)
-        return last.t > first.t and burnt >= _BUSY * (last.t - first.t) and self.call not in _SLEEP
+        if last.t <= first.t or self.call in _SLEEP:
+            return False
+        running = self.main is not None and self.main.active and not self.call
+        return burnt >= _BUSY * (last.t - first.t) or (running and first.process.get("state") == self.state == "R")
 
     def _same_place(self) -> bool:
         last = self.rank.main(self.rank.last)

@@ -126,11 +126,12 @@ def _open_operation(rank: int, standing: Standing, known: list[Group], dump: Dum
 def _collective(group: Group, sequence: int, signature: int, waiting: tuple[int, ...], dump: Dump) -> Wait:
     late: list[int] = []
     other: list[int] = []
+    here = set(waiting)
     since = None
     for rank in group.ranks:
         log = group.logs.get(rank)
         if log is None:  # nobody could ask it: it may be the one
-            if rank not in waiting:
+            if rank not in here:
                 late.append(rank)
             continue
         at = log.index(sequence)
@@ -138,7 +139,7 @@ def _collective(group: Group, sequence: int, signature: int, waiting: tuple[int,
             late.append(rank)
         elif at is not None and log.signature[at] != signature:
             other.append(rank)
-        elif at is not None and rank in waiting:
+        elif at is not None and rank in here:
             since = max(since or 0, log.created[at])
     what = f"{dump.signatures[signature]} (number {sequence} in {group.title})"
     awaited = tuple(sorted((*late, *other)))

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from distdbg.collect.rungs import probe
 from distdbg.launch import processes
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
@@ -27,6 +28,7 @@ from distdbg.launch.ranks import RankProcess
 _CAPTURE = Path(__file__).with_name("capture.py")
 #: Beyond its own deadline the child gets so long to write down what it has.
 _LATE_S = 2.0
+_PROBE_S = 1.0
 _MOST_ANSWER = 4 << 20
 _DEFAULTS: dict[str, Any] = {"looks": 2, "interval": 1.0, "within": 10.0, "native": 0, "values": False}
 
@@ -45,6 +47,16 @@ class Dumper:
         self._stopped_before: set[int] = set()
         self._begun = 0.0
         self._late = False
+        loop.after(_PROBE_S, self._probe)
+
+    def _probe(self) -> None:
+        """Once: what a dump will be able to see of a rank, which by then has had the time to allow it."""
+        for rank in self._watch.living:
+            age = time.monotonic() - (rank.page.started_ns / 1e9 if rank.page else rank.started_monotonic + 10.0)
+            if age > _PROBE_S and rank.pid is not None:
+                self._node.event("rungs", rank=rank.rank, **probe(rank.pid))
+                return
+        self._loop.after(_PROBE_S, self._probe)
 
     def ask(self, request: dict[str, Any]) -> None:
         """Begin a dump; whatever comes of it is told by one event."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: Reasons for which an agent ends its ranks: what begins so was not anybody's wish to cancel the job.
 ENDED_BECAUSE = "the job hung"
-_OPTIONS = {"looks": 2, "interval": 0.5, "within": 10.0, "native": 1}
+_OPTIONS = {"looks": 2, "interval": 0.5, "within": 20.0, "native": 1}
 _DEATH_WITHIN_S = 2.0
 _CLOSE_LOOK_S = 20.0  # with `auto`
 
@@ -94,8 +94,7 @@ class HangWatch:
             self._watch = StallWatch(hang, self._settings.startup_timeout)
 
     def tick(self, _shown: None = None) -> None:
-        while self._shown:
-            self._view.show(self._shown.pop(0))
+        self._show()
         if self._working is not None and not self._working.is_alive():
             self._working = None
             self._act()
@@ -133,6 +132,7 @@ class HangWatch:
             case "slow":
                 self._journal.note("slow", **told, why=word.why)
             case "moving-again":
+                self._acts_on = None  # while it was looked at: then nothing is done to it
                 self._journal.note("moving-again", **told)
                 self._view.say(f"the job moves again, after {word.quiet_s:.0f} s")
 
@@ -192,10 +192,14 @@ class HangWatch:
         if self._settings.on_finding and report.findings:
             tell_finding(self._settings.on_finding, self._run.report_json)
 
-    def _act(self) -> None:
-        """Only once all that can be known is written down and shown."""
+    def _show(self) -> None:
         while self._shown:
             self._view.show(self._shown.pop(0))
+            self._journal.note("explained", attempt=self._attempt)
+
+    def _act(self) -> None:
+        """Only once all that can be known is written down and shown."""
+        self._show()
         if self._acts_on is None or self._nodes.ending:
             return
         self._acts_on = None

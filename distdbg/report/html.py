@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import CauseClass, Report, fold_ranks
+from distdbg.report.picture_page import picture_values
+from distdbg.report.picture_text import report_picture
 from distdbg.report.text import clean, duration
 from distdbg.report.timeline import FOLD_ABOVE, Span, timeline
 from distdbg.report.verdict import rank_state
@@ -34,6 +36,7 @@ def render_html(report: Report, evidence: RunEvidence) -> str:
     roots = {rank for f in report.verdict if f.severity == "error" for rank in f.ranks}
     cells = [_cell(rank, own.get(rank.rank), rank.rank in roots) for rank in evidence.ranks]
     run = report.run or {}
+    picture = report_picture(report, evidence)
     verdict = sorted(report.verdict, key=lambda f: ("error", "warning", "info").index(f.severity))
     return render_page(
         "report.html",
@@ -43,6 +46,7 @@ def render_html(report: Report, evidence: RunEvidence) -> str:
         took=_took(run),
         when=_when(run.get("started")),
         verdict=verdict[:_MOST_FINDINGS],
+        picture=picture_values(picture) if picture is not None else None,
         explained=[f for f in report.findings if f.explained_by is not None][:_MOST_FINDINGS],
         timeline=timeline([s for s in map(_span, evidence.ranks, cells) if s is not None]),
         by_node=_by_node(evidence, cells),

@@ -26,10 +26,10 @@ def build_report(evidence: RunEvidence) -> Report:
     if cancelled:
         found = [f for f in found if f.cause_class not in _CONSEQUENCES]
     findings = _own_up(evidence, explain(order(found)))
-    hung = is_hung(evidence) or _stands_still(evidence, findings)
-    outcome = "hung" if hung else _outcome(evidence, findings, cancelled)
+    outcome = _outcome(evidence, findings, cancelled)
     code, whose = _exit_code(evidence, findings, outcome)
-    if outcome == "hung":
+    if _died_of_hanging(evidence, findings, outcome) or _stands_still(evidence, findings):
+        outcome = "hung"
         code, whose = _exit_code_of_hung(evidence, code, whose)
     return Report(
         outcome=outcome,
@@ -49,6 +49,7 @@ def order(found: Iterable[Finding]) -> list[Finding]:
         key=lambda f: (
             f.cause_class is CauseClass.OBSERVATION,
             int(f.cause_class),
+            f.cause_class is CauseClass.COMMUNICATION and f.id == "rank-exception",  # a bare loss of connection
             _SEVERITY[f.severity],
             f.first_seen if f.first_seen is not None else float("inf"),
             f.ranks,
@@ -98,7 +99,7 @@ def _cancelled_first(evidence: RunEvidence, found: list[Finding]) -> bool:
         for _, event in (*evidence.events, *(pair for node in evidence.nodes for pair in node.events))
         if event.get("event") in ("cancelled", "stopping") and (t := number(event, "t")) is not None
     ]
-    roots = [f for f in found if f.cause_class < CauseClass.COMMUNICATION and f.severity == "error"]
+    roots = [f for f in found if f.cause_class < CauseClass.STUCK and f.severity == "error"]
     return not any(f.first_seen is not None and asked and f.first_seen < min(asked) for f in roots)
 
 
@@ -134,12 +135,27 @@ def _stands_still(evidence: RunEvidence, findings: list[Finding]) -> bool:
     return stuck and evidence.dump is not None and all(rank.ended is None for rank in evidence.ranks)
 
 
+def _died_of_hanging(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> bool:
+    """Also where it lives, or where somebody lost patience; not where a rank came to an end of its own after all."""
+    if not is_hung(evidence) or outcome == "succeeded":
+        return False
+    if _ended_by_us(evidence) or any(rank.ended is None for rank in evidence.ranks):
+        return True
+    return not any(f.severity == "error" and f.cause_class < CauseClass.STUCK for f in findings)
+
+
+def _ended_by_us(evidence: RunEvidence) -> bool:
+    return any(e.get("event") == "ended-hung" and e.get("attempt") == evidence.attempt for _, e in evidence.events)
+
+
 def _exit_code_of_hung(evidence: RunEvidence, code: int | None, whose: str | None) -> tuple[int | None, str | None]:
     """75 where we ended it. Else the job's own: it lives on, or ended in its own way."""
-    if any(e.get("event") == "ended-hung" and e.get("attempt") == evidence.attempt for _, e in evidence.events):
+    if _ended_by_us(evidence):
         return EXIT_HUNG, "distdbg, which ended the job because it hung"
     if any(rank.ended is None for rank in evidence.ranks):
         return None, "nobody yet: the job still runs"
+    if evidence.cancelled_by is not None:
+        return _exit_code(evidence, [], "cancelled")
     return code, whose
 
 
@@ -271,5 +287,19 @@ def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:
         yield Unknown(
             f"{missing} of {wanted} ranks", "no agent left a record of them" if started else "they were never started"
         )
+    if is_hung(evidence):
+        yield from _closed_to_us(evidence)
     if evidence.job.get("worker_side") == "off":
         yield Unknown("steps, and exceptions that were handled", "the ranks had no worker side")
+
+
+def _closed_to_us(evidence: RunEvidence) -> Iterable[Unknown]:
+    """Nodes whose ranks let nobody look at their stacks, as the agents found out at the start."""
+    refused: dict[str, list[str]] = {}
+    for node in evidence.nodes:
+        for _, event in node.events:
+            because = event.get("because")
+            if event.get("event") == "rungs" and isinstance(because, str) and because:
+                refused.setdefault(because, []).append(f"node {node.node_rank}")
+    for because, nodes in refused.items():
+        yield Unknown(f"Python stacks on {', '.join(dict.fromkeys(nodes))}", because)

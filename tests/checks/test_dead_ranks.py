@@ -357,14 +357,16 @@ def test_nccl_timeout_names_nccls_own_warning_and_is_a_consequence(run):
     assert report.exit_code == 134
 
 
-def test_gloo_mismatch_that_aborts_beats_the_lost_connection_of_its_peer(run):
+def test_who_is_aborted_by_a_mismatch_may_be_a_victim_and_still_tells_more_than_a_lost_connection(run):
     run.prints(0, "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  [enforce fail at "
                "gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 2000 vs 1000. Received data size "
                "doesn't match expected size.\n")  # fmt: skip
     run.exits(0, -6, t=9.1)
     run.raises(1, "RuntimeError", GLOO_LOST, t=9.0)
     run.rest(-15, t=11.0, asked=9.5)
-    assert verdict(run.closes().report()) == [("collective-shape-mismatch", (0,))]
+    report = run.closes().report()
+    assert verdict(report) == [("collective-shape-mismatch", (0,))]
+    assert (report.findings[0].confidence, report.exit_code) == ("possible", 134)
 
 
 # -- the start ----------------------------------------------------------------------------------------------------

@@ -150,3 +150,28 @@ def test_files_are_written_and_can_be_rebuilt(tmp_path):
         path.unlink()
     write_report(run.dir, run.report(), run.evidence())
     assert run.dir.report_json.read_bytes() == first
+
+
+def test_a_dump_is_drawn_on_the_page_and_its_scripts_names_are_text(tmp_path):
+    run = failed(tmp_path)
+    folder = run.dir.path / "attempts" / "1" / "dumps" / "20260101T000000Z-asked"
+    (folder / "nodes").mkdir(parents=True)
+    (folder / "stacks").mkdir()
+    ranks = []
+    for rank in range(4):
+        frames = [{"name": HOSTILE if rank == 1 else "wait", "filename": "/home/me/train.py", "line": 88}]
+        threads = [{"pid": 1000 + rank, "os_thread_id": 1000 + rank, "thread_name": "MainThread", "frames": frames}]
+        (folder / "stacks" / f"{rank}.json").write_text(json.dumps(threads))
+        look = {"t": 1_790_000_000.0, "process": {"state": "S"}, "stacks": {"file": f"stacks/{rank}.json"}}
+        ranks.append({"rank": rank, "pid": 1000 + rank, "looks": [look]})
+    (folder / "nodes" / "0000.json").write_text(json.dumps({"node_rank": 0, "host": "node0", "ranks": ranks}))
+    (folder / "manifest.json").write_text(json.dumps({"t": 1_790_000_000.0, "reason": "asked", "world_size": 4}))
+    text = render_html(run.report(), run.evidence())
+    assert "Where the ranks stand" in text and "ranks 0,2-3 (3)" in text and "2 kinds of stack" in text
+    assert "<script" not in text and "\x1b" not in text
+    assert len(text) < 60_000
+
+
+def test_a_run_without_a_dump_has_no_picture(tmp_path):
+    run = failed(tmp_path)
+    assert "Where the ranks stand" not in render_html(run.report(), run.evidence())
