@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.evidence.jsonl import integer, number, text
-from distdbg.evidence.run import ExceptionFact, NodeRecord, RankRecord, WithoutGradient
+from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecord, WithoutGradient
 from distdbg.model import Citation, Unknown, fold_ranks
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
 
 #: Of a hostile or broken worker's facts, no more than this many exceptions are kept for a rank.
 _MOST_EXCEPTIONS = 64
+_MOST_GUARD_FACTS = 1000
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         initialised=any(fact.get("kind") == "init" for _, fact in texts.facts),
         groups=dict(_groups(texts.facts)),
         without_gradient=_without_gradient(texts.facts),
+        guards=tuple(_guard_facts(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_GUARD_FACTS],
     )
 
 
@@ -103,6 +105,19 @@ def _groups(facts: Events) -> Iterable[tuple[str, tuple[int, ...]]]:
         ranks = fact.get("ranks")
         if fact.get("kind") == "group" and isinstance(ranks, list):
             yield text(fact, "name"), tuple(r for r in ranks if isinstance(r, int))
+
+
+def _guard_facts(rank: int, facts: Events, path: str) -> Iterable[GuardFact]:
+    for line, fact in facts:
+        if fact.get("kind") == "guard" and (guard := text(fact, "guard")):
+            where = _where(fact.get("where"))
+            yield GuardFact(
+                rank, guard, fact, number(fact, "t"), integer(fact, "step"), where, Citation(path, line, _place(where))
+            )
+
+
+def _place(where: tuple[str, int, str] | None) -> str | None:
+    return f"{where[0]}:{where[1]} in {where[2]}" if where else None
 
 
 def exceptions(rank: int, facts: Events, path: str) -> Iterable[ExceptionFact]:

@@ -45,6 +45,19 @@ class WithoutGradient:
 
 
 @dataclass(frozen=True)
+class GuardFact:
+    """What a guard in a rank has noticed. `fields` are the guard's own; `where` is the user's line."""
+
+    rank: int
+    guard: str
+    fields: Mapping[str, Any]
+    t: float | None = None
+    step: int | None = None
+    where: tuple[str, int, str] | None = None
+    citation: Citation | None = None
+
+
+@dataclass(frozen=True)
 class RankRecord:
     """One rank of one attempt.
 
@@ -96,6 +109,7 @@ class RankRecord:
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     #: of the model's parameters, those that had no gradient when the agent asked; None where nobody could say
     without_gradient: WithoutGradient | None = None
+    guards: tuple[GuardFact, ...] = ()
 
 
 @dataclass(frozen=True)
