@@ -140,6 +140,11 @@ class PageWriter:
         """Call `ring` once, when the optimizer's step of this number is counted: a step costs no more for it."""
         self._ring, self._due[0] = ring, number
 
+    def begin_anew(self) -> None:
+        """Steps and batches count from 0 once more."""
+        self._words[STEPS] = self._words[BATCHES] = 0
+        self._due[0] = -1
+
     def steps(self) -> int:
         return self._words[STEPS]
 

@@ -142,8 +142,15 @@ class Session:
         self._rota.begin()
 
     def _end_guard(self) -> None:
-        if self._rota is not None:
-            self._rota.finish()
+        rota, self._rota = self._rota, None
+        if rota is not None:
+            rota.finish()
+
+    def guard_anew(self) -> None:
+        """What is called from now on is another script: for trials, which run many of them in one process."""
+        self._end_guard()
+        self.page.begin_anew()
+        self._stand_guard(sys)
 
     def _dropped(self, event: str, subscriber: Told, error: Exception) -> None:
         who = getattr(subscriber, "__qualname__", "?")

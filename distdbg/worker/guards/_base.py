@@ -64,11 +64,10 @@ class Guard:
     default = "warn"
     costs = ""
     blind = ""
-    #: the step after which nobody has anything more to learn from it
-    told = 0
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
+        self._told: set[tuple[object, ...]] = set()
         self.mode = desk.modes.get(self.id, self.default)
         self._heard: list[tuple[str, Callable[[Any], None]]] = []
 
@@ -94,14 +93,16 @@ class Guard:
             self._heard.remove((heard, subscriber))
             self.desk.bus.unsubscribe(heard, subscriber)
 
-    def say(self, where: Where | None, _sentence: str = "", **fields: object) -> bool:
-        """A fact for the check of this id. `where` is the user's line; a comment in it can forbid to say anything.
+    def say(self, where: Where | None, _sentence: str = "", _about: object = None, **fields: object) -> bool:
+        """A fact for the check of this id, once a line. `where` is the user's; a comment there can forbid to speak.
 
-        With `_sentence` this fact alone is what the finding says: in the mode `error` the script ends with it.
+        `_about` tells facts of one line apart. With `_sentence` this fact alone is the finding: in the mode `error` the
+        script ends with it.
         """
-        if self.told >= MOST_FACTS or is_ignored(self.id, where):
+        key = (*(where or ())[:2], _about)
+        if key in self._told or len(self._told) >= MOST_FACTS or is_ignored(self.id, where):
             return False
-        self.told += 1
+        self._told.add(key)
         self.desk.tell("guard", guard=self.id, mode=self.mode, step=self.desk.steps, where=where, **fields)
         if _sentence and self.mode == "error" and not self.desk.ended:
             place = f" ({where[0]}:{where[1]})" if where else ""

@@ -38,6 +38,8 @@ class Rota:
         if self._open:
             self._close()
         self._each("finish")
+        for guard in self._guards:
+            guard.deaf()
 
     def off(self, subscriber: object, error: Exception) -> None:
         """A subscriber raised: where it is a guard's, the whole guard stops listening."""
