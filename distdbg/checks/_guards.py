@@ -64,9 +64,9 @@ def observe(
 
 
 def each_place(
-    evidence: RunEvidence, doc: FindingDoc, tell: Callable[[Facts], tuple[str, str]], **more: Confidence
+    evidence: RunEvidence, doc: FindingDoc, tell: Callable[[Facts], tuple[str, str]], confidence: Confidence = "certain"
 ) -> Iterable[Finding]:
     """A finding for each line that the guard of this id has told of; `tell` gives its summary and its cause."""
     for found in by_place(facts(evidence, doc.id)):
         summary, cause = tell(found)
-        yield observe(evidence, doc, found, summary, cause, **more)
+        yield observe(evidence, doc, found, summary, cause, confidence=confidence)

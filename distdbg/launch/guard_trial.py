@@ -166,7 +166,9 @@ def _of(messages: list[dict[str, Any]], number: int) -> Iterable[tuple[int, dict
 
 def _findings(told: list[list[dict[str, Any]]], number: int) -> Iterable[Finding]:
     ranks = [
-        rank_record(rank, None, {"host": "here"}, RankTexts(f"ranks/{rank}", {"exit_code": 0}, tuple(_of(said, number))))
+        rank_record(
+            rank, None, {"host": "here"}, RankTexts(f"ranks/{rank}", {"exit_code": 0}, tuple(_of(said, number)))
+        )
         for rank, said in enumerate(told)
     ]
     evidence = RunEvidence({}, 1, tuple(ranks), ())

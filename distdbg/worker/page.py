@@ -103,7 +103,7 @@ class PageWriter:
         page[: len(MAGIC)] = MAGIC
         self._words = memoryview(page).cast("q")
         self._due = [-1]
-        self._ring: Callable[[], None] = int
+        self._ring: Callable[[], object] = int
 
     def phase(self, code: int) -> None:
         words = self._words
@@ -136,7 +136,7 @@ class PageWriter:
 
         return tick if count is None else step if count == STEPS else tick_and_count
 
-    def at_step(self, number: int, ring: Callable[[], None]) -> None:
+    def at_step(self, number: int, ring: Callable[[], object]) -> None:
         """Call `ring` once, when the optimizer's step of this number is counted: a step costs no more for it."""
         self._ring, self._due[0] = ring, number
 

@@ -138,8 +138,11 @@ class Session:
         if modes.get("all") == "off":
             return
         desk = Desk(self._rank, self.bus, self.page, self.fact, self.model.last, modes, self._folder)
-        self._rota = Rota(desk, lambda guard, error: self.fact("guard-failed", guard=guard, error=repr(error)) and None)
+        self._rota = Rota(desk, self._guard_failed)
         self._rota.begin()
+
+    def _guard_failed(self, guard: str, error: Exception) -> None:
+        self.fact("guard-failed", guard=guard, error=repr(error))
 
     def _end_guard(self) -> None:
         rota, self._rota = self._rota, None

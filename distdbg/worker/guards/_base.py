@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from distdbg.worker.exceptions import is_users
+from distdbg.worker.exceptions import belongs_to_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class Guard:
     id = ""
     modes: tuple[str, ...] = DEFAULT_MODES
     default = "warn"
+    #: so many facts a rank
+    most = MOST_FACTS
     costs = ""
     blind = ""
 
@@ -100,7 +102,7 @@ class Guard:
         script ends with it.
         """
         key = (*(where or ())[:2], _about)
-        if key in self._told or len(self._told) >= MOST_FACTS or is_ignored(self.id, where):
+        if key in self._told or len(self._told) >= self.most or is_ignored(self.id, where):
             return False
         self._told.add(key)
         self.desk.tell("guard", guard=self.id, mode=self.mode, step=self.desk.steps, where=where, **fields)
@@ -114,7 +116,7 @@ def users_line(skip: int = 1) -> Where | None:
     """[file, line, function] of the innermost frame that is the user's own, seen from whoever called us."""
     frame: FrameType | None = sys._getframe(skip)
     while frame is not None:
-        if is_users(frame.f_code.co_filename):
+        if belongs_to_user(frame.f_code.co_filename):
             return [frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name]
         frame = frame.f_back
     return None

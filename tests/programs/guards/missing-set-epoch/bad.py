@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def one_epoch(model, optimizer, batches):
-    for x, in batches:
+    for (x,) in batches:
         optimizer.zero_grad()
         model(x).square().sum().backward()
         optimizer.step()
