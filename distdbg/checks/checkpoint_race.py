@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from distdbg.checks._guards import Facts, facts, observe, place
 from distdbg.evidence.run import RunEvidence
@@ -13,14 +14,14 @@ DOCS = (
         id="checkpoint-race",
         severity="warning",
         title="several ranks write the same checkpoint file",
-        meaning="torch.save on every rank to one name: each truncates what another is writing. The file is torn when two "
-        "overlap, and holds some rank's state otherwise; loading it fails, or silently gives one rank's random state "
-        "to all.",
-        how_seen="A guard in each rank notes path, inode and step of its first saves. The same path and the same inode on "
-        "one host, at the same step, from different ranks. Files with the rank in their name, and disks that each node "
-        "has for itself, are right.",
-        remedy="Save on rank 0 only (`if dist.get_rank() == 0:`), or put the rank into the name where each has a state of "
-        "its own.",
+        meaning="torch.save on every rank to one name: each truncates what another is writing. The file is torn when "
+        "two overlap, and holds some rank's state otherwise; loading it fails, or silently gives one rank's random "
+        "state to all.",
+        how_seen="A guard in each rank notes path, inode and step of its first saves. The same path and the same "
+        "inode on one host, at the same step, from different ranks. Files with the rank in their name, and disks that "
+        "each node has for itself, are right.",
+        remedy="Save on rank 0 only (`if dist.get_rank() == 0:`), or put the rank into the name where each has a "
+        "state of its own.",
         source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints",
     ),
 )
@@ -51,4 +52,4 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
 
 def _overlap(found: Facts) -> bool:
     spans = sorted((fact.fields.get("began") or 0, fact.fields.get("ended") or 0) for fact in found)
-    return any(later[0] < earlier[1] for earlier, later in zip(spans, spans[1:], strict=False))
+    return any(later[0] < earlier[1] for earlier, later in pairwise(spans))

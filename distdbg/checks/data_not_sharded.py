@@ -13,9 +13,9 @@ DOCS = (
         id="data-not-sharded",
         severity="warning",
         title="the ranks train on the same batches",
-        meaning="Data parallelism means that each rank reads other data. Without a DistributedSampler, or with one that "
-        "was told of one replica, and with the same seed everywhere, every rank reads all of it in the same order: "
-        "the gradients that are averaged are the same, and N ranks train as one would.",
+        meaning="Data parallelism means that each rank reads other data. Without a DistributedSampler, or with one "
+        "that was told of one replica, and with the same seed everywhere, every rank reads all of it in the same "
+        "order: the gradients that are averaged are the same, and N ranks train as one would.",
         how_seen="A guard in each rank takes a checksum of the first batch of a loader that trains. The same loop, as "
         "many batches, and the same first batch, on ranks over which DDP or FSDP averages the gradients. Datasets "
         "that are split among the ranks differ, whatever their sampler.",
@@ -39,8 +39,8 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             DOCS[0],
             found,
             f"the ranks train on the same batches in the loop at {place(found[0])}",
-            f"{len(found)} ranks began a pass with the same batch; their loaders deal out {fields.get('items')} items in "
-            f"{fields.get('batches')} batches by {names}.",
+            f"{len(found)} ranks began a pass with the same batch; their loaders deal out {fields.get('items')} items "
+            f"in {fields.get('batches')} batches by {names}.",
         )
 
 

@@ -16,8 +16,8 @@ DOCS = (
         meaning="model.eval() does not turn autograd off. Without torch.no_grad() each forward of the evaluation keeps "
         "its activations until its output is freed: more memory, less speed, and an out-of-memory that only comes "
         "at the first evaluation.",
-        how_seen="A guard in each rank: in three batches of one pass over a loader a DDP module in evaluation mode gave an "
-        "output that has a graph, and no backward or autograd.grad came.",
+        how_seen="A guard in each rank: in three batches of one pass over a loader a DDP module in evaluation mode "
+        "gave an output that has a graph, and no backward or autograd.grad came.",
         remedy="Put the evaluation below `with torch.no_grad():` or torch.inference_mode().",
         source="https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval",
     ),

@@ -13,11 +13,12 @@ DOCS = (
         id="missing-set-epoch",
         severity="warning",
         title="each epoch has the same order: set_epoch is not called",
-        meaning="DistributedSampler shuffles by seed and epoch. As long as nobody tells it the epoch, every epoch deals "
-        "out the same batches in the same order to the same ranks: the model trains, and a little worse.",
+        meaning="DistributedSampler shuffles by seed and epoch. As long as nobody tells it the epoch, every epoch "
+        "deals out the same batches in the same order to the same ranks: the model trains, and a little worse.",
         how_seen="A guard in each rank: two passes in which at least half of the batches were taken and the optimizer "
         "stepped, of one sampler that shuffles, with the same `epoch` in it. A batch that is peeked at is no pass.",
-        remedy="Call sampler.set_epoch(epoch) at the head of each epoch, or launch with `--guard missing-set-epoch=fix`.",
+        remedy="Call sampler.set_epoch(epoch) at the head of each epoch, or launch with `--guard "
+        "missing-set-epoch=fix`.",
         source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
     ),
 )
@@ -33,7 +34,8 @@ def _tell(found: Facts) -> tuple[str, str]:
     if first.get("fixed"):
         return (
             f"the loop at {place(found[0])} never calls set_epoch; it was called for it",
-            f"A second pass was about to begin under epoch {epoch}. Where workers fetch ahead, it still had that order.",
+            f"A second pass was about to begin under epoch {epoch}. Where workers fetch ahead, it still had that "
+            "order.",
         )
     return (
         f"the loop at {place(found[0])} goes through its data in the same order each time: set_epoch is not called",

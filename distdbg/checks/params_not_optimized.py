@@ -34,8 +34,8 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             evidence,
             DOCS[0],
             found,
-            f"{fields.get('count')} of {fields.get('parameters')} parameters get gradients and are in no optimizer that "
-            f"steps at {place(found[0])}: {shown}",
+            f"{fields.get('count')} of {fields.get('parameters')} parameters get gradients and are in no optimizer "
+            f"that steps at {place(found[0])}: {shown}",
             "None of the model's parameters is in an optimizer: it holds copies, or those of another model."
             if copies
             else "",

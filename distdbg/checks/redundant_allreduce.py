@@ -13,8 +13,8 @@ DOCS = (
         id="redundant-allreduce",
         severity="warning",
         title="DDP reduces gradients for each micro-batch",
-        meaning="Gradients are accumulated over micro-batches, and every one of them is followed by an all-reduce of the "
-        "whole model. The result is the same as with one, at several times the traffic.",
+        meaning="Gradients are accumulated over micro-batches, and every one of them is followed by an all-reduce of "
+        "the whole model. The result is the same as with one, at several times the traffic.",
         how_seen="A guard in each rank: several backwards of one line, each after a forward of a DDP module outside of "
         "no_sync, without anything cleared between, and then one step of the optimizer; three times in a row.",
         remedy="Run all micro-batches but the last, forward and backward, within `with model.no_sync():`.",

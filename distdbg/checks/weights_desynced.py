@@ -13,13 +13,13 @@ DOCS = (
         id="weights-desynced",
         severity="warning",
         title="the ranks of a DDP job have different weights",
-        meaning="DDP averages gradients and trusts that all ranks start alike and step alike. A parameter that one rank "
-        "changes by itself, a step that it skips, or an optimizer of its own lets the ranks drift apart: each trains "
-        "another model, and only rank 0's is saved.",
-        how_seen="With `--guard weights-desynced=warn` each rank tells the norm of every parameter after steps 11, 110, "
-        "1010 and each thousand. They must be equal to the last bit.",
-        remedy="Look at what changes this parameter on some ranks only: loading, initialising or clamping it after DDP has "
-        "wrapped the model, or steps that are skipped by rank.",
+        meaning="DDP averages gradients and trusts that all ranks start alike and step alike. A parameter that one "
+        "rank changes by itself, a step that it skips, or an optimizer of its own lets the ranks drift apart: each "
+        "trains another model, and only rank 0's is saved.",
+        how_seen="With `--guard weights-desynced=warn` each rank tells the norm of every parameter after steps 11, "
+        "110, 1010 and each thousand. They must be equal to the last bit.",
+        remedy="Look at what changes this parameter on some ranks only: loading, initialising or clamping it after "
+        "DDP has wrapped the model, or steps that are skipped by rank.",
         source="https://docs.pytorch.org/docs/stable/notes/ddp.html#internal-design",
     ),
 )

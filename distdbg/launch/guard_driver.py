@@ -28,11 +28,13 @@ def main(programs: list[str]) -> None:
         told.fact("trial", number=number)
         torch.manual_seed(0)
         sys.argv = [program, str(Path(program).parent)]
+        kept = None
         try:
-            runpy.run_path(program, run_name="__main__")
+            kept = runpy.run_path(program, run_name="__main__")
         except BaseException as error:
             told.fact("trial-raised", error=repr(error))
-        told.guard_anew()
+        told.guard_anew()  # what the script has made is still there, as at the end of a script of its own
+        del kept
         told.fact("trial-done")
         gc.collect()
         dist.barrier()

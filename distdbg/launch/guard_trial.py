@@ -3,7 +3,7 @@
 Only the launcher is left out: the ranks start through boot.py, what they tell goes through the checks. A program says
 in its docstring what is to be found in it:
 
-    Guard: missing-set-epoch; line: for x, in batches:; ranks: 0-1
+    Guard: missing-set-epoch; line: for (x,) in batches:; ranks: 0-1
     Guard: none
 """
 

@@ -17,19 +17,22 @@ class LastModel:
     """Remembers the DDP or FSDP module whose forward was heard last, without keeping it alive."""
 
     def __init__(self, bus: Bus) -> None:
-        self.last: Callable[[], Any] = lambda: None
+        self._last: Callable[[], Any] = lambda: None
         bus.subscribe("forward", self._seen)
 
     def _seen(self, module: object) -> None:
-        if self.last() is not module:
+        if self._last() is not module:
             from _weakref import ref
 
-            self.last = ref(module)
+            self._last = ref(module)
+
+    def newest(self) -> Any:  # noqa: ANN401
+        return self._last()
 
     def without_gradient(self) -> dict[str, object]:
         """Names of parameters that want a gradient and have none now, how many of how many, and whether DDP was to
         reduce gradients in the last backward: its forward notes that, and no_sync() leaves it out."""
-        model = self.last()
+        model = self._last()
         if model is None:
             return {"because": "no DDP or FSDP module was seen"}
         wanted = [(name, p) for name, p in model.named_parameters() if p.requires_grad]

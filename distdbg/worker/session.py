@@ -137,7 +137,10 @@ class Session:
         modes = read_modes(os.environ.get(VARIABLE, ""))
         if modes.get("all") == "off":
             return
-        desk = Desk(self._rank, self.bus, self.page, self.fact, self.model.last, modes, self._folder)
+        desk = Desk(
+            rank=self._rank, bus=self.bus, page=self.page, tell=self.fact, model=self.model.newest, modes=modes,
+            folder=self._folder,
+        )  # fmt: skip
         self._rota = Rota(desk, self._guard_failed)
         self._rota.begin()
 

@@ -29,7 +29,7 @@ class GuardError(BaseException):
 class Desk:
     """One for a rank: what its guards share."""
 
-    def __init__(self, rank: int, bus: Bus, page: PageWriter, tell: Callable[..., bool], model: Callable[[], Any],
+    def __init__(self, *, rank: int, bus: Bus, page: PageWriter, tell: Callable[..., bool], model: Callable[[], Any],
                  modes: dict[str, str], folder: str) -> None:  # fmt: skip
         self.rank, self.bus, self.page, self.tell, self.model, self.folder = rank, bus, page, tell, model, folder
         self.modes = modes

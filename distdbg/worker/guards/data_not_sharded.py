@@ -27,8 +27,8 @@ class DataNotSharded(PassGuard):
     id = "data-not-sharded"
     costs = "about 50 us for each of the first three passes over a loader"
     blind = (
-        "models without DDP or FSDP, whose ranks may share data on purpose; IterableDataset; batches of fewer than four "
-        "different numbers; batches that the loader puts on a device"
+        "models without DDP or FSDP, whose ranks may share data on purpose; IterableDataset; batches of fewer than "
+        "four different numbers; batches that the loader puts on a device"
     )
 
     def begin(self) -> None:

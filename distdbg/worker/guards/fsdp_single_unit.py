@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 #: Smaller models fit wherever they are.
 _LARGE = 10_000_000
 _SHARE = 0.9
+_CONTAINERS = {"ModuleList", "ModuleDict", "Sequential"}
 
 
 class FsdpSingleUnit(Guard):
@@ -54,7 +55,7 @@ def _repeated(module: Any) -> tuple[str, int] | None:  # noqa: ANN401
     """The kind of layer of which a list or dict within the model has most, and how many: what would be units."""
     found: tuple[str, int] | None = None
     for one in module.modules():
-        if type(one).__name__ not in ("ModuleList", "ModuleDict", "Sequential"):
+        if not _CONTAINERS & {cls.__name__ for cls in type(one).__mro__}:  # FSDP2 puts a class before each
             continue
         kinds: dict[str, int] = {}
         for child in one.children():

@@ -1,7 +1,7 @@
 """Graphs of old steps are still alive: somebody keeps a loss, or what it was made of, and with it the whole graph.
 
 A token hangs on the graph of each backward in the first window, and a weak reference here. It goes with the graph. What
-is alive at the next window but one, or at the end of a shorter script, was kept.
+is alive at the next window, ninety steps later, or at the end of a shorter script, was kept.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GraphRetained(Guard):
         self._windows += 1
         if self._windows == 1:
             self.listen("backward", self._backward)
-        elif self._windows >= 3 and self._tokens:
+        elif self._tokens:
             self._judge()
 
     def window_ends(self) -> None:

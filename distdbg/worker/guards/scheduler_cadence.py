@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from distdbg.worker.guards._passes import Pass
 
 _MOST = 16
+#: Where each kind keeps the length that it was made for.
+_LENGTHS = {"OneCycleLR": "total_steps", "CosineAnnealingLR": "T_max"}
 
 
 class SchedulerCadence(PassGuard):
@@ -27,7 +29,7 @@ class SchedulerCadence(PassGuard):
 
     def begin(self) -> None:
         super().begin()
-        self._schedules: list[tuple[Callable[[], Any], Where | None, int]] = []
+        self._schedules: list[_Schedule] = []
         self._passes = 0
         self.listen("scheduler", self._made)
 
@@ -36,31 +38,42 @@ class SchedulerCadence(PassGuard):
 
     def trained(self, _now: Pass) -> None:
         self._passes += 1
+        self._look()
 
     def _made(self, scheduler: Any) -> None:  # noqa: ANN401
         reference = weak(scheduler)
         if reference is not None and len(self._schedules) < _MOST:
-            self._schedules.append((reference, users_line(), self.desk.steps))
+            self._schedules.append(_Schedule(reference, users_line(), self.desk.steps))
+
+    def _look(self) -> None:
+        """Until a schedule is gone: one that is a function's own does not live to see the end."""
+        for one in self._schedules:
+            scheduler = one.of()
+            if scheduler is not None:
+                one.kind = type(scheduler).__name__
+                one.moved = scheduler.last_epoch
+                one.planned = getattr(scheduler, _LENGTHS.get(one.kind, ""), 0)
+                one.steps = self.desk.steps - one.since
 
     def finish(self) -> None:
         super().finish()
-        for reference, where, since in self._schedules:
-            scheduler = reference()
-            if scheduler is not None:
-                self._judge(scheduler, where, self.desk.steps - since)
+        self._look()
+        passes = self._passes
+        for one in self._schedules:
+            if passes < 2 or one.steps < 5 * passes or not one.planned:
+                continue
+            wrong = ""
+            if one.kind == "OneCycleLR" and abs(one.moved - passes) <= 1 and one.planned >= 5 * max(one.moved, 1):
+                wrong = "steps"
+            elif one.kind == "CosineAnnealingLR" and one.planned == passes and 10 * one.moved >= 9 * one.steps:
+                wrong = "passes"
+            if wrong:
+                self.say(one.where, scheduler=one.kind, planned=one.planned, moved=one.moved, steps=one.steps,
+                         passes=passes, made_for=wrong)  # fmt: skip
 
-    def _judge(self, scheduler: Any, where: Where | None, steps: int) -> None:  # noqa: ANN401
-        kind, passes, moved = type(scheduler).__name__, self._passes, scheduler.last_epoch
-        if passes < 2 or steps < 5 * passes:
-            return
-        if kind == "OneCycleLR":
-            planned = scheduler.total_steps
-            slow = abs(moved - passes) <= 1 and planned >= 5 * max(moved, 1)
-            wrong = "steps" if slow else ""
-        elif kind == "CosineAnnealingLR":
-            planned = scheduler.T_max
-            wrong = "passes" if planned == passes and 10 * moved >= 9 * steps else ""
-        else:
-            return
-        if wrong:
-            self.say(where, scheduler=kind, planned=planned, moved=moved, steps=steps, passes=passes, made_for=wrong)
+
+class _Schedule:
+    def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
+        self.of, self.where, self.since = of, where, since
+        self.kind = ""
+        self.moved = self.planned = self.steps = 0

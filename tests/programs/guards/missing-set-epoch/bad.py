@@ -1,6 +1,6 @@
 """The epoch is never told to the sampler.
 
-Guard: missing-set-epoch; line: for x, in batches:; ranks: 0-1
+Guard: missing-set-epoch; line: for (x,) in batches:; ranks: 0-1
 """
 
 import torch

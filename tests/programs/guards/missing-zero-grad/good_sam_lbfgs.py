@@ -43,7 +43,7 @@ for _ in range(12):
 newton = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
 
 
-def closure():
+def closure(model=model, newton=newton):
     newton.zero_grad()
     loss = model(x).square().sum()
     loss.backward()
@@ -53,5 +53,5 @@ def closure():
 for _ in range(12):
     newton.step(closure)
 dist.barrier()
-del model
+del model, newton, sharp, closure
 dist.destroy_process_group()
