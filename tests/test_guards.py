@@ -17,7 +17,7 @@ PROGRAMS = sorted((Path(__file__).parent / "programs" / "guards").glob("*/*.py")
 def trials(request):
     """All programs that are selected, in one pair of ranks."""
     wanted = [i.callspec.params["program"] for i in request.session.items if getattr(i, "function", None) is test_guard]
-    return {trial.program: trial for trial in run_trials(wanted, modes="weights-desynced=warn")}
+    return {trial.program: trial for trial in run_trials(wanted)}
 
 
 @pytest.mark.slow

@@ -6,10 +6,16 @@
 from __future__ import annotations
 
 import gc
+import os
+import re
 import runpy
 import sys
 from datetime import timedelta
 from pathlib import Path
+
+from distdbg.worker.guards import VARIABLE
+
+_MODES = re.compile(r"^Modes: (\S+)$", re.M)
 
 
 def main(programs: list[str]) -> None:
@@ -24,6 +30,8 @@ def main(programs: list[str]) -> None:
     dist.init_process_group = lambda *_, **__: None
     dist.destroy_process_group = lambda *_, **__: None
     for number, program in enumerate(programs):
+        modes = _MODES.search(Path(program).read_text(encoding="utf-8"))
+        os.environ[VARIABLE] = modes[1] if modes else ""
         told.guard_anew()
         told.fact("trial", number=number)
         torch.manual_seed(0)

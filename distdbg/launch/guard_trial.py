@@ -5,6 +5,8 @@ in its docstring what is to be found in it:
 
     Guard: missing-set-epoch; line: for (x,) in batches:; ranks: 0-1
     Guard: none
+
+and, where it is not to run under the defaults, `Modes: missing-set-epoch=fix`.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class Trial:
         return lines[int(place[1]) - 1].strip() if place and int(place[1]) <= len(lines) else ""
 
 
-def run_trials(programs: Sequence[Path], timeout: float = 300, modes: str = "") -> list[Trial]:
+def run_trials(programs: Sequence[Path], timeout: float = 300) -> list[Trial]:
     """Run them one after another. Raises TimeoutError where they do not come to their end."""
     with tempfile.TemporaryDirectory(prefix="ddbg") as name:
         folder = Path(name)
@@ -83,14 +85,14 @@ def run_trials(programs: Sequence[Path], timeout: float = 300, modes: str = "") 
             copy.parent.mkdir()
             shutil.copy(program, copy)
             copies.append(copy)
-        told = _run(folder, copies, timeout, modes)
+        told = _run(folder, copies, timeout)
     return [
         Trial(program, tuple(_findings(told, number)), tuple(_trouble(told, number)))
         for number, program in enumerate(programs)
     ]
 
 
-def _run(folder: Path, programs: list[Path], timeout: float, modes: str) -> list[list[dict[str, Any]]]:
+def _run(folder: Path, programs: list[Path], timeout: float) -> list[list[dict[str, Any]]]:
     """What each rank told, in its order."""
     port = ReservedPort()
     with socket.socket(socket.AF_UNIX) as server, contextlib.ExitStack() as stack:
@@ -100,7 +102,7 @@ def _run(folder: Path, programs: list[Path], timeout: float, modes: str) -> list
         ranks = []
         for rank in range(RANKS):
             own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1",
-                   "MASTER_PORT": str(port.number), "DISTDBG_NODE_DIR": str(folder), "DISTDBG_GUARDS": modes,
+                   "MASTER_PORT": str(port.number), "DISTDBG_NODE_DIR": str(folder),
                    "OMP_NUM_THREADS": "1"}  # fmt: skip
             command = [sys.executable, "-u", str(_BOOT), str(_DRIVER), *map(str, programs)]
             log = stack.enter_context((folder / f"{rank}.log").open("wb"))

@@ -22,7 +22,7 @@ class EvalWithGrad(Guard):
     id = "eval-with-grad"
     modes = ("off", "warn", "error")
     costs = "about 5 us for each of the first three steps of a pass over a loader"
-    blind = "FSDP; models that are called without their DDP wrapper; evaluations of under 3 batches, or without a DataLoader"
+    blind = "FSDP; models called without their DDP wrapper; evaluations of under 3 batches, or without a DataLoader"
 
     def begin(self) -> None:
         self._left = _PASSES

@@ -1,6 +1,7 @@
 """One rank changes a bias by itself.
 
 Guard: weights-desynced; ranks: 0-1
+Modes: weights-desynced=warn
 """
 
 import torch

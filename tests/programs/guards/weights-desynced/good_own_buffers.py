@@ -1,6 +1,7 @@
 """Batch norm has statistics of its own on each rank.
 
 Guard: none
+Modes: weights-desynced=warn
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Each rank starts from its own seed: DDP makes them alike.
 
 Guard: none
+Modes: weights-desynced=warn
 """
 
 import torch
