@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.worker.guards import guard_classes
+
 PROGRAMS = Path(__file__).parents[1] / "programs" / "clients"
 
 #: Optimizer steps of each: the worker side must find them in every framework's way of calling an optimizer.
@@ -25,7 +27,10 @@ def test_client_unmodified_on_two_nodes_by_two_ranks(distdbg, tmp_path, client):
     assert "CLIENT OK 4" in said.splitlines(), said
     report = json.loads(done.run.report_json.read_text())
     assert report["outcome"] == "succeeded", report
-    assert [f for f in report["findings"] if f["severity"] == "error"] == []
+    guards = {guard.id for guard in guard_classes()}
+    assert [f for f in report["findings"] if f["severity"] == "error" or f["id"] in guards] == []
+    facts = [json.loads(x) for rank in range(4) for x in done.run.attempt(1).rank(rank).facts.read_text().splitlines()]
+    assert [f for f in facts if f.get("kind") in ("guard-failed", "subscriber-dropped", "not-hooked")] == []
     assert [rank["rank"] for rank in report["ranks"]] == [0, 1, 2, 3]
     assert [rank["step"] for rank in report["ranks"]] == [STEPS[client]] * 4, (
         "optimizer steps, as the worker side counted them"

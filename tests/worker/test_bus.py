@@ -175,10 +175,10 @@ def test_everything_is_heard_in_its_order(tmp_path):
     assert out.splitlines() == [
         "all_reduce: call",
         "True",
-        f"ddp, 0 workers: data batch {step} data-end",
+        f"ddp, 0 workers: pass data batch pass-begins {step} data-end",
         "True",
         "True",
-        f"ddp, 1 workers: data batch {step} data-end",
+        f"ddp, 1 workers: pass data batch pass-begins {step} data-end",
         "save: save save-end save save-end",
         "False",
         "False",
@@ -205,8 +205,7 @@ def test_a_subscriber_that_raises_is_dropped_and_the_others_stay():
     deliver("two")
     assert heard == ["one", "one", "two", "two"]
     ((event, who, error),) = dropped
-    assert (event, str(error)) == ("step", "broken")
-    assert "broken" in who
+    assert (event, who, str(error)) == ("step", broken, "broken")
     bus.clear()
     deliver("three")
     assert len(heard) == 4

@@ -59,6 +59,9 @@ class Subject:
     f_locals: ClassVar = {}
 
 
+Subject._index_sampler = Subject()
+
+
 def listeners(guard):
     """What the bus calls of it."""
     return [n for n, v in vars(guard).items() if callable(v) and n not in (*CALLED_BY_ROTA, "__init__")]
