@@ -58,7 +58,7 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
     dump = reader.newest_dump(chosen)
     finished = any(e.get("event") in ("finished", "agents-gone") for _, e in events)
     if finished or not any(e.get("event") == "stalled" for _, e in events):  # who looks at a hang knows that it lives
-        reader.unknown += unknown_exits(ranks, finished=finished)
+        reader.unknown += unknown_exits(_due(ranks, dump, finished), finished=finished)
     for node in nodes:
         reader.unknown += lost(node)
     return RunEvidence(
@@ -74,6 +74,11 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
         run_path=str(run.path),
         dump=dump,
     )
+
+
+def _due(ranks: list[RankRecord], dump: Dump | None, finished: bool) -> list[RankRecord]:
+    """A dump shows ranks that live: that they have not ended is what it is about."""
+    return ranks if dump is None or finished else [rank for rank in ranks if rank.ended is not None]
 
 
 def _cancelled_by(events: Events, nodes: Iterable[NodeRecord]) -> str | None:
