@@ -74,6 +74,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         rss_bytes=integer(fields, "rss"),
         nccl_tail=texts.nccl,
         nccl_path=f"{texts.folder}/nccl.log",
+        phases=_phases(fields.get("phases")),
         initialised=any(fact.get("kind") == "init" for _, fact in texts.facts),
         groups=dict(_groups(texts.facts)),
         without_gradient=_without_gradient(texts.facts),
@@ -90,6 +91,11 @@ def _without_gradient(facts: Events) -> WithoutGradient | None:
             shown = tuple(map(str, names)) if isinstance(names, list) else ()
             return WithoutGradient(count, parameters, shown, reduces)
     return None
+
+
+def _phases(value: object) -> dict[str, int]:
+    items = value.items() if isinstance(value, dict) else ()
+    return {name: count for name, count in items if isinstance(name, str) and isinstance(count, int) and count > 0}
 
 
 def _groups(facts: Events) -> Iterable[tuple[str, tuple[int, ...]]]:
@@ -195,6 +201,10 @@ def ranks_seen(events: Events) -> dict[int, dict[str, Any]]:
                         seen.setdefault(rank, {})["local_rank"] = local_rank
             case "rank-started" if (rank := _rank_number(event.get("rank"))) is not None:
                 seen.setdefault(rank, {}).update(pid=event.get("pid"), started=event.get("t"))
+            case "phases" if isinstance(told := event.get("ranks"), dict):
+                for name, phases in told.items():
+                    if (rank := _rank_number(name)) is not None:
+                        seen.setdefault(rank, {})["phases"] = phases
             case "rank-exited" if (rank := _rank_number(event.get("rank"))) is not None:
                 seen.setdefault(rank, {}).update({k: v for k, v in event.items() if k not in ("t", "event")})
                 seen[rank].setdefault("ended", event.get("t"))

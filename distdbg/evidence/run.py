@@ -88,6 +88,8 @@ class RankRecord:
     #: warnings of NCCL from its own file, and that file
     nccl_tail: str = ""
     nccl_path: str = ""
+    #: how often its agent saw it in each phase, of ten looks a second, once it was warm
+    phases: Mapping[str, int] = field(default_factory=dict)
     #: True once its default process group stood
     initialised: bool = False
     #: the process groups that it has made, by torch's name: the global ranks in each
