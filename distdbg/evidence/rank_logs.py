@@ -61,6 +61,8 @@ def read_log(tail: Tail, path: str, rank: int | None) -> LogFound:
     for number, own in texts.items():
         fields = found.setdefault(number, {})
         fields |= {"stderr_tail": own.text[-_MOST_TAIL:], "stderr_path": path, "stderr_first_line": own.first_line}
+        if "NCCL WARN" in own.text:
+            fields |= {"nccl_tail": own.text[-_MOST_TAIL:], "nccl_path": path}
         if len(own.text) > _MOST_TAIL:
             fields["stderr_first_line"] = 0
         if "exit_code" not in fields:
