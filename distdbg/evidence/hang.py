@@ -71,6 +71,7 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     standings = {rank: stand(had, records.get(rank), dump) for rank, had in dump.ranks.items()}
     standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in dump.missing.items()}
     known = groups(dump, records)
+    standings |= {rank: _nowhere(rank) for rank in _done_by_peers(standings, known)}
     waits = find_waits(dump, records, standings, known)
     found = ends(waits, standings)
     moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had)) or _moved_unheard(dump, waits)
@@ -87,6 +88,27 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         moved=moved,
         quiet_s=min(quiet, default=None),
     )
+
+
+def _done_by_peers(standings: Mapping[int, Standing], known: Iterable[Group]) -> list[int]:
+    """Ranks that only their recorder says to wait, in what a peer has finished: gloo takes note of an end late."""
+    alone = [r for r, s in standings.items() if s.doing is Doing.COLLECTIVE and not s.frames and not s.sure]
+    return [rank for rank in alone if not any(_waits_in(rank, group) for group in known)]
+
+
+def _waits_in(rank: int, group: Group) -> bool:
+    log = group.logs.get(rank)
+    first = log.first_open if log is not None else None
+    if log is None or first is None:
+        return False
+    sequence = log.sequence[first]
+    peers = [other for peer, other in group.logs.items() if peer != rank]
+    return not any((at := other.index(sequence)) is not None and other.done[at] for other in peers)
+
+
+def _nowhere(rank: int) -> Standing:
+    because = "there is no stack, and its peers have finished the last operation that its recorder knows"
+    return Standing(rank, Doing.UNKNOWN, f"stands somewhere unknown: {because}", because=because)
 
 
 def _went_on(evidence: RunEvidence, dump: Dump) -> bool:
