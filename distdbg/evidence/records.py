@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.run import ExceptionFact, NodeRecord, RankRecord, WithoutGradient
-from distdbg.model import Citation, Unknown, fold_ranks
+from distdbg.model import MOST_RANKS, Citation, Unknown, fold_ranks
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
 
@@ -100,9 +101,18 @@ def _phases(value: object) -> dict[str, int]:
 
 def _groups(facts: Events) -> Iterable[tuple[str, tuple[int, ...]]]:
     for _, fact in facts:
-        ranks = fact.get("ranks")
-        if fact.get("kind") == "group" and isinstance(ranks, list):
-            yield text(fact, "name"), tuple(r for r in ranks if isinstance(r, int))
+        if fact.get("kind") == "group":
+            match fact.get("ranks"):
+                case {"first": int(first), "step": int(step), "count": int(count)} if 0 < count <= MOST_RANKS and step:
+                    yield text(fact, "name"), _evenly(first, step, count)
+                case list(ranks):
+                    yield text(fact, "name"), tuple(r for r in ranks if isinstance(r, int))
+
+
+@lru_cache(maxsize=4096)
+def _evenly(first: int, step: int, count: int) -> tuple[int, ...]:
+    """One object for all ranks that tell the same."""
+    return tuple(range(first, first + step * count, step))
 
 
 def exceptions(rank: int, facts: Events, path: str) -> Iterable[ExceptionFact]:

@@ -142,7 +142,7 @@ class Session:
         group, ranks = made
         name, about = getattr(group, "group_name", None), getattr(group, "group_desc", "")
         if name is not None:
-            self.fact("group", name=name, desc=about, ranks=[int(rank) for rank in ranks])
+            self.fact("group", name=name, desc=about, ranks=_short([int(rank) for rank in ranks]))
 
     def _listen(self, _module: ModuleType) -> None:
         # Below threading: the script's own count of its threads stays what it was.
@@ -170,6 +170,14 @@ class Session:
             self.link.send("exceptions", {"id": question.get("id"), "threads": threads})
         elif question.get("op") == "model":
             self.link.send("model", {"id": question.get("id"), **self.model.without_gradient()})
+
+
+def _short(ranks: list[int]) -> list[int] | dict[str, int]:
+    """Evenly spaced ranks, as nearly all groups have them, in three numbers: else 16,384 ranks tell 16,384 each."""
+    count, step = len(ranks), ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    if count > 2 and ranks == list(range(ranks[0], ranks[0] + step * count, step or 1)):
+        return {"first": ranks[0], "step": step, "count": count}
+    return ranks
 
 
 def _exit_status(error: SystemExit) -> int:
