@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from distdbg.evidence.jsonl import integer, number, text
+from distdbg.evidence.nccl_log import read_nccl_log
 from distdbg.evidence.run import ExceptionFact, NodeRecord, RankRecord, WithoutGradient
 from distdbg.model import MOST_RANKS, Citation, Unknown, fold_ranks
 
@@ -37,6 +38,8 @@ class RankTexts:
     stdout: Tail = field(default_factory=Tail)
     stderr: Tail = field(default_factory=Tail)
     nccl: str = ""
+    #: its beginning, and with it all of it where it is not long
+    nccl_head: str = ""
 
 
 def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], texts: RankTexts) -> RankRecord:
@@ -75,6 +78,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         rss_bytes=integer(fields, "rss"),
         nccl_tail=texts.nccl,
         nccl_path=f"{texts.folder}/nccl.log",
+        nccl=read_nccl_log(texts.nccl_head),
         phases=_phases(fields.get("phases")),
         initialised=any(fact.get("kind") == "init" for _, fact in texts.facts),
         groups=dict(_groups(texts.facts)),

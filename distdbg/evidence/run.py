@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.evidence.dump import Dump
+from distdbg.evidence.nccl_log import NcclLog
 from distdbg.model import Citation, Unknown
 
 
@@ -88,6 +89,8 @@ class RankRecord:
     #: warnings of NCCL from its own file, and that file
     nccl_tail: str = ""
     nccl_path: str = ""
+    #: what NCCL's own log says; None where it wrote nothing
+    nccl: NcclLog | None = None
     #: how often its agent saw it in each phase, of ten looks a second, once it was warm
     phases: Mapping[str, int] = field(default_factory=dict)
     #: True once its default process group stood

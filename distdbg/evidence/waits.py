@@ -76,7 +76,7 @@ def groups(dump: Dump, records: Mapping[int, RankRecord]) -> list[Group]:
 
 
 class _Members:
-    """Who is in a group, as its ranks have told, by a number: 16,384 ranks hash a tuple of 16,384 once, and not each."""
+    """Who is in a group, as its ranks have told, by a number: a tuple of 16,384 ranks is hashed once, not by each."""
 
     def __init__(self, dump: Dump, records: Mapping[int, RankRecord]) -> None:
         self._records = records
