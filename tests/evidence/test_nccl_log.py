@@ -13,7 +13,7 @@ node0:983:1261 [3] NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'
 node0:983:1261 [3] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 1 'mlx5_1'
 """
 WATCHDOG = (
-    "[rank0]:[E321 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)\n"
+    "[rank0]:[E321 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqN=1)\n"
     "terminate called after throwing an instance of 'c10::DistBackendError'\n  what(): x\n"
 )
 SOCKET = """node1:9:9 [0] NCCL INFO NET/IB : No device found.
