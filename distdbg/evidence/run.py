@@ -46,6 +46,14 @@ class WithoutGradient:
 
 
 @dataclass(frozen=True)
+class Shrunk:
+    """What a rank has told of a model that was made smaller; `whole` where nothing came of it."""
+
+    words: str
+    whole: bool
+
+
+@dataclass(frozen=True)
 class RankRecord:
     """One rank of one attempt.
 
@@ -99,6 +107,8 @@ class RankRecord:
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     #: of the model's parameters, those that had no gradient when the agent asked; None where nobody could say
     without_gradient: WithoutGradient | None = None
+    #: what was left out of its model, as it was asked to; None where nobody asked
+    shrunk: Shrunk | None = None
 
 
 @dataclass(frozen=True)
