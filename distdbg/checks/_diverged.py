@@ -78,7 +78,7 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
     verb = "is" if len(found.ranks) == 1 else "are"
     if found.kind is Kind.RANK_CONDITIONAL and found.condition is not None and found.frame is not None:
         file = found.frame.file.rpartition("/")[2]
-        return f"{subject} {verb} alone in another collective, because of `if {found.condition.test}` at " + (
+        return f"{subject} {verb} alone in another collective, because of `{found.condition.text}` at " + (
             f"{file}:{found.condition.line}: {_sides(hang, found)}"
         )
     if found.kind is Kind.UNEVEN:
@@ -103,8 +103,8 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
     if found.kind is Kind.UNUSED:
         return " ".join(_without(records[r]) for r in found.ranks if r in records)
     if found.kind is Kind.RANK_CONDITIONAL and found.frame is not None and found.condition is not None:
-        where = "its else branch, or behind it" if found.condition.otherwise else "it"
-        return f"{short(found.frame)} stands in {where}."
+        where = "runs only where that does not hold" if found.condition.otherwise else "runs only where that holds"
+        return f"{short(found.frame)} {where}."
     return ""
 
 

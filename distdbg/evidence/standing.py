@@ -169,7 +169,11 @@ class _Judge:
         return self._by_the_line() if self.device or not self.native else None
 
     def _by_the_line(self) -> Standing | None:
-        """The source has to do where the C frames were not taken: `handle.wait()`, `loss.item()`."""
+        """The source has to do where the C frames were not taken: `handle.wait()`, `loss.item()`; not where the
+        wait is one of Python's own, as `event.wait()`.
+        """
+        if self._locks():
+            return None
         waits = _WAIT_LINE.search(self.line) is not None
         if self.open and (waits or (self.device and _DEVICE_LINE.search(self.line))):
             return self._collective("wait", sure=False)
