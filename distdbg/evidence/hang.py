@@ -9,10 +9,11 @@ from functools import lru_cache
 
 from distdbg.evidence.calls import Call
 from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.judge import stand
 from distdbg.evidence.mismatch import Mismatch, earliest_mismatch
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks import Frame
-from distdbg.evidence.standing import Doing, Standing, stand
+from distdbg.evidence.standing import Doing, Standing
 from distdbg.evidence.waits import Group, Wait, ends, find_waits, groups
 
 #: A dump that somebody asked for by hand shows a hang once nothing has moved for so long.

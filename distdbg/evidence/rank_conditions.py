@@ -152,7 +152,7 @@ def _names_for_rank(tree: ast.Module) -> set[str]:
 def _parameters(
     function: ast.FunctionDef | None, values: list[ast.expr], keywords: list[ast.keyword], tainted: set[str]
 ) -> set[str]:
-    """Parameters of a function of this file that are given the rank or a question about it: `save(model, rank == 0)`."""
+    """Parameters of this file's functions that are given the rank or a question about it: `save(model, rank == 0)`."""
     if function is None:
         return set()
     names = [argument.arg for argument in function.args.args]
