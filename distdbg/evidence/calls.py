@@ -12,7 +12,8 @@ _BYTES = _PAIR.size * (_CALLS + 1)
 
 @dataclass(frozen=True)
 class Call:
-    """One call: `t` in ns since the epoch; `peer` is the other rank of a send or recv; `line` 0 where it is unknown."""
+    """One call: `t` in ns since the epoch; `peer` is the other rank of a send or recv, or the root of a
+    broadcast and its like; `line` 0 where it is unknown."""
 
     t: int
     operation: str

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from distdbg.evidence.calls import Call
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.judge import stand
 from distdbg.evidence.mismatch import Mismatch, earliest_mismatch
+from distdbg.evidence.roots import other_root
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks import Frame
 from distdbg.evidence.standing import Doing, Standing
-from distdbg.evidence.waits import Group, Wait, ends, find_waits, groups
+from distdbg.evidence.waits import Ends, Group, Wait, ends, find_waits, groups
 
 #: A dump that somebody asked for by hand shows a hang once nothing has moved for so long.
 QUIET_S = 10.0
@@ -69,11 +69,8 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     if dump is None or dump.reason == "death" or not dump.ranks or _went_on(evidence, dump):
         return None
     records = {record.rank: record for record in evidence.ranks}
-    standings = {rank: stand(had, records.get(rank), dump) for rank, had in dump.ranks.items()}
-    standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in dump.missing.items()}
     known = groups(dump, records)
-    waits = find_waits(dump, records, standings, known)
-    found = ends(waits, standings)
+    standings, waits, found = _follow(dump, records, known)
     moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had)) or _moved_unheard(dump, waits)
     quiet = [had.last.page["quiet_s"] for had in dump.ranks.values() if had.last.page and "quiet_s" in had.last.page]
     return Hang(
@@ -84,10 +81,42 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         culprits=tuple(_culprits(found.sinks, standings, waits)),
         circles=found.circles,
         complete=found.complete,
-        mismatch=earliest_mismatch(known, dump.signatures, standings),
+        mismatch=_mismatch(dump, known, waits, standings, found.sinks),
         moved=moved,
         quiet_s=min(quiet, default=None),
     )
+
+
+def _follow(
+    dump: Dump, records: Mapping[int, RankRecord], known: list[Group]
+) -> tuple[dict[int, Standing], list[Wait], Ends]:
+    """Where all stand, what they wait for, and where that ends.
+
+    A main thread that waits for a thread of its own is taken at that one's word, unless that closes a circle: then the
+    thread may well wait for those who wait for the main thread, and its standing says nothing of why that one waits.
+    """
+    own: set[int] = set()
+    while True:
+        standings = {
+            rank: stand(had, records.get(rank), dump, delegates=rank not in own) for rank, had in dump.ranks.items()
+        }
+        standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in dump.missing.items()}
+        waits = find_waits(dump, records, standings, known)
+        found = ends(waits, standings)
+        circular = {rank for circle in found.circles for rank in circle if standings[rank].thread}
+        if not circular:
+            return standings, waits, found
+        own |= circular
+
+
+def _mismatch(
+    dump: Dump, known: list[Group], waits: list[Wait], standings: Mapping[int, Standing], sinks: tuple[int, ...]
+) -> Mismatch | None:
+    """One that nobody waits in any more, and that all have got over, is not why a living rank keeps the others."""
+    found = earliest_mismatch(known, dump.signatures, standings)
+    if found is not None and not found.open and any(standings[r].doing is not Doing.ENDED for r in sinks):
+        return None
+    return found or other_root(dump, known, waits)
 
 
 def _went_on(evidence: RunEvidence, dump: Dump) -> bool:
@@ -159,14 +188,3 @@ def _chain(ranks: Iterable[int], waits: list[Wait]) -> tuple[Wait, ...]:
         found += near
         reached.update(rank for wait in near for rank in wait.waiting)
     return tuple(found)
-
-
-def call_of(had: RankDump, created_ns: int, others_ns: Iterable[int]) -> Call | None:
-    """The line that began an operation: the newest call before it, unless another operation came in between.
-
-    Operations that C++ begins by itself, such as DDP's reductions, have none.
-    """
-    call = next((c for c in reversed(had.calls) if c.t <= created_ns), None)
-    if call is None or any(call.t <= other < created_ns for other in others_ns):
-        return None
-    return call

@@ -104,16 +104,21 @@ def _silent_communication(seen: Seen) -> Standing | None:
 
 def _by_the_line(seen: Seen) -> Standing | None:
     """The source has to do where the C frames were not taken: `handle.wait()`, `loss.item()`; not where the wait is
-    one of Python's own, as `event.wait()`.
+    one of Python's own, as `event.wait()`. A transfer is only told by the calls: gloo records none.
     """
     if seen.locks:
         return None
-    waits = _WAIT_LINE.search(seen.line) is not None
+    waits = _WAIT_LINE.search(seen.line) is not None or _in_distributed(seen)
     if seen.open and (waits or (seen.device and _DEVICE_LINE.search(seen.line))):
         return _collective(seen, "wait", sure=False)
     if waits and seen.call == "futex" and seen.rank.calls and seen.rank.calls[-1].operation in _TRANSFERS:
         return _transfer(seen, "wait", None)
     return None
+
+
+def _in_distributed(seen: Seen) -> bool:
+    """Some module of torch.distributed was left for C++: a pipeline's schedule waits so for its neighbours."""
+    return bool(seen.library) and "/torch/distributed/" in seen.library[0].file
 
 
 def _torch_waits(seen: Seen) -> bool:

@@ -96,10 +96,12 @@ def find_waits(
                 else:
                     collectives[at].append(rank)
             case Doing.TRANSFER:
-                found += _transfers(rank, standing, dump)
+                found += _transfers(rank, standing, dump, standings)
             case Doing.FORMING:
                 blind[standing.function].append(rank)
-    found += [_collective(known[g], s, n, tuple(ranks), dump) for (g, s, n), ranks in collectives.items()]
+    for (number, sequence, signature), ranks in collectives.items():
+        unread = set(blind.get(dump.signatures[signature].operation, ()))
+        found.append(_collective(known[number], (sequence, signature), tuple(ranks), dump, unread))
     found += [_blind(function, tuple(ranks), standings, records) for function, ranks in blind.items()]
     return found
 
@@ -123,7 +125,11 @@ def _open_operation(rank: int, standing: Standing, known: list[Group], dump: Dum
     return best[2] if best else None
 
 
-def _collective(group: Group, sequence: int, signature: int, waiting: tuple[int, ...], dump: Dump) -> Wait:
+def _collective(
+    group: Group, operation: tuple[int, int], waiting: tuple[int, ...], dump: Dump, unread: set[int]
+) -> Wait:
+    """`unread` are ranks without a recorder that wait in the same function: those may well have come."""
+    sequence, signature = operation
     late: list[int] = []
     other: list[int] = []
     here = set(waiting)
@@ -131,7 +137,7 @@ def _collective(group: Group, sequence: int, signature: int, waiting: tuple[int,
     for rank in group.ranks:
         log = group.logs.get(rank)
         if log is None:  # nobody could ask it: it may be the one
-            if rank not in here:
+            if rank not in here and rank not in unread:
                 late.append(rank)
             continue
         at = log.index(sequence)
@@ -153,10 +159,16 @@ def _blind(
     standings: Mapping[int, Standing],
     records: Mapping[int, RankRecord],
 ) -> Wait:
-    """No recorder says who takes part: everybody who stands elsewhere may be awaited."""
+    """No recorder says who takes part: everybody who stands elsewhere may be awaited. Not who waits in the same
+    function, by its recorder: that one has come.
+    """
     forming = function in ("init_process_group", "new_group")
     awaited = (
-        r for r in standings if r not in waiting and not (function == "init_process_group" and _formed(records.get(r)))
+        r
+        for r, standing in standings.items()
+        if r not in waiting
+        and not (standing.doing is Doing.COLLECTIVE and standing.function == function)
+        and not (function == "init_process_group" and _formed(records.get(r)))
     )
     return Wait(function if forming else f"{function}, by the stacks alone", waiting, tuple(awaited))
 
@@ -168,9 +180,15 @@ def _formed(record: RankRecord | None) -> bool:
 # -- send and recv ------------------------------------------------------------------------------------------------
 
 
-def _transfers(rank: int, standing: Standing, dump: Dump) -> list[Wait]:
-    """A wait for each peer that has not done its part; a peer that has is not waited for."""
+def _transfers(rank: int, standing: Standing, dump: Dump, standings: Mapping[int, Standing]) -> list[Wait]:
+    """A wait for each peer that has not done its part; a peer that has is not waited for.
+
+    Where all have, and yet this rank waits, the wait is for nobody: tags or sizes may differ, which is not recorded.
+    """
     had = dump.ranks[rank]
+    if _from_anybody(standing, had):
+        others = tuple(r for r in sorted(standings) if r != rank)
+        return [Wait("recv from any rank", (rank,), others, since=_last_call(had))]
     peers = _unpaired(rank, dump)
     if standing.peer is not None and any(p == standing.peer for _, p in peers):
         way = "send" if standing.function in ("send", "isend") else "recv"
@@ -180,15 +198,25 @@ def _transfers(rank: int, standing: Standing, dump: Dump) -> list[Wait]:
     return [
         Wait(f"{way} {'to' if way == 'send' else 'from'} rank {peer}", (rank,), (peer,), since=_last_call(had))
         for way, peer in sorted(peers)
-    ]
+    ] or [Wait(standing.function, (rank,), (), since=_last_call(had))]
+
+
+def _from_anybody(standing: Standing, had: RankDump) -> bool:
+    """`recv(tensor)` without a source."""
+    last = had.calls[-1] if had.calls else None
+    return standing.function in _RECEIVES and last is not None and last.operation in _RECEIVES and last.peer is None
 
 
 def _unpaired(rank: int, dump: Dump) -> set[tuple[str, int]]:
-    """(send or recv, peer) of this rank's transfers whose other half the peer has not begun, by both ranks' calls."""
+    """(send or recv, peer) of this rank's transfers whose other half the peer has not begun, by both ranks' calls.
+
+    A receive from anybody may be the other half of any send.
+    """
     found = set()
     for way, own, others in (("send", _SENDS, _RECEIVES), ("recv", _RECEIVES, _SENDS)):
         for peer, count in _counts(dump.ranks[rank], own).items():
-            if count > (_counts(dump.ranks[peer], others).get(rank, 0) if peer in dump.ranks else 0):
+            theirs = dump.ranks[peer].calls if peer in dump.ranks else ()
+            if count > sum(c.operation in others and c.peer in (rank, None) for c in theirs):
                 found.add((way, peer))
     return found
 

@@ -12,6 +12,7 @@ from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.jsonl import integer, number
 from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.evidence.undecided import undecided
 from distdbg.model import CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
 
 #: Root causes: what stands below them in the order can be their consequence.
@@ -37,7 +38,7 @@ def build_report(evidence: RunEvidence) -> Report:
         run=run_facts(evidence),
         exit_code=code,
         exit_code_of=whose,
-        unknown=(*evidence.unknown, *_blind_spots(evidence)),
+        unknown=(*_why_hung(evidence, findings, outcome), *evidence.unknown, *_blind_spots(evidence)),
         ranks=tuple(rank_summaries(evidence)),
     )
 
@@ -276,6 +277,13 @@ def rank_state(rank: RankRecord, failure: RankFailure | None) -> str:
     if failure.kind == "abort-at-exit":
         return f"finished, then aborted ({how})"
     return f"killed ({how})" if failure.kind == "signal" else f"failed ({how})"
+
+
+def _why_hung(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> Iterable[Unknown]:
+    """A job that hangs without a finding is never passed over in silence."""
+    if outcome == "hung" and not any(f.severity == "error" and f.cause_class <= CauseClass.STUCK for f in findings):
+        why = undecided(evidence)
+        yield why or Unknown("why the job stands still", "nothing of its ranks was collected while it did")
 
 
 def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:

@@ -6,9 +6,10 @@ files in node-local memory, beside the heartbeat page:
     <rank>.calls   word 0: calls so far; then 16 bytes a call, in a ring: time (ns since the epoch), site and peer
     <rank>.sites   a line a site, numbered from 1:  operation <tab> file <tab> line <tab> function
 
-A call's second word is `site << 32 | peer + 1`; the peer is the other rank of a send or recv, 0 stands for none. The
-call number n (from 0) stands in place n % CALLS. A call is written down before it begins, so a rank that hangs in one
-shows it. evidence/calls.py reads them.
+A call's second word is `site << 32 | peer + 1`; the peer is the other rank of a send or recv, or the root of a
+broadcast, reduce, gather or scatter; 0 stands for none, and for a receive from anybody. The call number n (from 0)
+stands in place n % CALLS. A call is written down before it begins, so a rank that hangs in one shows it.
+evidence/calls.py reads them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ _MOST_SITES = 4096
 #: Functions of torch.distributed that talk to one other rank, with the argument that names it. Within a
 #: batch_isend_irecv each of them is a call of its own.
 _PEERS = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
+#: Those that one rank of the group is the root of.
+_ROOTS = {"broadcast": "src", "reduce": "dst", "gather": "dst", "scatter": "src"}
+_NAMED = _PEERS | _ROOTS
 
 
 class CallLog:
@@ -69,7 +73,7 @@ class CallLog:
             site = sites.get(key)
             if site is None:
                 site = sites[key] = self._new_site(operation.f_code.co_name, caller, operation.f_code)
-            peer = _peer(name, frame) if name in _PEERS else -1
+            peer = _peer(name, frame) if name in _NAMED else -1
             number = words[0]
             at = 2 * (1 + number % CALLS)
             words[at] = now()
@@ -95,11 +99,12 @@ class CallLog:
 
 
 def _peer(name: str, frame: FrameType) -> int:
-    """The global rank of the other side, -1 where it is not known."""
+    """The global rank of the other side or the root, -1 where it is not known."""
     variables: dict[str, Any] = frame.f_locals
-    peer = variables.get(_PEERS[name])
+    argument = _NAMED[name]
+    peer = variables.get(argument)
     if peer is None:
-        peer = _global_rank(variables.get("group"), variables.get(f"group_{_PEERS[name]}"), frame.f_globals)
+        peer = _global_rank(variables.get("group"), variables.get(f"group_{argument}"), frame.f_globals)
     return peer if type(peer) is int and 0 <= peer < 2**31 else -1
 
 
