@@ -11,13 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.dump import Dump
 from distdbg.evidence.recorder import GroupLog
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.standing import Doing, Standing
-
-_SENDS = {"send", "isend"}
-_RECEIVES = {"recv", "irecv"}
+from distdbg.evidence.transfers import transfers
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,9 @@ def find_waits(
                 else:
                     collectives[at].append(rank)
             case Doing.TRANSFER:
-                found += _transfers(rank, standing, dump, standings)
+                found += (
+                    Wait(what, (rank,), awaited, since=since) for what, awaited, since in transfers(standing, dump)
+                )
             case Doing.FORMING:
                 blind[standing.function].append(rank)
     for (number, sequence, signature), ranks in collectives.items():
@@ -175,62 +175,6 @@ def _blind(
 
 def _formed(record: RankRecord | None) -> bool:
     return record is not None and record.initialised
-
-
-# -- send and recv ------------------------------------------------------------------------------------------------
-
-
-def _transfers(rank: int, standing: Standing, dump: Dump, standings: Mapping[int, Standing]) -> list[Wait]:
-    """A wait for each peer that has not done its part; a peer that has is not waited for.
-
-    Where all have, and yet this rank waits, the wait is for nobody: tags or sizes may differ, which is not recorded.
-    """
-    had = dump.ranks[rank]
-    if _from_anybody(standing, had):
-        others = tuple(r for r in sorted(standings) if r != rank)
-        return [Wait("recv from any rank", (rank,), others, since=_last_call(had))]
-    peers = _unpaired(rank, dump)
-    if standing.peer is not None and any(p == standing.peer for _, p in peers):
-        way = "send" if standing.function in ("send", "isend") else "recv"
-        peers = {(w, p) for w, p in peers if p == standing.peer and w == way} or peers
-    if not peers and standing.peer is not None and not had.calls:
-        peers = {(standing.function, standing.peer)}  # only the stack speaks
-    return [
-        Wait(f"{way} {'to' if way == 'send' else 'from'} rank {peer}", (rank,), (peer,), since=_last_call(had))
-        for way, peer in sorted(peers)
-    ] or [Wait(standing.function, (rank,), (), since=_last_call(had))]
-
-
-def _from_anybody(standing: Standing, had: RankDump) -> bool:
-    """`recv(tensor)` without a source."""
-    last = had.calls[-1] if had.calls else None
-    return standing.function in _RECEIVES and last is not None and last.operation in _RECEIVES and last.peer is None
-
-
-def _unpaired(rank: int, dump: Dump) -> set[tuple[str, int]]:
-    """(send or recv, peer) of this rank's transfers whose other half the peer has not begun, by both ranks' calls.
-
-    A receive from anybody may be the other half of any send.
-    """
-    found = set()
-    for way, own, others in (("send", _SENDS, _RECEIVES), ("recv", _RECEIVES, _SENDS)):
-        for peer, count in _counts(dump.ranks[rank], own).items():
-            theirs = dump.ranks[peer].calls if peer in dump.ranks else ()
-            if count > sum(c.operation in others and c.peer in (rank, None) for c in theirs):
-                found.add((way, peer))
-    return found
-
-
-def _counts(had: RankDump, operations: set[str]) -> dict[int, int]:
-    counts: dict[int, int] = defaultdict(int)
-    for call in had.calls:
-        if call.peer is not None and call.operation in operations:
-            counts[call.peer] += 1
-    return counts
-
-
-def _last_call(had: RankDump) -> float | None:
-    return had.calls[-1].t / 1e9 if had.calls else None
 
 
 # -- where the arrows end -----------------------------------------------------------------------------------------
