@@ -30,7 +30,7 @@ DOCS = (
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
-    if hang is None or not hang.stands or hang.culprits or hang.circles:
+    if hang is None or not hang.stands or hang.culprits or hang.circles or hang.mismatch is not None:
         return
     for wait in hang.complete:
         if wait.sequence is None or not _all_read(hang, wait):

@@ -18,6 +18,8 @@ from distdbg.evidence.waits import Ends, Group, Wait, ends, find_waits, groups
 
 #: A dump that somebody asked for by hand shows a hang once nothing has moved for so long.
 QUIET_S = 10.0
+#: Ranks beside which others go on are given more time: an evaluation on some of them is no hang.
+PARTLY_QUIET_S = 60.0
 #: Of a job without heartbeats: a wait that burns so much of the time is work; who stood in one place in so many looks
 #: stands there for good, whatever it burns.
 _WORKS = 0.05
@@ -36,7 +38,10 @@ class Culprit:
 
 @dataclass(frozen=True, eq=False)
 class Hang:
-    """What a dump shows. `moved` are the ranks that went on between the two looks: then nothing hangs for good."""
+    """What a dump shows. `moved` are the ranks that went on between the two looks.
+
+    Then nothing hangs for good, but for ranks that none of those has to do with: other groups may well go on.
+    """
 
     dump: Dump
     standings: Mapping[int, Standing]
@@ -54,7 +59,7 @@ class Hang:
     def stands(self) -> bool:
         """True where it is known that nothing moves: by the detector, or by the pages' own age."""
         if self.moved:
-            return False
+            return bool(self.culprits or self.circles)
         return self.dump.quiet_s is not None or self.quiet_s is None or self.quiet_s >= QUIET_S
 
     def waits_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
@@ -72,19 +77,41 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     known = groups(dump, records)
     standings, waits, found = _follow(dump, records, known)
     moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had)) or _moved_unheard(dump, waits)
+    culprits = tuple(_culprits(found.sinks, standings, waits))
+    circles, complete, mismatch = found.circles, found.complete, _mismatch(dump, known, waits, standings, found.sinks)
+    if moved:
+        apart = _apart(dump, moved)
+        culprits = tuple(
+            c for c in culprits if c.waits and apart.issuperset(c.ranks) and apart.issuperset(_in(c.waits))
+        )
+        circles = tuple(c for c in circles if apart.issuperset(c))
+        complete, mismatch = (), None
     quiet = [had.last.page["quiet_s"] for had in dump.ranks.values() if had.last.page and "quiet_s" in had.last.page]
     return Hang(
         dump=dump,
         standings=standings,
         groups=tuple(known),
         waits=tuple(waits),
-        culprits=tuple(_culprits(found.sinks, standings, waits)),
-        circles=found.circles,
-        complete=found.complete,
-        mismatch=_mismatch(dump, known, waits, standings, found.sinks),
+        culprits=culprits,
+        circles=circles,
+        complete=complete,
+        mismatch=mismatch,
         moved=moved,
         quiet_s=min(quiet, default=None),
     )
+
+
+def _apart(dump: Dump, moved: Iterable[int]) -> set[int]:
+    """Ranks that have been silent for so long that they hang, whatever the others do."""
+    return {
+        rank
+        for rank, had in dump.ranks.items()
+        if had.last.page and float(had.last.page.get("quiet_s") or 0) >= PARTLY_QUIET_S
+    }.difference(moved)
+
+
+def _in(waits: Iterable[Wait]) -> set[int]:
+    return {rank for wait in waits for rank in wait.waiting}
 
 
 def _follow(
