@@ -15,6 +15,7 @@ from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks import Frame
 from distdbg.evidence.standing import Doing, Standing
 from distdbg.evidence.waits import Ends, Group, Wait, ends, find_waits, groups
+from distdbg.model import fold_ranks
 
 #: A dump that somebody asked for by hand shows a hang once nothing has moved for so long.
 QUIET_S = 10.0
@@ -24,6 +25,11 @@ PARTLY_QUIET_S = 60.0
 #: stands there for good, whatever it burns.
 _WORKS = 0.05
 ENOUGH_LOOKS = 4
+#: Bytes a second that a waiting process does not reach; and all compute alike where the slowest rank has so much of
+#: what the fastest has. launch/stall.py counts in the same way.
+_MOVING = 16 << 10
+_ALIKE = 0.25
+_BUSY = 0.2
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,23 @@ class Hang:
     moved: tuple[int, ...]
     #: seconds since any rank was heard, None where no heartbeat page was had
     quiet_s: float | None
+    #: what moves though nothing is heard, in words; empty for nothing, and where a detector has looked for it before
+    life: str = ""
 
     @property
     def stands(self) -> bool:
         """True where it is known that nothing moves: by the detector, or by the pages' own age."""
         if self.moved:
             return bool(self.culprits or self.circles)
+        if self.life:
+            return False
         return self.dump.quiet_s is not None or self.quiet_s is None or self.quiet_s >= QUIET_S
+
+    def may_work(self, culprit: Culprit) -> bool:
+        """It computes, and was heard a while ago, in a dump that was asked for by hand: perhaps it evaluates."""
+        if self.dump.quiet_s is not None or self.quiet_s is None or self.quiet_s >= PARTLY_QUIET_S:
+            return False
+        return any(_rate(had, "cpu_s") >= _BUSY for r in culprit.ranks if (had := self.dump.ranks.get(r)) is not None)
 
     def waits_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
         wanted = set(ranks)
@@ -98,7 +114,29 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         mismatch=mismatch,
         moved=moved,
         quiet_s=min(quiet, default=None),
+        life=_life(dump, waits) if dump.quiet_s is None else "",
     )
+
+
+def _life(dump: Dump, waits: list[Wait]) -> str:
+    """Signs of work between the looks. Only a launch's detector watches for long enough to count a rank's CPU time
+    against it while the others wait; bytes that flow, and ranks that all compute, are work at any time.
+    """
+    moving = tuple(rank for rank, had in dump.ranks.items() if _rate(had, "read") + _rate(had, "written") >= _MOVING)
+    if moving:
+        return f"rank{'s' if len(moving) > 1 else ''} {fold_ranks(moving)} read or wrote between the looks"
+    shares = [_rate(had, "cpu_s") for had in dump.ranks.values()]
+    if not waits and not dump.missing and shares and min(shares) >= max(_WORKS, _ALIKE * max(shares)):
+        return "all ranks compute"
+    return ""
+
+
+def _rate(had: RankDump, name: str) -> float:
+    """A counter's growth a second, between the first look and the last."""
+    first, last = had.first, had.last
+    if last.t <= first.t or name not in first.process or name not in last.process:
+        return 0.0
+    return max(0.0, float(last.process[name]) - float(first.process[name])) / (last.t - first.t)
 
 
 def _apart(dump: Dump, moved: Iterable[int]) -> set[int]:

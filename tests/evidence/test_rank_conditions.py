@@ -15,7 +15,7 @@ CONDITIONAL = {
     "if tp_rank == 0 and step % 5 == 0:\n    X()": "if tp_rank == 0 and step % 5 == 0",
     "if stage.is_first_stage:\n    pass\nelif is_last_stage:\n    X()": "if is_last_stage",
     "if not is_dist() or dist.get_rank() == 0:\n    X()": "if not is_dist() or dist.get_rank() == 0",
-    "class A:\n  def __init__(self, r):\n    self.c = r.rank == 0\n  def f(self):\n    if self.c:\n      X()": "if self.c",
+    "class A:\n def __init__(self):\n  self.c = a.rank == 0\n def f(self):\n  if self.c:\n   X()": "if self.c",
     "flag: bool = rank == 0\nif flag:\n    X()": "if flag",
     "if (r := dist.get_rank()) == 0:\n    X()": "if (r := dist.get_rank()) == 0",
     "main, world = rank == 0, 4\nif main:\n    X()": "if main",
