@@ -8,20 +8,22 @@ from distdbg.evidence.standing import Doing
 from distdbg.model import Unknown, fold_ranks
 
 _MOST_PLACES = 6
+_WHAT = "why the job stands still"
 
 
-def undecided(evidence: RunEvidence) -> Unknown | None:
-    """For a job that stands still and of which no check has found why. None where no dump shows it standing."""
+def undecided(evidence: RunEvidence, *, hung: bool) -> Unknown | None:
+    """For a job of which no check has found why it stands still; `hung` where its launcher saw that it does."""
     hang = hang_of(evidence)
     if hang is None:
-        return None
-    return Unknown("why the job stands still", f"{_why(hang)}: {_places(hang)}")
+        return Unknown(_WHAT, "nothing of its ranks was collected while it did") if hung else None
+    if not hang.stands:
+        why = f"{_ranks(hang.moved)} went on while it was looked at" if hang.moved else "it was heard of meanwhile"
+        return Unknown(_WHAT, why) if hung else None
+    return Unknown(_WHAT, f"{_why(hang)}: {_places(hang)}") if hang.waits or hung else None
 
 
 def _why(hang: Hang) -> str:
-    if hang.moved and not hang.stands:
-        return f"{_ranks(hang.moved)} went on while it was looked at"
-    unread = tuple(sorted(r for r, had in hang.dump.ranks.items() if had.recorder is None and _waits(hang, r)))
+    unread = tuple(sorted(r for r, had in hang.dump.ranks.items() if had.recorder is None and _collects(hang, r)))
     if unread:
         return f"the flight recorder of {_ranks(unread)}, which waits for others, was not had"
     if any(s.doing is Doing.TRANSFER for s in hang.standings.values()):
@@ -32,8 +34,8 @@ def _why(hang: Hang) -> str:
     return "no rank was found that the others wait for"
 
 
-def _waits(hang: Hang, rank: int) -> bool:
-    return hang.standings[rank].doing.waits_for_ranks
+def _collects(hang: Hang, rank: int) -> bool:
+    return hang.standings[rank].doing is Doing.COLLECTIVE
 
 
 def _places(hang: Hang) -> str:

@@ -85,7 +85,7 @@ def find_waits(
     collectives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     blind: dict[str, list[int]] = defaultdict(list)
     found: list[Wait] = []
-    for rank, standing in standings.items():
+    for rank, standing in sorted(standings.items()):
         match standing.doing:
             case Doing.COLLECTIVE:
                 at = _open_operation(rank, standing, known, dump)
@@ -170,7 +170,7 @@ def _blind(
         and not (standing.doing is Doing.COLLECTIVE and standing.function == function)
         and not (function == "init_process_group" and _formed(records.get(r)))
     )
-    return Wait(function if forming else f"{function}, by the stacks alone", waiting, tuple(awaited))
+    return Wait(function if forming else f"{function}, by the stacks alone", waiting, tuple(sorted(awaited)))
 
 
 def _formed(record: RankRecord | None) -> bool:

@@ -281,9 +281,10 @@ def rank_state(rank: RankRecord, failure: RankFailure | None) -> str:
 
 def _why_hung(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> Iterable[Unknown]:
     """A job that hangs without a finding is never passed over in silence."""
-    if outcome == "hung" and not any(f.severity == "error" and f.cause_class <= CauseClass.STUCK for f in findings):
-        why = undecided(evidence)
-        yield why or Unknown("why the job stands still", "nothing of its ranks was collected while it did")
+    if outcome not in ("hung", "unknown") or any(f.severity == "error" for f in findings):
+        return
+    if (why := undecided(evidence, hung=outcome == "hung")) is not None:
+        yield why
 
 
 def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:
