@@ -40,7 +40,7 @@ def diverged(evidence: RunEvidence, kind: Kind, remedy: str) -> Iterable[Finding
 def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str) -> Finding:
     """A desync that a rank died of: nobody stands anywhere any more, but the calls are kept."""
     subject = who(evidence, found.ranks)
-    sides = sides_text((f"{operation}{_called(dump, ranks)}", ranks) for operation, ranks in found.sides)
+    sides = sides_text((f"{operation}{_called(evidence, dump, ranks)}", ranks) for operation, ranks in found.sides)
     verb = "was" if len(found.ranks) == 1 else "were"
     others = f" than {who(evidence, found.others)}" if found.others else ", equally many in each"
     what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
@@ -62,10 +62,13 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
     )  # fmt: skip
 
 
-def _called(dump: Dump, ranks: Iterable[int]) -> str:
-    """The line of the last call that one of `ranks` made."""
+def _called(evidence: RunEvidence, dump: Dump, ranks: Iterable[int]) -> str:
+    """The line of the user's that one of `ranks` stood in when it failed, else that of the last call it made."""
+    where = {f.rank.rank: f.where for f in failures(evidence) if f.where is not None}
     for rank in ranks:
         calls = dump.ranks[rank].calls if rank in dump.ranks else ()
+        if rank in where:
+            return f" at {where[rank].file.rpartition('/')[2]}:{where[rank].line}"
         if calls and calls[-1].file:
             return f" at {calls[-1].file.rpartition('/')[2]}:{calls[-1].line}"
     return ""

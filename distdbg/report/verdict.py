@@ -81,7 +81,8 @@ def _own_up(evidence: RunEvidence, findings: list[Finding]) -> list[Finding]:
     if not findings or findings[0].cause_class is not CauseClass.COMMUNICATION:
         return findings
     lead = findings[0]
-    silent = [rank.rank for rank in evidence.ranks if rank.rank not in lead.ranks and rank.exit_code != 0]
+    told = {rank for finding in findings for rank in finding.ranks}
+    silent = [rank.rank for rank in evidence.ranks if rank.rank not in told and rank.exit_code != 0]
     words = "Why is not known: no rank shows an error of its own."
     if silent:
         words += f" Rank{'s' if len(silent) > 1 else ''} {fold_ranks(silent)} said nothing before the end."
