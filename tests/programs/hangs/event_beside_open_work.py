@@ -19,10 +19,10 @@ ready = threading.Event()
 threading.Thread(target=prefetch, daemon=True).start()
 for step in range(100):
     work = dist.all_reduce(torch.ones(16), async_op=True)
+    other = dist.all_reduce(torch.ones(4), async_op=True)
     if step == 5 and dist.get_rank() == 1:
         ready.clear()
-        late = dist.all_reduce(torch.ones(4), async_op=True)
         ready.wait()
-        late.wait()
+    other.wait()
     work.wait()
     dist.barrier()
