@@ -122,10 +122,25 @@ def test_the_command_line_goes_over_the_file_and_origins_are_kept(tmp_path):
     assert (other.script, other.module, other.args) == (None, "m", []), "another program has not this one's arguments"
 
 
+def test_timeouts_are_numbers_or_words(tmp_path):
+    settings, _ = read(tmp_path, "script: a.py\nhang_timeout: off\nstartup_timeout: 90\non_hang: kill\n")
+    assert (settings.hang_timeout, settings.startup_timeout, settings.on_hang) == ("off", 90.0, "kill")
+    settings, _ = read(tmp_path, "script: a.py\nhang_timeout: off\n", hang_timeout="2.5")
+    assert settings.hang_timeout == 2.5
+    settings, _ = read(tmp_path, "script: a.py\n")
+    assert (settings.hang_timeout, settings.startup_timeout, settings.on_hang) == ("auto", "auto", "report")
+
+
 def test_mistakes_of_the_command_line():
     for given, says in [
         ({"nodes": "two"}, "--nodes: "),
         ({"grace": "-1"}, "--grace: "),
+        ({"hang_timeout": "soon"}, "--hang-timeout: a number of seconds is expected, or auto or off"),
+        ({"hang_timeout": "0"}, "--hang-timeout: 0 s cannot be; it is 2 to"),
+        ({"hang_timeout": "nan"}, "a number of seconds is expected"),
+        ({"hang_timeout": "inf"}, "inf s cannot be"),
+        ({"startup_timeout": "off"}, "--startup-timeout: a number of seconds is expected, or auto"),
+        ({"on_hang": "explode"}, "--on-hang: "),
         ({"nproc_per_node": "x"}, "'x'"),
     ]:
         with pytest.raises(UsageError) as error:

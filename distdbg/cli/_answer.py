@@ -16,19 +16,31 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
 from distdbg.rundir import write_whole
 
+#: A screen has the verdict too; the page shows the whole tree.
+_MOST_TREE_LINES = 24
+
 
 def contract(report: Report) -> Report:
     """As JSON has it: `run` and `outcome` are null where there is no run."""
     return report if report.run and report.run.get("id") else replace(report, run=None, outcome=None)
 
 
-def show(report: Report, *, as_json: bool) -> None:
+def show(report: Report, evidence: RunEvidence, *, as_json: bool) -> None:
+    """The verdict, then the picture that it was read from."""
     from distdbg.report.json_form import dumps
+    from distdbg.report.picture_text import picture_text, report_picture
     from distdbg.report.text import render_text
 
-    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-    text = dumps(contract(report)) if as_json else render_text(report, color=sys.stdout.isatty(), width=width)
-    click.echo(text, nl=not as_json)
+    if as_json:
+        click.echo(dumps(contract(report)), nl=False)
+        return
+    width, color = min(shutil.get_terminal_size((100, 24)).columns, 120), sys.stdout.isatty()
+    click.echo(render_text(report, color=color, width=width))
+    picture = report_picture(report, evidence)
+    if picture is not None and picture.tree.ranks:
+        boxes = "utf" in (sys.stdout.encoding or "").lower()
+        text = picture_text(picture, color=color, ascii_only=not boxes, width=width, most_lines=_MOST_TREE_LINES)
+        click.echo(f"\n{text}")
 
 
 def write_page(path: Path, report: Report, evidence: RunEvidence) -> None:

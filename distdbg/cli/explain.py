@@ -31,5 +31,5 @@ def command(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> No
     report = build_report(evidence)
     if html_path is not None:
         _answer.write_page(html_path, report, evidence)
-    _answer.show(report, as_json=as_json)
+    _answer.show(report, evidence, as_json=as_json)
     sys.exit(_answer.exit_code(report))

@@ -88,6 +88,6 @@ def _one(
     say("")
     if html_path is not None:
         _answer.write_page(html_path, report, dump.evidence)
-    _answer.show(report, as_json=as_json)
+    _answer.show(report, dump.evidence, as_json=as_json)
     click.echo(f"distdbg: the dump is in {dump.folder}", err=True)
     return report, dump

@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from distdbg.model import MOST_RANKS
@@ -120,6 +119,8 @@ def _is_rank(process: _Process, all_of_them: Mapping[int, _Process]) -> bool:
     """Python, no launcher, and nobody above it in the same rank is the one that runs torch."""
     if process.launcher or not _is_python(process.pid):
         return False
+    if "RANK" not in process.environment and not _runs_torch(process.pid):
+        return False  # whatever else runs in a scheduler's allocation bears a number too
     above = all_of_them.get(process.parent)
     same: list[_Process] = []
     while above is not None and above.rank == process.rank and above.job == process.job:
@@ -166,28 +167,36 @@ def _numbered(process: _Process, number: int) -> _Process:
     return _Process(process.pid, process.parent, process.started, number, process.environment, process.argv)
 
 
-def script_of(argv: tuple[str, ...]) -> str:
-    """`train` of `python -u train.py --lr 1`, `pkg.train` of `python -m pkg.train`."""
+def _runs(argv: tuple[str, ...]) -> tuple[str, bool]:
+    """(the script or module that an interpreter runs, whether it is a module); of others the program itself."""
+    if not argv or not _PYTHON.match(Path(argv[0]).name):
+        return argv[0] if argv else "job", False
     words = list(argv[1:])
     while words:
         word = words.pop(0)
-        if word.endswith("/distdbg/worker/boot.py"):  # it stands before every script that distdbg launches
-            continue
         if word == "-m" and words:
-            return words[0]
-        if not word.startswith("-"):
-            return Path(word).stem
-        if word in ("-W", "-X", "-c"):
+            return words[0], True
+        if word == "-c":
+            break
+        if word in ("-W", "-X"):
             words = words[1:]
-    return Path(argv[0]).stem if argv else "job"
+        elif not word.startswith("-") and not word.endswith("/distdbg/worker/boot.py"):  # before every script of ours
+            return word, False
+    return argv[0], False
+
+
+def script_of(argv: tuple[str, ...]) -> str:
+    """`train` of `python -u train.py --lr 1`, `pkg.train` of `python -m pkg.train`."""
+    name, module = _runs(argv)
+    return name if module else Path(name).stem
 
 
 def is_launcher(argv: tuple[str, ...]) -> bool:
     """True for what starts ranks and is none: by the program's name, or by the module or script that Python runs."""
-    names = [Path(word).name for word in argv[:2]]
-    if any(name in _LAUNCHERS for name in names) or (len(names) > 1 and argv[1].endswith("/distdbg/launch/agent.py")):
-        return True
-    return any(a == "-m" and b in _LAUNCHER_MODULES for a, b in pairwise(argv[1:5]))
+    name, module = _runs(argv)
+    if module:
+        return name in _LAUNCHER_MODULES
+    return Path(name).name in _LAUNCHERS or name.endswith("/distdbg/launch/agent.py")
 
 
 # -- /proc ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ An answer is evidence/recorder_packed.py's, or one line {"because": why it is no
 only and import nothing; its memory, its CPU time a file and what it may write are bounded by the kernel. Whoever
 asks sees its end, and starts another for the next file.
 
-Standard library only. A dump of 2,000 entries takes about 8 ms.
+Standard library only. A dump of 2,000 entries takes about 7 ms.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Unreadable(Exception):
 def _loaded(data: bytes) -> object:
     try:
         if data[:1] == b"\x80":
-            return PlainUnpickler(io.BytesIO(data)).load()
+            # Without a peek() the unpickler asks for each opcode's bytes alone: three times as long.
+            return PlainUnpickler(io.BufferedReader(io.BytesIO(data), 1 << 17)).load()
         return json.loads(data)
     except Harmful as error:
         raise Unreadable(str(error)) from None

@@ -18,6 +18,8 @@ from distdbg.evidence.recorder import RecorderLog, Signatures
 from distdbg.evidence.recorder_packed import Unpacker
 
 _WITHIN_S = 4.0 * MOST_CPU_S
+#: Files that take all of their time, or their reader with them; a folder full of such would take days.
+_MOST_LOST = 6
 _MOST_HEAD = 256 << 20
 
 
@@ -33,6 +35,7 @@ class RecorderReader:
         self._child: subprocess.Popen[bytes] | None = None
         self._unpacker = Unpacker(signatures)
         self._buffer = bytearray()
+        self._lost = 0
 
     def __enter__(self) -> RecorderReader:
         return self
@@ -42,6 +45,8 @@ class RecorderReader:
 
     def read(self, path: Path) -> RecorderLog:
         """Raises RecorderUnreadable."""
+        if self._lost >= _MOST_LOST:
+            raise RecorderUnreadable(f"it was not read: {_MOST_LOST} files before it ended their reader")
         child = self._child or self._start()
         assert child.stdin is not None
         until = time.monotonic() + _WITHIN_S
@@ -57,6 +62,7 @@ class RecorderReader:
                 raise RecorderUnreadable(str(head["because"]))
             return self._unpacker.unpack(head, self._exactly(head["bytes"], until))
         except (BrokenPipeError, EOFError, TimeoutError):
+            self._lost += 1
             raise RecorderUnreadable(self._why_it_ended()) from None
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -9,13 +9,13 @@ from functools import lru_cache
 
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.judge import stand
+from distdbg.evidence.life import life, rate
 from distdbg.evidence.mismatch import Mismatch, earliest_mismatch
 from distdbg.evidence.roots import other_root
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks import Frame
 from distdbg.evidence.standing import Doing, Standing
 from distdbg.evidence.waits import Ends, Group, Wait, ends, find_waits, groups
-from distdbg.model import fold_ranks
 
 #: A dump that somebody asked for by hand shows a hang once nothing has moved for so long.
 QUIET_S = 10.0
@@ -25,10 +25,6 @@ PARTLY_QUIET_S = 60.0
 #: stands there for good, whatever it burns.
 _WORKS = 0.05
 ENOUGH_LOOKS = 4
-#: Bytes a second that a waiting process does not reach; and all compute alike where the slowest rank has so much of
-#: what the fastest has. launch/stall.py counts in the same way.
-_MOVING = 16 << 10
-_ALIKE = 0.25
 _BUSY = 0.2
 
 
@@ -76,7 +72,7 @@ class Hang:
         """It computes, and was heard a while ago, in a dump that was asked for by hand: perhaps it evaluates."""
         if self.dump.quiet_s is not None or self.quiet_s is None or self.quiet_s >= PARTLY_QUIET_S:
             return False
-        return any(_rate(had, "cpu_s") >= _BUSY for r in culprit.ranks if (had := self.dump.ranks.get(r)) is not None)
+        return any(rate(had, "cpu_s") >= _BUSY for r in culprit.ranks if (had := self.dump.ranks.get(r)) is not None)
 
     def waits_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
         wanted = set(ranks)
@@ -114,29 +110,8 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         mismatch=mismatch,
         moved=moved,
         quiet_s=min(quiet, default=None),
-        life=_life(dump, waits) if dump.quiet_s is None else "",
+        life=life(dump, waits) if dump.quiet_s is None else "",
     )
-
-
-def _life(dump: Dump, waits: list[Wait]) -> str:
-    """Signs of work between the looks. Only a launch's detector watches for long enough to count a rank's CPU time
-    against it while the others wait; bytes that flow, and ranks that all compute, are work at any time.
-    """
-    moving = tuple(rank for rank, had in dump.ranks.items() if _rate(had, "read") + _rate(had, "written") >= _MOVING)
-    if moving:
-        return f"rank{'s' if len(moving) > 1 else ''} {fold_ranks(moving)} read or wrote between the looks"
-    shares = [_rate(had, "cpu_s") for had in dump.ranks.values()]
-    if not waits and not dump.missing and shares and min(shares) >= max(_WORKS, _ALIKE * max(shares)):
-        return "all ranks compute"
-    return ""
-
-
-def _rate(had: RankDump, name: str) -> float:
-    """A counter's growth a second, between the first look and the last."""
-    first, last = had.first, had.last
-    if last.t <= first.t or name not in first.process or name not in last.process:
-        return 0.0
-    return max(0.0, float(last.process[name]) - float(first.process[name])) / (last.t - first.t)
 
 
 def _apart(dump: Dump, moved: Iterable[int]) -> set[int]:
@@ -166,6 +141,7 @@ def _follow(
             rank: stand(had, records.get(rank), dump, delegates=rank not in own) for rank, had in dump.ranks.items()
         }
         standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in dump.missing.items()}
+        standings |= {rank: _nowhere(rank) for rank in _done_by_peers(standings, known)}
         waits = find_waits(dump, records, standings, known)
         found = ends(waits, standings)
         circular = {rank for circle in found.circles for rank in circle if standings[rank].thread}
@@ -182,6 +158,27 @@ def _mismatch(
     if found is not None and not found.open and any(standings[r].doing is not Doing.ENDED for r in sinks):
         return None
     return found or other_root(dump, known, waits)
+
+
+def _done_by_peers(standings: Mapping[int, Standing], known: Iterable[Group]) -> list[int]:
+    """Ranks that only their recorder says to wait, in what a peer has finished: gloo takes note of an end late."""
+    alone = [r for r, s in standings.items() if s.doing is Doing.COLLECTIVE and not s.frames and not s.sure]
+    return [rank for rank in alone if not any(_waits_in(rank, group) for group in known)]
+
+
+def _waits_in(rank: int, group: Group) -> bool:
+    log = group.logs.get(rank)
+    first = log.first_open if log is not None else None
+    if log is None or first is None:
+        return False
+    sequence = log.sequence[first]
+    peers = [other for peer, other in group.logs.items() if peer != rank]
+    return not any((at := other.index(sequence)) is not None and other.done[at] for other in peers)
+
+
+def _nowhere(rank: int) -> Standing:
+    because = "there is no stack, and its peers have finished the last operation that its recorder knows"
+    return Standing(rank, Doing.UNKNOWN, f"stands somewhere unknown: {because}", because=because)
 
 
 def _went_on(evidence: RunEvidence, dump: Dump) -> bool:

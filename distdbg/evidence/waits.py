@@ -58,24 +58,46 @@ class Group:
 
 def groups(dump: Dump, records: Mapping[int, RankRecord]) -> list[Group]:
     """Every group that a recorder has heard of, by its name and its members: two ranks may use one name differently."""
-    found: dict[tuple[str, tuple[int, ...]], dict[int, GroupLog]] = defaultdict(dict)
-    everybody = tuple(sorted(records.keys() | dump.ranks.keys() | dump.missing.keys()))
-    users: dict[str, set[int]] = defaultdict(set)
-    for rank, had in dump.ranks.items():
-        for name in had.recorder.groups if had.recorder else ():
-            users[name].add(rank)
+    members = _Members(dump, records)
+    found: dict[tuple[str, int], dict[int, GroupLog]] = defaultdict(dict)
     for rank, had in dump.ranks.items():
         for name, log in had.recorder.groups.items() if had.recorder else ():
-            told = records[rank].groups.get(name) if rank in records else None
-            default = name in ("0", "") or log.description == "default_pg"
-            members = told or (everybody if default else tuple(sorted(users[name])))
-            found[name, tuple(members)][rank] = log
-    # A member whose recorder was had, and that never used the group, has enqueued nothing there.
-    for (name, members), logs in found.items():
-        for rank in members:
+            found[name, members.of(rank, log)][rank] = log
+    known = []
+    for (name, number), logs in found.items():
+        # A member whose recorder was had, and that never used the group, has enqueued nothing there.
+        for rank in members.known[number]:
             if rank not in logs and rank in dump.ranks and dump.ranks[rank].recorder is not None:
                 logs[rank] = GroupLog(name, "")
-    return [Group(name, members, logs) for (name, members), logs in sorted(found.items())]
+        known.append(Group(name, members.known[number], logs))
+    return sorted(known, key=lambda group: (group.name, group.ranks))
+
+
+class _Members:
+    """Who is in a group, as its ranks have told, by a number: a tuple of 16,384 ranks is hashed once, not by each."""
+
+    def __init__(self, dump: Dump, records: Mapping[int, RankRecord]) -> None:
+        self._records = records
+        self._everybody = tuple(sorted(records.keys() | dump.ranks.keys() | dump.missing.keys()))
+        users: dict[str, list[int]] = defaultdict(list)
+        for rank, had in dump.ranks.items():
+            for name in had.recorder.groups if had.recorder else ():
+                users[name].append(rank)
+        self._users = {name: tuple(sorted(ranks)) for name, ranks in users.items()}
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._by_identity: dict[int, int] = {}
+        self.known: list[tuple[int, ...]] = []
+
+    def of(self, rank: int, log: GroupLog) -> int:
+        told = (self._records[rank].groups.get(log.name) if rank in self._records else None) or log.ranks
+        default = log.name in ("0", "") or log.description == "default_pg"
+        members = told or (self._everybody if default else self._users[log.name])
+        number = self._by_identity.get(id(members))
+        if number is None:
+            number = self._by_identity[id(members)] = self._numbers.setdefault(members, len(self.known))
+            if number == len(self.known):
+                self.known.append(members)
+        return number
 
 
 def find_waits(

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 SCHEMA = "distdbg.dump/1"
+#: What an agent answers to a request while it takes another dump.
+BUSY = "another dump is being taken on this node"
 #: Beyond the agents' own deadlines: the way there and back.
 _LATE_S = 4.0
 
@@ -81,6 +83,11 @@ class DumpDesk:
     def expect(self, dump: OpenDump) -> None:
         """One that an agent began by itself; a second word of it changes nothing."""
         self._open.setdefault(str(dump.folder), dump)
+
+    @property
+    def busy(self) -> bool:
+        """Whether agents may still be at work on a dump that was asked for here."""
+        return any(dump.reason != "death" for dump in self._open.values())
 
     def hear(self, node_rank: int, event: Mapping[str, Any]) -> None:
         """An agent's `dumped`."""

@@ -20,6 +20,7 @@ from typing import Any
 
 from distdbg.collect.rungs import probe
 from distdbg.launch import processes
+from distdbg.launch.dump_desk import BUSY
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
 from distdbg.launch.rank_watch import RankWatch
@@ -65,7 +66,7 @@ class Dumper:
         if folder.parent != inside or folder.name in ("", "..", "."):
             self._tell(folder, {}, f"{str(folder)!r} is no dump of attempt {self._node.attempt}")
         elif self._child is not None:
-            self._tell(folder, {}, "another dump is being taken on this node")
+            self._tell(folder, {}, BUSY)
         else:
             self._start(folder, _DEFAULTS | {name: request[name] for name in _DEFAULTS if name in request})
 
@@ -78,6 +79,7 @@ class Dumper:
     def _start(self, folder: Path, wanted: dict[str, Any]) -> None:
         self._begun, self._answer, self._late = time.monotonic(), b"", False
         self._watch.ask_models()
+        self._node.event("phases", ranks=self._watch.phases.told())
         targets: list[dict[str, Any]] = [
             {"rank": r.rank, "pid": r.pid, "stem": str(self._node.folder / f"{r.rank:05d}")}
             for r in self._watch.ranks.values()

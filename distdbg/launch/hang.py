@@ -6,16 +6,16 @@ It lives in the launcher's loop and waits for nothing: agents answer when they c
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from distdbg.launch.dump_desk import DumpDesk, OpenDump
+from distdbg.launch.dump_desk import BUSY, DumpDesk, OpenDump
+from distdbg.launch.explain import explain, tell_finding
 from distdbg.launch.signs import read_signs
 from distdbg.launch.stall import StallWatch, Word
 from distdbg.rundir import RunDir, write_json
@@ -24,14 +24,33 @@ if TYPE_CHECKING:
     from distdbg.launch.journal import Journal
     from distdbg.launch.local import LocalNodes
     from distdbg.launch.state import RunState
-    from distdbg.model import Report
     from distdbg.settings import JobSettings
 
 #: Reasons for which an agent ends its ranks: what begins so was not anybody's wish to cancel the job.
 ENDED_BECAUSE = "the job hung"
 _OPTIONS = {"looks": 2, "interval": 0.5, "within": 20.0, "native": 1}
 _DEATH_WITHIN_S = 2.0
+#: A file system that does not answer keeps nobody from ending a hung job for longer.
+_EXPLAIN_WITHIN_S = 60.0
 _CLOSE_LOOK_S = 20.0  # with `auto`
+
+
+_TRY_AGAIN_S = 2.0
+_MOST_TRIES = 5
+
+
+@dataclass
+class _Look:
+    """One at the ranks, for what the watch has said. `began` is on its clock."""
+
+    reason: str
+    word: Word
+    folder: Path
+    began: float
+    tries: int = 1
+    finished: bool = False
+    #: once all agents have answered: when its explanation is not waited for any longer
+    until: float = float("inf")
 
 
 class View(Protocol):
@@ -63,8 +82,12 @@ class HangWatch:
         self._attempt = 0
         self._watch: StallWatch | None = None
         self._working: threading.Thread | None = None
+        self._wait_until = 0.0
         self._shown: list[str] = []
-        self._acts_on: Path | None = None
+        self._look: _Look | None = None
+        self._later: tuple[float, str, Word, int] | None = None
+        #: the job is to be ended once it is explained
+        self._doomed = False
         #: what was done about a hang: the run ends with 75, or goes on with another attempt
         self.ended: Literal["kill", "restart"] | None = None
 
@@ -72,9 +95,21 @@ class HangWatch:
         """Nodes that are about to start: the first ones, or those of a restart."""
         self._nodes = nodes
         self._desk = DumpDesk(nodes.tell_all)
-        self._watch, self.ended = None, None
+        self._watch, self._look, self._later = None, None, None
+        self._doomed, self.ended = False, None
 
     def hear(self, node_rank: int, event: Mapping[str, Any]) -> None:
+        try:
+            self._hear(node_rank, event)
+        except Exception as error:
+            self._broke(error)
+
+    def _broke(self, error: Exception) -> None:
+        """An error of ours costs the watch for hangs, and never the job."""
+        self._watch = None
+        self._journal.note("hang-watch-error", error=repr(error), traceback="".join(format_exception(error)))
+
+    def _hear(self, node_rank: int, event: Mapping[str, Any]) -> None:
         match event.get("event"):
             case "signs" if self._watch is not None:
                 self._watch.take(time.monotonic(), node_rank, read_signs(event))
@@ -94,10 +129,20 @@ class HangWatch:
             self._watch = StallWatch(hang, self._settings.startup_timeout)
 
     def tick(self, _shown: None = None) -> None:
+        try:
+            self._tick()
+        except Exception as error:
+            self._broke(error)
+
+    def _tick(self) -> None:
         self._show()
-        if self._working is not None and not self._working.is_alive():
+        if self._working is not None and (not self._working.is_alive() or time.monotonic() >= self._wait_until):
             self._working = None
             self._act()
+        if self._later is not None and time.monotonic() >= self._later[0]:
+            _, reason, late_word, tries = self._later
+            self._later = None
+            self._look_at(reason, late_word, tries)
         word = self._watch.judge(time.monotonic()) if self._watch and not self._nodes.ending else None
         if word is not None:
             self._heed(word)
@@ -122,35 +167,34 @@ class HangWatch:
             case "stalled":
                 self._journal.note("stalled", **told, timeout_s=round(word.limit_s, 1))
                 self._view.say(f"no rank has moved for {word.quiet_s:.0f} s: looking where they stand")
-                self._look("hang", word)
+                self._doomed = self._settings.on_hang != "report"
+                self._look_at("hang", word)
             case "timeout-near":
                 self._journal.note("timeout-near", **told, timeout_s=word.limit_s, ranks=list(word.ranks))
                 self._view.say(
                     f"a process group's timeout of {word.limit_s:g} s is near: looking where the ranks stand"
                 )
-                self._look("timeout", word)
+                self._look_at("timeout", word)
             case "slow":
                 self._journal.note("slow", **told, why=word.why)
             case "moving-again":
-                self._acts_on = None  # while it was looked at: then nothing is done to it
+                self._doomed, self._later = False, None  # also where it was to be ended, and is still looked at
                 self._journal.note("moving-again", **told)
                 self._view.say(f"the job moves again, after {word.quiet_s:.0f} s")
 
-    def _look(self, reason: str, word: Word) -> None:
-        t = time.time()
-        folder = self._run.attempt(self._attempt).dump(reason, t)
-        if reason == "hang" and self._settings.on_hang != "report":
-            self._acts_on = folder
-        self._desk.ask(
-            folder,
-            reason,
-            by="launch",
-            t=t,
-            now=time.monotonic(),
-            nodes=self._nodes.living,
-            options=_OPTIONS,
-            stalled={"since": _epoch(word.since), "quiet_s": word.quiet_s, "timeout_s": word.limit_s},
-        )
+    def _look_at(self, reason: str, word: Word, tries: int = 1) -> None:
+        """One look a silence: the ranks that the word is about have not moved since the last, where that came after."""
+        now, t = time.monotonic(), time.time()
+        if self._look is not None and self._look.began > word.since:
+            self._act()
+        elif self._desk.busy:
+            self._later = (now + _TRY_AGAIN_S, reason, word, tries)
+        else:
+            folder = self._run.attempt(self._attempt).dump(reason, t)
+            self._look = _Look(reason, word, folder, now, tries)
+            stalled = {"since": _epoch(word.since), "quiet_s": word.quiet_s, "timeout_s": word.limit_s}
+            nodes = self._nodes.living
+            self._desk.ask(folder, reason, by="launch", t=t, now=now, nodes=nodes, options=_OPTIONS, stalled=stalled)
 
     def _expect(self, folder: Path) -> None:
         """An agent lost a rank, and looks at the others by itself."""
@@ -168,7 +212,9 @@ class HangWatch:
             "dump", folder=self._run.relative(dump.folder), reason=dump.reason, seconds=dump.seconds,
             collected=collected, ranks=len(told), because=dump.because,
         )  # fmt: skip
-        shown = dump.reason in ("hang", "timeout")
+        look = self._look if self._look is not None and self._look.folder == dump.folder else None
+        if look is not None and not collected and self._try_again(look, dump):
+            return
         before = self._working
 
         def work() -> None:
@@ -177,13 +223,26 @@ class HangWatch:
             try:
                 dump.folder.mkdir(parents=True, exist_ok=True)
                 write_json(dump.folder / "manifest.json", manifest)
-                if shown:
+                if look is not None:
                     self._explain()
             except Exception as error:  # the job goes on, whatever happens to its report
                 self._shown.append(f"distdbg: the dump could not be explained: {error!r}")
+            if look is not None:
+                look.finished = True
 
+        self._wait_until = time.monotonic() + _EXPLAIN_WITHIN_S
+        if look is not None:
+            look.until = self._wait_until
         self._working = threading.Thread(target=work, name="explain", daemon=True)
         self._working.start()
+
+    def _try_again(self, look: _Look, dump: OpenDump) -> bool:
+        """Where somebody else had just asked for one: what they get is not explained by anybody."""
+        if look.tries >= _MOST_TRIES or not any(BUSY in because for because in dump.because):
+            return False
+        self._look = None
+        self._later = (time.monotonic() + _TRY_AGAIN_S, look.reason, look.word, look.tries + 1)
+        return True
 
     def _explain(self) -> None:
         """In a thread. The report is built and written anew, and shown as at the end of a run."""
@@ -198,11 +257,13 @@ class HangWatch:
             self._journal.note("explained", attempt=self._attempt)
 
     def _act(self) -> None:
-        """Only once all that can be known is written down and shown."""
+        """Once all that can be known is written down and shown."""
         self._show()
-        if self._acts_on is None or self._nodes.ending:
+        look = self._look
+        if not self._doomed or self._nodes.ending or look is None:
             return
-        self._acts_on = None
+        if not look.finished and time.monotonic() < look.until:
+            return
         again = self._settings.on_hang == "restart" and self._attempt - 1 < self._most_restarts
         self.ended = "restart" if again else "kill"
         self._journal.note("ended-hung", attempt=self._attempt, action=self.ended)
@@ -214,27 +275,6 @@ class HangWatch:
         """As many as torchrun may make; one where it may make none."""
         given = self._settings.torchrun.get("max-restarts", "")
         return max(1, int(given)) if given.isdecimal() else 1
-
-
-def explain(run: RunDir) -> tuple[str, Report]:
-    """Build and write the report of what the run directory holds now; as text for the terminal, and itself."""
-    from distdbg.collect.report_files import write_report
-    from distdbg.collect.run_evidence import load_evidence
-    from distdbg.report.text import render_text
-    from distdbg.report.verdict import build_report
-
-    evidence = load_evidence(run)
-    report = build_report(evidence)
-    write_report(run, report, evidence)
-    return render_text(report, color=sys.stderr.isatty()), report
-
-
-def tell_finding(command: str, report_json: Path) -> None:
-    """--on-finding: the shell command gets the report on standard input."""
-    with report_json.open("rb") as stdin:
-        done = subprocess.run(command, shell=True, stdin=stdin, check=False)
-    if done.returncode:
-        os.write(2, f"distdbg: --on-finding {command!r} ended with exit code {done.returncode}\n".encode())
 
 
 def _epoch(t: float) -> float:

@@ -117,10 +117,14 @@ class LastLooks:
         self._node = node
         self._dumped_at: dict[int, tuple[int, int, int] | None] = {}
 
-    def begin(self, ranks: Sequence[RankProcess]) -> LastLook:
-        """A rank of this node has just died; the caller waits for `done` as long as it can, and calls `write`."""
+    def begin(self, dead: RankProcess, ranks: Sequence[RankProcess]) -> LastLook:
+        """`dead` has just ended; the caller waits for `done` as long as it can, and calls `write`.
+
+        One whose script was over, and whose exit code nobody could read, has most likely just finished.
+        """
         folder = self._node.run.attempt(self._node.attempt).dump("death")
-        if not self._can_look(ranks) or self._stand_as_dumped(ranks):
+        finished = dead.exit_code is None and dead.phase == "exiting"
+        if finished or not self._can_look(ranks) or self._stand_as_dumped(ranks):
             return LastLook(self._node, folder, ())
         self.note_dumped(ranks)
         self._node.event("death-dump", folder=str(folder), attempt=self._node.attempt)

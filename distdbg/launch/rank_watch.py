@@ -16,6 +16,7 @@ from distdbg.launch.follower import Follower
 from distdbg.launch.last_look import LastLooks
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
+from distdbg.launch.phases import PhaseClock
 from distdbg.launch.ranks import RankProcess, find_ranks
 from distdbg.launch.signs import SignSampler
 from distdbg.launch.torchrun_process import TorchrunProcess
@@ -60,6 +61,7 @@ class RankWatch:
         self.last_looks = LastLooks(loop, node)
         self._last_metrics_file = float("-inf")
         loop.after(_SAMPLE_S, self._sample)
+        self.phases = PhaseClock(loop, lambda: self.living)
 
     @property
     def living(self) -> list[RankProcess]:
@@ -219,13 +221,13 @@ class RankWatch:
         self._follower.close_rank(rank.rank)
         self._record(rank)
         if rank.failed and rank.asked_to_stop is None and self.living and not self._holding:
-            self._hold_and_ask()
+            self._hold_and_ask(rank)
 
-    def _hold_and_ask(self) -> None:
+    def _hold_and_ask(self, dead: RankProcess) -> None:
         self._holding = True
         self._torchrun.hold()
         self.ask_exceptions()
-        look = self.last_looks.begin(list(self.ranks.values()))
+        look = self.last_looks.begin(dead, list(self.ranks.values()))
         self._loop.turn_until(lambda: (not self._awaited and look.done) or not self.living, _ASK_SIBLINGS_S)
         self.note_asked_to_stop()
         self._torchrun.release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ class RankProcess:
     cpu_s: float | None = None
     page: Page | None = None
     rate: float | None = None
+    #: how often it was seen in each phase, once warm: see phases.py
+    phases: Counter[str] = field(default_factory=Counter)
     #: the shortest timeout of its process groups, and whether it waits for its accelerator by spinning
     timeout_s: float | None = None
     spins: bool = False
@@ -126,7 +129,8 @@ class RankProcess:
     def exit_record(self) -> dict[str, Any]:
         names = ("rank", "local_rank", "attempt", "pid", "started", "ended", "exit_code", "unknown_because")
         record = {name: getattr(self, name) for name in names}
-        return record | {"asked_to_stop": self.asked_to_stop, "step": self.step, "phase": self.phase, "rss": self.rss}
+        record |= {"asked_to_stop": self.asked_to_stop, "step": self.step, "phase": self.phase, "rss": self.rss}
+        return record | {"phases": dict(self.phases)}
 
 
 def page_facts(page: Page) -> dict[str, Any]:

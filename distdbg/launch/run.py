@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.launch.console import Console, Show
 from distdbg.launch.disk import DiskWriter
-from distdbg.launch.hang import HangWatch, close_look_after, explain, tell_finding
+from distdbg.launch.explain import explain, tell_finding
+from distdbg.launch.hang import HangWatch, close_look_after
 from distdbg.launch.job_record import complete_later, job_record, write_job
 from distdbg.launch.journal import Journal
 from distdbg.launch.live import LiveView, PlainView

@@ -210,7 +210,7 @@ class StallWatch:
         self._foreseen += 1
         for _, rank in late:
             rank.foreseen = True
-        since = min(rank.progress for _, rank in late)
+        since = max(rank.progress for _, rank in late)
         least = min(rank.sign.timeout_s or 0.0 for _, rank in late)
         return Word("timeout-near", since, now - since, least, ranks=tuple(sorted(number for number, _ in late)))
 

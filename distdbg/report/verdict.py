@@ -234,6 +234,7 @@ def run_facts(evidence: RunEvidence) -> dict[str, Any]:
     job = evidence.job
     times = [t for _, event in evidence.events if (t := number(event, "t")) is not None]
     ends = [rank.ended for rank in evidence.ranks if rank.ended is not None]
+    ends += [evidence.dump.t] if evidence.dump is not None else []
     topology = job.get("topology") if isinstance(job.get("topology"), dict) else {}
     return {
         "id": evidence.run_id,

@@ -77,7 +77,9 @@ def make(node, sleepers):
     loop = Loop()
     ranks = {s.rank.rank: s.rank for s in sleepers}
     living = [r for r in ranks.values() if r.alive]
-    watch = SimpleNamespace(ranks=ranks, living=living, last_looks=LastLooks(loop, node))
+    looks = LastLooks(loop, node)
+    asked = {"ask_models": lambda: None, "phases": SimpleNamespace(told=dict)}
+    watch = SimpleNamespace(ranks=ranks, living=living, last_looks=looks, **asked)
     return loop, Dumper(loop, node, watch)
 
 
@@ -244,9 +246,37 @@ def test_a_recorder_that_does_not_answer_holds_nobody_up(node):
     assert "serves none" in told["2"]["failed"]
 
 
+def died(node, exit_code=1):
+    rank = RankProcess(9, 9, 1, node.folder / "00009.page", node.folder / "error")
+    rank.pid = 1
+    rank.end(exit_code)
+    return rank
+
+
+def stands(rank):
+    """It has a page that does not move."""
+    rank.sample = lambda: None
+    rank.page = SimpleNamespace(step=3, batches=3, backwards=3, phase="exiting")
+
+
+def test_a_rank_that_has_most_likely_just_finished_is_no_death(node):
+    looks, ranks = LastLooks(Loop(), node), living(node, 2)
+    Recorders(node, [0, 1], 0.0, 10)
+    for rank in ranks:
+        stands(rank)
+    gone = died(node, None)
+    stands(gone)
+    looks.begin(gone, ranks)
+    assert node.told("death-dump") == []
+    gone.page.phase = "backward"
+    looks.begin(gone, ranks)
+    assert len(node.told("death-dump")) == 1
+
+
 def test_where_no_rank_has_a_recorder_there_is_no_last_look(node):
     looks = LastLooks(Loop(), node)
-    look = looks.begin(living(node, 4))
+    ranks = living(node, 4)
+    look = looks.begin(ranks[3], ranks)
     assert look.done
     look.write()
     assert node.events == []
@@ -256,11 +286,10 @@ def test_a_dump_of_ranks_that_stand_as_they_stood_is_not_hidden_by_a_last_look(n
     looks, ranks = LastLooks(Loop(), node), living(node, 2)
     Recorders(node, [0, 1], 0.0, 10)
     for rank in ranks:
-        rank.sample = lambda: None
-        rank.page = SimpleNamespace(step=3, batches=3, backwards=3)
+        stands(rank)
     looks.note_dumped(ranks)
-    looks.begin(ranks)
+    looks.begin(died(node), ranks)
     assert node.told("death-dump") == []
     ranks[0].page.step = 4
-    assert looks.begin(ranks) is not None
+    assert looks.begin(died(node), ranks) is not None
     assert len(node.told("death-dump")) == 1

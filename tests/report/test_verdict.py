@@ -91,3 +91,57 @@ def test_no_rank_has_a_known_code_but_torchrun_has(tmp_path):
         run.exits(rank, None, because="it could not be watched")
     report = run.closes(torchrun=1).report()
     assert (report.outcome, report.exit_code, report.exit_code_of) == ("failed", 1, "torchrun on node 0")
+
+
+# -- hangs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_hangs_and_lives_has_no_exit_code_yet(tmp_path):
+    run = MadeRun(tmp_path)
+    run.launcher("stalled", t=8.0, attempt=1)
+    report = run.report()
+    assert (report.outcome, report.exit_code) == ("hung", None)
+
+
+def test_a_hang_that_was_ended_is_75(tmp_path):
+    run = MadeRun(tmp_path)
+    run.launcher("stalled", t=8.0, attempt=1)
+    run.launcher("ended-hung", t=9.0, attempt=1, action="kill")
+    run.rest(-15, t=9.5, asked=9.1)
+    report = run.closes().report()
+    assert (report.outcome, report.exit_code) == ("hung", 75)
+    assert "distdbg" in report.exit_code_of
+
+
+def test_what_moved_again_and_succeeded_has_succeeded(tmp_path):
+    for events in (["stalled", "moving-again"], ["stalled"]):
+        run = MadeRun(tmp_path / "-".join(events))
+        for event in events:
+            run.launcher(event, t=8.0, attempt=1)
+        run.rest(0, t=9.5)
+        assert run.closes().report().outcome == "succeeded", events
+
+
+def test_a_slow_step_that_ends_in_an_error_of_its_own_has_failed(tmp_path):
+    run = MadeRun(tmp_path)
+    run.launcher("stalled", t=8.0, attempt=1)
+    run.raises(2, "ValueError", "boom", t=9.0)
+    run.rest(-15, t=9.5, asked=9.1)
+    report = run.closes().report()
+    assert (report.outcome, report.exit_code) == ("failed", 1)
+
+
+def test_a_hung_job_whose_timeout_ended_it_is_hung_and_has_its_own_code(tmp_path):
+    run = MadeRun(tmp_path)
+    run.launcher("stalled", t=8.0, attempt=1)
+    run.raises(0, "RuntimeError", GLOO_LOST, t=9.0)
+    run.rest(-15, t=9.5, asked=9.1)
+    report = run.closes().report()
+    assert (report.outcome, report.exit_code) == ("hung", 1)
+
+
+def test_the_hang_of_an_earlier_attempt_does_not_stick(tmp_path):
+    run = MadeRun(tmp_path)
+    run.launcher("stalled", t=8.0, attempt=0)
+    run.rest(0, t=9.5)
+    assert run.closes().report().outcome == "succeeded"

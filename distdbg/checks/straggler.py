@@ -1,0 +1,123 @@
+"""A rank lets the others wait, again and again: the job goes on, at the pace of that rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.checks._findings import hosts, who
+from distdbg.checks._stuck import short
+from distdbg.evidence.arrivals import Late, Longer, late_ranks, longer_phases
+from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.hang import hang_of
+from distdbg.evidence.judge import stand
+from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.waits import groups
+from distdbg.model import Citation, Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="straggler",
+        severity="warning",
+        title="a rank is slower than the others, which wait for it",
+        meaning="Every step takes all ranks equally long, since a collective makes them wait for the last. One comes "
+        "last nearly every time: the job runs at its pace.",
+        how_seen="In a dump, by when each rank came to each collective of the flight recorder; over a whole run, by "
+        "the phases that its agent sees each rank in, ten times a second: the slow one is longer in one of "
+        "its own, the others are longer where they wait. Ranks that are slow by turns are not meant.",
+        remedy="Look at what this rank does more in the phase that is named: larger or slower data, a slower disk, a "
+        "throttled or shared GPU or CPU, work that only it does (logging, evaluation, a profiler). `distdbg hang-dump` "
+        "on the running job shows its stack while the others wait.",
+        source="https://github.com/pytorch/pytorch/issues/71303",
+    ),
+)
+#: What the phases of the heartbeat page mean to people.
+_PHASES = {"data": "waiting for data", "saving": "saving a checkpoint", "computing": "computing before its backward",
+           "other": "its own code between the steps", "forward": "its forward", "backward": "its backward",
+           "optimizer": "its optimizer's step"}  # fmt: skip
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    hang = hang_of(evidence)
+    if hang is not None and hang.stands:
+        return  # who is last then is last for good
+    longer = longer_phases({record.rank: record.phases for record in evidence.ranks})
+    late = _late(evidence, evidence.dump) if evidence.dump is not None else None
+    if late is not None and evidence.dump is not None:
+        yield _by_arrivals(evidence, evidence.dump, late, [p for p in longer if p.rank in late.ranks])
+        return
+    for phase in longer:
+        yield _by_phase(evidence, phase)
+
+
+def _late(evidence: RunEvidence, dump: Dump) -> Late | None:
+    """In the group where most of the time is lost."""
+    records = {record.rank: record for record in evidence.ranks}
+    where = {record.rank: record.host for record in evidence.ranks}
+    found = [late for group in groups(dump, records) if (late := late_ranks(group, where)) is not None]
+    return max(found, key=lambda late: late.share, default=None)
+
+
+def _by_arrivals(evidence: RunEvidence, dump: Dump, late: Late, longer: list[Longer]) -> Finding:
+    one = len(late.ranks) == 1
+    phase = f", in {_phase(longer[0].phase)}" if longer else ""
+    error = f" Clocks of the nodes are known to {1000 * late.clock_error_s:.1f} ms." if late.clock_error_s else ""
+    return Finding(
+        id="straggler",
+        severity="warning",
+        confidence="certain" if not late.clock_error_s else "likely",
+        summary=f"{who(evidence, late.ranks)} {'is' if one else 'are'} last by {_time(late.late_s)} in {late.times} of "
+        f"{late.collectives} collectives of {late.group.title}: {late.share:.0%} of the time is lost to "
+        f"{'it' if one else 'them'}{phase}",
+        cause=f"{_places(evidence, dump, late.ranks)}{error}".strip(),
+        remedy=DOCS[0].remedy,
+        ranks=late.ranks,
+        nodes=hosts(evidence, late.ranks),
+        evidence=tuple(_stack(dump.ranks[rank]) for rank in late.ranks[:3]),
+        first_seen=dump.t or None,
+    )
+
+
+def _places(evidence: RunEvidence, dump: Dump, ranks: Iterable[int]) -> str:
+    """Where they stood in the dump, where that was not in a collective: then the others were waiting."""
+    records = {record.rank: record for record in evidence.ranks}
+    standings = [stand(dump.ranks[rank], records.get(rank), dump) for rank in ranks]
+    found = [
+        f"While the others waited, rank {standing.rank} was seen at {short(standing.frame)}"
+        f"{f': {line}' if (line := dump.line(standing.frame.file, standing.frame.line)) else ''}."
+        for standing in standings
+        if standing.frame is not None and not standing.doing.waits_for_ranks
+    ]
+    return " ".join(found[:3])
+
+
+def _stack(had: RankDump) -> Citation:
+    return Citation(had.first.threads_path or had.first.recorder_path, None, f"rank {had.rank}")
+
+
+def _by_phase(evidence: RunEvidence, found: Longer) -> Finding:
+    record = next(r for r in evidence.ranks if r.rank == found.rank)
+    return Finding(
+        id="straggler",
+        severity="warning",
+        confidence="likely",
+        summary=f"rank {found.rank} spends {found.share:.0%} of its time {_gerund(found.phase)}, the others "
+        f"{found.usual:.0%}: they wait for it in {_phase(found.waits_in)}",
+        cause=f"Seen in {sum(record.phases.values())} looks at each rank's heartbeat page.",
+        remedy=DOCS[0].remedy,
+        ranks=(found.rank,),
+        nodes=hosts(evidence, (found.rank,)),
+        evidence=(Citation(record.exit_path, None, quote=f'"phases": {dict(record.phases)}'),),
+    )
+
+
+def _phase(name: str) -> str:
+    return _PHASES.get(name, name)
+
+
+def _gerund(name: str) -> str:
+    words = _phase(name)
+    return words if words.split()[0].endswith("ing") else f"in {words}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.1f} ms"

@@ -1,0 +1,35 @@
+"""The verdict of a run that a launch shows: while the job hangs, and at its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distdbg.rundir import RunDir
+
+if TYPE_CHECKING:
+    from distdbg.model import Report
+
+
+def explain(run: RunDir) -> tuple[str, Report]:
+    """Build and write the report of what the run directory holds now; as text for the terminal, and itself."""
+    from distdbg.collect.report_files import write_report
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.report.text import render_text
+    from distdbg.report.verdict import build_report
+
+    evidence = load_evidence(run)
+    report = build_report(evidence)
+    write_report(run, report, evidence)
+    return render_text(report, color=sys.stderr.isatty()), report
+
+
+def tell_finding(command: str, report_json: Path) -> None:
+    """--on-finding: the shell command gets the report on standard input."""
+    with report_json.open("rb") as stdin:
+        done = subprocess.run(command, shell=True, stdin=stdin, check=False)
+    if done.returncode:
+        os.write(2, f"distdbg: --on-finding {command!r} ended with exit code {done.returncode}\n".encode())

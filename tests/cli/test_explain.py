@@ -1,0 +1,202 @@
+"""`distdbg explain`: the same verdict from files, wherever they come from and in whatever order they are named."""
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distdbg.collect.explaining import load
+from distdbg.report.json_form import as_json
+from distdbg.report.verdict import build_report
+from tests.evidence.test_pyspy_text import TEXT
+from tests.evidence.test_rank_logs import LOG
+from tests.evidence.test_recorder import dump, entry
+from tests.made_run import MadeRun
+
+EVERYBODY = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
+
+
+def recorders(folder: Path, *, without=(), late=2):
+    """Four ranks of an NCCL job; `late` never comes to number 3."""
+    folder.mkdir(exist_ok=True)
+    for rank in range(4):
+        if rank in without:
+            continue
+        entries = [entry(1, state="completed", retired=True), entry(2, state="completed", retired=True)]
+        entries += [entry(3)] if rank != late else []
+        data = dump(*entries, groups=EVERYBODY)
+        path = folder / f"nccl_trace_rank_{rank}"
+        path.write_bytes(pickle.dumps(data, 2) if rank % 2 else json.dumps(data).encode())
+    return folder
+
+
+def stack(folder, rank, *frames):
+    lines = "\n".join(f"    {name} ({file}:{line})" for name, file, line in frames)
+    path = folder / f"stack-rank{rank}.txt"
+    head = f"Process 9{rank}: python train.py\nPython v3.11.7 (/usr/bin/python3.11)\n\n"
+    path.write_text(f'{head}Thread 9{rank} (idle): "MainThread"\n{lines}\n')
+    return path
+
+
+def verdict(*paths):
+    return build_report(load([Path(p) for p in paths]))
+
+
+def test_recorders_alone_name_who_is_missing(tmp_path):
+    report = verdict(recorders(tmp_path / "fr"))
+    (finding,) = report.findings
+    assert (finding.id, finding.ranks) == ("collective-not-joined", (2,))
+    assert "ranks 0-1,3 wait in all_reduce float32[4, 4] (number 3 in the default group)" in finding.summary
+    assert [c.path for c in finding.evidence] == [str(tmp_path / f"fr/nccl_trace_rank_{r}") for r in (2, 0)]
+
+
+def test_with_stacks_it_is_said_where(tmp_path):
+    folder = recorders(tmp_path / "fr")
+    waiting = ("all_reduce", "torch/distributed/distributed_c10d.py", 3252), ("<module>", "train.py", 40)
+    for rank in (0, 1, 3):
+        stack(folder, rank, *waiting)
+    stack(folder, 2, ("load", "train.py", 12), ("<module>", "train.py", 39))
+    (finding,) = verdict(folder).findings
+    assert (finding.id, finding.ranks) == ("stuck-in-python", (2,))
+    assert "train.py:12 (in load)" in finding.summary
+
+
+def test_the_order_of_files_changes_nothing(tmp_path):
+    folder = recorders(tmp_path / "fr")
+    paths = sorted(folder.iterdir())
+    assert as_json(verdict(*paths)) == as_json(verdict(*reversed(paths)))
+
+
+def test_a_missing_file_is_a_suspect_and_no_end(tmp_path):
+    report = verdict(recorders(tmp_path / "fr", without=(2,)))
+    assert [(f.id, f.confidence, f.ranks) for f in report.findings] == [("collective-not-joined", "possible", (2,))]
+    assert ("the state of rank 2", "no file of it was given") in [(u.what, u.because) for u in report.unknown]
+
+
+def test_what_cannot_be_used_is_named_and_the_rest_is_explained(tmp_path):
+    folder = recorders(tmp_path / "fr")
+    (folder / "nccl_trace_rank_7").write_bytes(b"\x80\x02}q\x00(X\x07\x00\x00\x00vers")
+    (folder / "empty_8").write_bytes(b"")
+    (folder / "packed_9.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    (folder / "notes").write_text("call the operator\n")
+    (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    shutil.copy(folder / "nccl_trace_rank_1", folder / "other_host_1")
+    shutil.copy(folder / "nccl_trace_rank_1", folder / "whose")
+    report = verdict(folder)
+    assert [f.ranks for f in report.findings] == [(2,)]
+    told = {u.what.rpartition("/")[2]: u.because for u in report.unknown}
+    assert told["nccl_trace_rank_7"] == "it is cut short"
+    assert told["empty_8"] == "it is empty"
+    assert "unpack it first" in told["packed_9.gz"]
+    assert "no kind that distdbg knows" in told["notes"]
+    assert "no kind that distdbg knows" in told["picture.png"]
+    assert "does not end in a rank" in told["whose"]
+    assert "it is of rank 1" in told["other_host_1 adds"]
+
+
+def test_logs_of_torchrun(tmp_path):
+    (tmp_path / "job.log").write_text(LOG)
+    report = verdict(tmp_path / "job.log")
+    roots = [(f.id, f.ranks) for f in report.verdict]
+    assert ("rank-exception", (1,)) in roots
+    assert next(f for f in report.findings if f.ranks == (1,)).evidence[0].line == 2
+
+
+def test_a_log_beside_recorders(tmp_path):
+    folder = recorders(tmp_path / "fr")
+    (folder / "rank2.log").write_text('Traceback (most recent call last):\n  File "t.py", line 8, in f\nKeyError: 3\n')
+    report = verdict(folder)
+    assert ("rank-exception", (2,)) in [(f.id, f.ranks) for f in report.findings]
+
+
+def test_a_run_and_files_beside_it(tmp_path):
+    run = MadeRun(tmp_path)
+    run.raises(2, "ValueError", "boom")
+    run.rest(-15, t=11.0, asked=9.5)
+    run.closes()
+    alone = verdict(run.dir.path)
+    assert alone.verdict[0].ranks == (2,)
+    assert verdict(run.dir.path, recorders(tmp_path / "fr")).verdict[0].ranks == (2,)
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "words"),
+    [
+        (lambda p: (p / "notes").write_text("x\n"), 3, "of a kind that distdbg knows"),
+        (lambda p: None, 3, "there is no file"),
+        (lambda p: (p / "fr_0").write_bytes(b"\x80\x02}q\x00("), 5, "cut short"),
+    ],
+)
+def test_nothing_to_explain(distdbg, tmp_path, make, code, words):
+    folder = tmp_path / "given"
+    folder.mkdir()
+    make(folder)
+    done = distdbg("explain", folder)
+    assert done.code == code, done
+    assert words in done.err
+    assert "Traceback" not in done.err
+
+
+def test_two_dumps_are_two_jobs(distdbg, tmp_path):
+    for name in "ab":
+        (tmp_path / name / "nodes").mkdir(parents=True)
+        (tmp_path / name / "manifest.json").write_text('{"schema": "distdbg.dump/1"}')
+    assert distdbg("explain", "a", "b").code == 2
+
+
+def test_json_alone_and_a_page(distdbg, tmp_path):
+    recorders(tmp_path / "fr")
+    done = distdbg("explain", "fr", "--json", "--html", "page.html")
+    report = json.loads(done.out)
+    assert (done.code, done.err) == (10, "")
+    assert (report["run"], report["outcome"], report["findings"][0]["ranks"]) == (None, None, [2])
+    assert report["findings"][0]["evidence"][0]["path"] == "fr/nccl_trace_rank_2"
+    assert "collective-not-joined" in (tmp_path / "page.html").read_text()
+
+
+def test_it_needs_no_torch(tmp_path):
+    recorders(tmp_path / "fr")
+    code = "import sys; sys.modules['torch'] = None; sys.argv = ['distdbg', 'explain', 'fr']\n"
+    code += "from distdbg.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 10, done.stderr
+
+
+def test_pyspys_text_is_recognised_by_its_content(tmp_path):
+    (tmp_path / "rank4.html").write_text(TEXT)
+    evidence = load([tmp_path / "rank4.html"])
+    assert evidence.dump.ranks[4].pid == 15971
+
+
+PROGRAM = """
+import os, pickle, time, torch, torch.distributed as dist
+from torch._C._distributed_c10d import _dump_fr_trace
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for _ in range(5):
+    dist.all_reduce(torch.ones(7))
+if rank != 1:
+    dist.all_reduce(torch.ones(9), async_op=True)
+data = _dump_fr_trace(True, True, False)
+while rank == 1 and not all(e["retired"] for e in pickle.loads(data)["entries"]):  # gloo says so a little later
+    time.sleep(0.1)
+    data = _dump_fr_trace(True, True, False)
+with open(f"fr/trace_{rank}", "wb") as file:
+    file.write(data)
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_torchs_own_pickles(torchrun, distdbg, tmp_path):
+    (tmp_path / "fr").mkdir()
+    (tmp_path / "job.py").write_text(PROGRAM)
+    assert torchrun("--standalone", "--nproc-per-node", "3", "job.py").code == 0
+    done = distdbg("explain", "fr", "--json")
+    (finding,) = (f for f in json.loads(done.out)["findings"] if f["severity"] == "error")
+    assert (finding["id"], finding["ranks"]) == ("collective-not-joined", [1])
+    assert "all_reduce float32[9]" in finding["summary"]

@@ -1,0 +1,214 @@
+"""`distdbg hang-dump` of real jobs in which rank 2 sleeps: of plain torchrun, and of a launch of ours."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from distdbg.collect.dump_evidence import load_dump_alone
+from distdbg.collect.job_processes import job_of
+from distdbg.collect.process_look import look
+from distdbg.errors import ToolMissing
+from distdbg.launch.hang_dump import Taken, refuse_blind
+from distdbg.rundir import list_runs
+
+PROGRAMS = Path(__file__).parents[1] / "programs" / "hangs"
+SLEEPER = 2
+HANGS = str(PROGRAMS / "sleeps_in_step.py")
+
+
+def wait_until(condition, seconds=90.0):
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.1)
+    return value
+
+
+def ranks_of(launcher):
+    """rank -> pid below a launcher, once there are four and rank 2 sleeps while the others stand."""
+    with contextlib.suppress(OSError):
+        ranks = {r.rank: r.pid for r in job_of([launcher]).ranks if r.pid != launcher}
+        if len(ranks) == 4 and look(ranks[SLEEPER]).get("syscall") == "clock_nanosleep":
+            before = [look(pid).get("cpu_s") for pid in ranks.values()]
+            time.sleep(0.5)
+            return ranks if before == [look(pid).get("cpu_s") for pid in ranks.values()] else None
+    return None
+
+
+def errors(report):
+    """A busy machine makes stragglers, which are warnings."""
+    return [(f["id"], f["ranks"]) for f in report["findings"] if f["severity"] == "error"]
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a command in the test's folder; in the end it gets SIGTERM and has a minute."""
+    running = []
+
+    def begin(*words):
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        running.append(subprocess.Popen([sys.executable, "-m", *words], cwd=tmp_path, **streams))
+        return running[-1].pid
+
+    yield begin
+    for process in running:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.mark.slow
+def test_any_torchrun_job_by_its_launchers_pid(start, distdbg, tmp_path):
+    launcher = start("torch.distributed.run", "--standalone", "--nproc-per-node", "4", HANGS)
+    ranks = wait_until(lambda: ranks_of(launcher))
+    done = distdbg("hang-dump", "--pid", launcher, "--json", "--html", "page.html")
+    report = json.loads(done.out)
+    assert (done.code, report["run"], report["outcome"]) == (10, None, None), done
+    assert errors(report) == [("stuck-in-python", [SLEEPER])]
+    assert "sleeps_in_step.py:16" in report["findings"][0]["summary"]
+    assert "stuck-in-python" in (tmp_path / "page.html").read_text()
+    (folder,) = (p for p in (tmp_path / "distdbg-dumps").iterdir() if p.is_dir())
+    assert folder.stat().st_mode & 0o777 == 0o700
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["ranks"] == {str(rank): "collected" for rank in range(4)}
+    assert manifest["job"]["name"] == "sleeps_in_step"
+    assert {look(pid)["state"] for pid in ranks.values()} == {"S"}, "one was left stopped, or un-hung"
+    again = distdbg("explain", folder.relative_to(tmp_path), "--json")
+    assert json.loads(again.out)["findings"] == report["findings"]
+
+
+@pytest.mark.slow
+def test_ranks_that_are_elsewhere_are_said_to_be(start, distdbg, tmp_path):
+    launcher = start("torch.distributed.run", "--standalone", "--nproc-per-node", "4", HANGS)
+    ranks = wait_until(lambda: ranks_of(launcher))
+    done = distdbg(
+        "hang-dump", "--pid", ranks[0], "--pid", ranks[SLEEPER], "-o", "out", "--looks", "1", "--native", "0"
+    )
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [manifest["ranks"][n] for n in "02"] == ["collected", "collected"]
+    assert all("does not run on" in manifest["ranks"][n]["not_tried"] for n in "13"), manifest
+    assert "the state of ranks 1,3" in done.out
+    assert distdbg("hang-dump", "--pid", ranks[0], "-o", "out").code == 2, "it is not empty"
+
+
+#: In a process table of its own there is one job: this one.
+ALONE = """
+import subprocess, sys
+from tests.cli.test_hang_dump import HANGS, ranks_of, wait_until
+none = subprocess.run([sys.executable, "-m", "distdbg", "hang-dump"])
+job = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", HANGS],
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+wait_until(lambda: ranks_of(job.pid))
+done = subprocess.run([sys.executable, "-m", "distdbg", "hang-dump"])
+job.terminate()
+job.wait()
+sys.exit(f"{none.returncode} {done.returncode}")
+"""
+
+
+@pytest.mark.slow
+def test_without_arguments_it_finds_the_job_itself(tmp_path, need):
+    unshare = need("unshare", "util-linux")
+    alone = [unshare, "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("not possible here: a process table of its own takes root")
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [*alone, sys.executable, "-c", ALONE], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200
+    )
+    assert done.stderr.endswith("3 10\n"), done
+    assert "no distributed job of yours runs here" in done.stderr
+    assert "stuck-in-python (likely)  rank 2 sleeps at sleeps_in_step.py:16" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_run_of_ours_is_asked_through_its_directory(start, distdbg, tmp_path):
+    start("distdbg", "launch", "--nodes", "2", "--nproc-per-node", "2", "--grace", "1", "--on-hang", "report", HANGS)
+
+    def stands():
+        """Nothing has moved for ten seconds, and it is said to be a hang."""
+        if not list_runs(tmp_path / "distdbg-runs"):
+            return None
+        done = distdbg("hang-dump", "--json", "--interval", "0.5")
+        return done if done.code == 10 else None
+
+    done = wait_until(stands, 120)
+    report = json.loads(done.out)
+    (run,) = list_runs(tmp_path / "distdbg-runs")
+    assert report["run"]["id"] == run.id
+    assert errors(report) == [("stuck-in-python", [SLEEPER])]
+    newest = run.attempts()[-1].dumps()[-1]
+    assert newest.name.endswith("-asked")
+    assert {p.name for p in (newest / "nodes").iterdir()} == {"0000.json", "0001.json"}
+    assert set(json.loads((newest / "manifest.json").read_text())["ranks"].values()) == {"collected"}
+    _silent_agent(run, distdbg)
+
+
+def _silent_agent(run, distdbg):
+    """An agent that is stopped answers nothing: its ranks are looked at from here."""
+    (agent,) = (p for p in _agents(run) if "--node-rank\x001\x00" in Path(f"/proc/{p}/cmdline").read_text())
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        done = distdbg("hang-dump", run.path, "--looks", "1", "--json")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    manifest = json.loads((run.attempts()[-1].dumps()[-1] / "manifest.json").read_text())
+    assert manifest["ranks"] == {str(rank): "collected" for rank in range(4)}, done
+
+
+def _agents(run):
+    events = [json.loads(line) for path in run.path.glob("attempts/1/nodes/*/events.jsonl") for line in path.open()]
+    return [e["pid"] for e in events if e["event"] == "agent-started"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--pid", "4194305"), 3, "there is no process 4194305"),
+        (("--pid", "1", "--all"), 2, "different jobs"),
+        (("nothing-like-it",), 3, "no run is called"),
+        (("--looks", "0"), 2, "--looks"),
+    ],
+)
+def test_what_is_no_job(distdbg, words, code, says):
+    done = distdbg("hang-dump", *words)
+    assert done.code == code, done
+    assert says in done.err
+    assert "Traceback" not in done.err
+
+
+def test_ranks_that_may_not_be_looked_at(tmp_path):
+    look_at = {"t": 1.0, "process": {"state": "S"}, "stacks": {"failed": "Permission Denied: Try again as root"}}
+    (tmp_path / "nodes").mkdir()
+    part = {"node_rank": 0, "host": "h", "ranks": [{"rank": 0, "pid": 1, "looks": [look_at]}]}
+    (tmp_path / "nodes" / "0000.json").write_text(json.dumps(part))
+    (tmp_path / "manifest.json").write_text(
+        '{"schema": "distdbg.dump/1", "world_size": 1, "ranks": {"0": "collected"}}'
+    )
+    evidence = load_dump_alone(tmp_path)
+    with pytest.raises(ToolMissing, match="may not be read: Permission Denied") as error:
+        refuse_blind(Taken(tmp_path, evidence))
+    assert error.value.exit_code == 4
+    assert error.value.remedy
+    assert ("stacks of rank 0", "Permission Denied: Try again as root") in [
+        (u.what, u.because) for u in evidence.unknown
+    ]
+
+
+def test_a_process_of_another_user(need):
+    """Without the rights nothing of it can be read, not even its environment."""
+    setpriv = need("setpriv", "util-linux")
+    if os.getuid():
+        pytest.skip("not possible here: to become somebody else takes root")
+    code = f"from distdbg.launch.hang_dump import choose; choose(None, [{os.getpid()}], everything=False)"
+    command = [setpriv, "--reuid", "65534", "--clear-groups", sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if "ToolMissing" not in done.stderr and "ermission" in done.stderr:
+        pytest.skip("not possible here: nobody may not read this checkout")
+    assert f"ToolMissing: process {os.getpid()} may not be looked at" in done.stderr, done

@@ -1,0 +1,218 @@
+"""What a launch makes of the watch's words, without a job: one look a silence, one dump at a time, and who is ended."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from distdbg.launch import hang
+from distdbg.launch.dump_desk import BUSY, DumpDesk
+from distdbg.launch.hang import HangWatch, close_look_after
+from distdbg.launch.stall import Word
+from distdbg.launch.state import RunState
+from distdbg.rundir import create_run_dir
+from distdbg.settings import JobSettings
+
+
+class World:
+    """A launcher with two nodes of two ranks; what they would say is said by `answer`."""
+
+    def __init__(self, folder, monkeypatch, **settings):
+        self.notes, self.said, self.shown, self.asked, self.ended = [], [], [], [], []
+        self.run = create_run_dir("train", explicit=folder / "run")
+        state = RunState()
+        self.nodes = SimpleNamespace(living=[0, 1], ending=False, tell_all=self.asked.append, end=self.end)
+        view = SimpleNamespace(say=self.said.append, show=self.shown.append)
+        journal = SimpleNamespace(note=lambda event, **fields: self.notes.append((event, fields)))
+        self.hang = HangWatch(JobSettings(script="x.py", **settings), self.run, state, journal, view)
+        self.hang.guard(self.nodes)
+        monkeypatch.setattr(hang, "explain", lambda _run: ("the verdict", SimpleNamespace(findings=())))
+        monkeypatch.setattr(hang, "_TRY_AGAIN_S", 0.05)
+        for node in (0, 1):
+            event = {"event": "attempt-started", "attempt": 1, "ranks": {str(2 * node): 0, str(2 * node + 1): 1}}
+            state.apply(node, event)
+            self.hang.hear(node, event)
+        self.words = []
+        self.hang._watch = SimpleNamespace(judge=lambda _now: self.words.pop(0) if self.words else None)
+
+    def end(self, because):
+        self.nodes.ending = True
+        self.ended.append(because)
+
+    def says(self, said, ago=5.0, ranks=()):
+        self.words.append(Word(said, time.monotonic() - ago, ago, 4.0, ranks=ranks))
+        self.hang.tick()
+
+    def answer(self, because="", nodes=(0, 1), request=-1):
+        folder = self.asked[request]["folder"]
+        for node in nodes:
+            ranks = {str(r): {"failed": because} if because else "collected" for r in (2 * node, 2 * node + 1)}
+            self.hang.hear(node, {"event": "dumped", "folder": folder, "ranks": ranks, "because": because})
+
+    def until(self, condition):
+        end = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < end, (self.notes, self.asked)
+            self.hang.tick()
+            time.sleep(0.01)
+
+    def manifests(self):
+        return [json.loads((d / "manifest.json").read_text()) for d in self.run.attempt(1).dumps()]
+
+    def noted(self, event):
+        return [fields for name, fields in self.notes if name == event]
+
+
+def test_a_hang_that_is_reported(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch)
+    world.says("stalled")
+    assert world.said == ["no rank has moved for 5 s: looking where they stand"]
+    world.answer()
+    world.until(lambda: world.shown)
+    assert world.shown == ["the verdict"]
+    assert not world.ended
+    (manifest,) = world.manifests()
+    assert manifest["ranks"] == dict.fromkeys("0123", "collected")
+
+
+@pytest.mark.parametrize(("on_hang", "ended"), [("kill", "kill"), ("restart", "restart")])
+def test_it_is_ended_after_it_was_shown(tmp_path, monkeypatch, on_hang, ended):
+    world = World(tmp_path, monkeypatch, on_hang=on_hang)
+    world.says("stalled")
+    world.hang.tick()
+    assert not world.ended, "the agents have not answered"
+    world.answer()
+    world.until(lambda: world.ended)
+    assert world.shown == ["the verdict"]
+    assert world.hang.ended == ended
+
+
+def test_one_that_moves_while_it_is_looked_at_is_not_ended(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    world.says("stalled")
+    world.says("moving-again")
+    world.answer()
+    world.until(lambda: world.shown)
+    world.hang.tick()
+    assert not world.ended
+
+
+def test_a_node_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(hang, "_OPTIONS", {"looks": 1, "interval": 0, "within": -3.9, "native": 0})
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    world.says("stalled")
+    world.answer(nodes=[1])
+    world.until(lambda: world.ended)
+    (manifest,) = world.manifests()
+    assert manifest["ranks"]["0"] == {"not_tried": "the agent of node 0 did not answer in time"}
+    assert manifest["ranks"]["3"] == "collected"
+
+
+def test_a_look_before_a_timeout_serves_the_hang_of_the_same_silence(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    world.says("timeout-near", ranks=(0, 1, 2, 3))
+    world.says("stalled")
+    world.answer()
+    world.until(lambda: world.ended)
+    assert len(world.asked) == 1
+    assert [m["reason"] for m in world.manifests()] == ["timeout"]
+
+
+def test_a_timeout_alone_ends_nothing(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    world.says("timeout-near", ranks=(0,))
+    world.answer()
+    world.until(lambda: world.shown)
+    world.hang.tick()
+    assert not world.ended
+
+
+def test_the_next_silence_is_looked_at_once_the_first_look_is_over(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch)
+    world.says("timeout-near", ranks=(0,))
+    world.says("stalled", ago=-1.0)  # ranks have moved since that look began
+    assert len(world.asked) == 1
+    world.answer()
+    world.until(lambda: len(world.asked) == 2)
+
+
+def test_where_somebody_else_takes_a_dump_it_is_tried_again(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    world.says("stalled")
+    world.answer(because=BUSY)
+    world.until(lambda: len(world.asked) == 2)
+    assert not world.manifests(), "an empty dump would hide the other"
+    world.answer()
+    world.until(lambda: world.ended)
+
+
+def test_a_dump_that_fails_everywhere_does_not_save_the_job(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    world.says("stalled")
+    world.answer(because="there is no room for a dump")
+    world.until(lambda: world.ended)
+    assert world.noted("dump")[0]["because"] == [f"node {n}: there is no room for a dump" for n in (0, 1)]
+
+
+def test_a_report_that_fails_does_not_save_it_either(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    monkeypatch.setattr(hang, "explain", lambda _run: 1 / 0)
+    world.says("stalled")
+    world.answer()
+    world.until(lambda: world.ended)
+    assert "could not be explained" in world.shown[0]
+
+
+def test_a_run_directory_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(hang, "_EXPLAIN_WITHIN_S", 0.2)
+    world = World(tmp_path, monkeypatch, on_hang="kill")
+    monkeypatch.setattr(hang, "explain", lambda _run: time.sleep(2))
+    world.says("stalled")
+    world.answer()
+    begun = time.monotonic()
+    world.until(lambda: world.ended)
+    assert time.monotonic() - begun < 1.5
+
+
+def test_an_error_of_the_watch_costs_the_watch_alone(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch)
+    world.hang.hear(0, {"event": "attempt-started", "attempt": 2, "ranks": {"0": 0}})
+    world.hang.hear(0, {"event": "signs", "ranks": [[1, 2]]})
+    assert world.noted("hang-watch-error")
+    world.hang.hear(0, {"event": "signs", "ranks": [[1, 2]]})
+    world.hang.tick()
+    assert len(world.noted("hang-watch-error")) == 1
+
+
+def test_a_death_dump_that_an_agent_began_gets_a_manifest_and_no_words(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch)
+    folder = world.run.attempt(1).dump("death")
+    world.hang.hear(0, {"event": "death-dump", "folder": str(folder)})
+    for node in (0, 1):
+        ranks = {str(2 * node): "collected", str(2 * node + 1): {"not_tried": "it had ended"}}
+        world.hang.hear(node, {"event": "dumped", "folder": str(folder), "ranks": ranks})
+    world.until(world.run.attempt(1).dumps)
+    world.hang.finish()
+    (manifest,) = world.manifests()
+    assert manifest["reason"] == "death"
+    assert manifest["ranks"]["1"] == {"not_tried": "it had ended"}
+    assert world.said == world.shown == []
+
+
+def test_who_looks_closely_and_when():
+    def after(**settings):
+        return close_look_after(JobSettings(script="x.py", **settings))
+
+    assert after() == 20
+    assert after(hang_timeout="off") == -1
+    assert after(hang_timeout=6) == 2
+    assert after(hang_timeout=600, startup_timeout=30) == 10
+    assert after(hang_timeout=2) >= 0.5
+
+
+def test_an_event_of_a_dump_that_nobody_asked_for_is_passed_over():
+    desk = DumpDesk(lambda _request: None)
+    desk.hear(0, {"event": "dumped", "folder": "/x"})
+    assert desk.done(1e9) == []
+    assert not desk.busy
