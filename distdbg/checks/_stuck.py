@@ -35,12 +35,16 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, finding_id: st
         summary += f", while {who(evidence, tuple(waiting))} wait{'s' if len(waiting) == 1 else ''} for " + (
             "it" if len(culprit.ranks) == 1 else "them"
         )
+    at_work = hang.may_work(culprit)
+    cause = [_line(hang, standing), waited(evidence, hang, culprit.waits)]
+    if at_work:
+        cause.append(f"It may be at work: nothing was heard for {hang.quiet_s:.0f} s only.")
     return Finding(
         id=finding_id,
-        severity="error",
-        confidence=_confidence(hang, culprit),
+        severity="warning" if at_work else "error",
+        confidence="possible" if at_work else _confidence(hang, culprit),
         summary=summary,
-        cause=" ".join(filter(None, (_line(hang, standing), waited(evidence, hang, culprit.waits)))),
+        cause=" ".join(filter(None, cause)),
         remedy=remedy,
         ranks=culprit.ranks,
         nodes=hosts(evidence, culprit.ranks),
