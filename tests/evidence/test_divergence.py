@@ -50,12 +50,9 @@ def test_the_if_that_the_many_stand_in():
 
 def test_an_if_that_some_of_the_others_stand_in_as_well_parts_nobody():
     """Ranks 1 to 3 are in the else branch, and only rank 2 is in another collective."""
-    ranks = {
-        0: at(9, "all_reduce", 26, 4),
-        1: at(9, "all_reduce", 26, 6),
-        2: at(9, "barrier", 25, 6),
-        3: at(9, "all_reduce", 26, 6),
-    }
+    many = at(9, "all_reduce", 26, 6, functions=("train",))
+    ranks = {0: at(9, "all_reduce", 26, 4, functions=("log",)), 1: many, 3: many}
+    ranks[2] = at(9, "barrier", 25, 6, functions=("skip",))
     assert found(ranks, sources=BRANCHES).kind is Kind.MISMATCH
 
 
