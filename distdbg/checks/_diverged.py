@@ -41,7 +41,7 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
     """A desync that a rank died of: nobody stands anywhere any more, but the calls are kept."""
     subject = who(evidence, found.ranks)
     sides = sides_text((f"{operation}{_called(evidence, dump, ranks)}", ranks) for operation, ranks in found.sides)
-    verb = "was" if len(found.ranks) == 1 else "were"
+    verb = "came" if found.kind is Kind.SHAPE else "was" if len(found.ranks) == 1 else "were"
     others = f" than {who(evidence, found.others)}" if found.others else ", equally many in each"
     what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
     dead = tuple(sorted(f.rank.rank for f in failures(evidence)))
@@ -89,6 +89,7 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
     if found.kind is Kind.UNUSED:
         return f"{subject} did not use all parameters, and the others wait for the gradients: {_sides(hang, found)}"
     what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
+    verb = "comes" if found.kind is Kind.SHAPE and len(found.ranks) == 1 else verb
     return f"{subject} {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.judge import stand
-from distdbg.evidence.life import life, rate
+from distdbg.evidence.life import life
 from distdbg.evidence.mismatch import Mismatch, earliest_mismatch
 from distdbg.evidence.roots import other_root
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -25,7 +25,8 @@ PARTLY_QUIET_S = 60.0
 #: stands there for good, whatever it burns.
 _WORKS = 0.05
 ENOUGH_LOOKS = 4
-_BUSY = 0.2
+#: What a healthy rank does for a while, too.
+_PASSES = (Doing.PYTHON, Doing.NATIVE, Doing.IO, Doing.LOADER, Doing.LOCK)
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,19 @@ class Hang:
         return self.dump.quiet_s is not None or self.quiet_s is None or self.quiet_s >= QUIET_S
 
     def may_work(self, culprit: Culprit) -> bool:
-        """It computes, and was heard a while ago, in a dump that was asked for by hand: perhaps it evaluates."""
-        if self.dump.quiet_s is not None or self.quiet_s is None or self.quiet_s >= PARTLY_QUIET_S:
-            return False
-        return any(rate(had, "cpu_s") >= _BUSY for r in culprit.ranks if (had := self.dump.ranks.get(r)) is not None)
+        """It was heard a while ago, in a dump that was asked for by hand: it evaluates, loads or waits, and goes on."""
+        quiet_s = self.quiet_of(culprit.ranks)
+        return (
+            culprit.standing.doing in _PASSES
+            and self.dump.quiet_s is None
+            and quiet_s is not None
+            and quiet_s < PARTLY_QUIET_S
+        )
+
+    def quiet_of(self, ranks: Iterable[int]) -> float | None:
+        """Seconds since one of these was heard, None where nobody listens."""
+        pages = [had.last.page for r in ranks if (had := self.dump.ranks.get(r)) is not None and had.last.page]
+        return min((float(page["quiet_s"]) for page in pages if "quiet_s" in page), default=None)
 
     def waits_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
         wanted = set(ranks)

@@ -215,7 +215,10 @@ def by_hand(quiet_s, *, moved=(), cpu=None, written=0, ranks=None):
 def test_what_was_heard_a_moment_ago_is_not_stuck():
     assert not hang_of(by_hand(QUIET_S - 1)).stands
     assert build_report(by_hand(QUIET_S - 1)).findings == ()
-    assert roots(build_report(by_hand(QUIET_S + 1))) == [("stuck-in-python", (2,))]
+    (found,) = build_report(by_hand(QUIET_S + 1)).findings
+    assert (found.id, found.ranks, found.severity, found.confidence) == ("stuck-in-python", (2,), "warning", "possible")
+    assert "may go on by itself" in found.cause
+    assert roots(build_report(by_hand(PARTLY_QUIET_S + 1))) == [("stuck-in-python", (2,))]
 
 
 def test_a_rank_that_went_on_between_the_looks():
@@ -237,7 +240,7 @@ def test_ranks_that_all_compute_are_at_work():
 
 def test_a_rank_that_computes_for_some_seconds_may_be_at_work():
     (found,) = build_report(by_hand(QUIET_S + 5, cpu=(1.0, 2.0))).findings
-    assert (found.severity, found.confidence) == ("warning", "possible") and "may be at work" in found.cause
+    assert (found.severity, found.confidence) == ("warning", "possible") and "may go on by itself" in found.cause
     (found,) = build_report(by_hand(PARTLY_QUIET_S + 1, cpu=(1.0, 2.0))).findings
     assert found.severity == "error"
 
