@@ -99,7 +99,7 @@ class RankRecord:
     nccl_path: str = ""
     #: what NCCL's own log says; None where it wrote nothing
     nccl: NcclLog | None = None
-    #: how often its agent saw it in each phase, of ten looks a second, once it was warm
+    #: thousandths of its time in each phase, as its agent saw it, and of how many windows of steps it is the median
     phases: Mapping[str, int] = field(default_factory=dict)
     #: True once its default process group stood
     initialised: bool = False
