@@ -54,8 +54,8 @@ def bound(most_memory: int) -> None:
     """For this process and for good: memory; no core file; nothing written."""
     for kind, most in ((resource.RLIMIT_AS, most_memory), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
         hard = resource.getrlimit(kind)[1]
-        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (most, most))
+        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (least, least))
 
 
 def bound_cpu(seconds: int) -> None:

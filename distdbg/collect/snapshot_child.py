@@ -112,7 +112,8 @@ def main() -> int:
     except Unreadable as error:
         answer = json.dumps({"because": str(error)})
     except MemoryError:
-        answer = json.dumps({"because": "reading it takes more memory than its length explains: it is broken, or meant to harm"})
+        because = "reading it takes more memory than its length explains: it is broken, or meant to harm"
+        answer = json.dumps({"because": because})
     sys.stdout.write(answer + "\n")
     sys.stdout.flush()
     os._exit(0)  # giving a million objects back one by one takes longer than reading them did

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.memory_answer import MemoryAnswer, from_plain
-from distdbg.evidence.rank_names import rank_of_name
+from distdbg.evidence.rank_names import rank_that_is_said
 from distdbg.rundir import RunDir
 
 #: A whole answer is below 2 MB a device.
@@ -40,10 +40,9 @@ def read_snapshots(given: Sequence[Path]) -> Snapshots:
     unread: list[tuple[str, str]] = []
     files = list(dict.fromkeys(file for path in given for file in _files(path)))
     for path, name in files:
-        try:
-            answers += read_snapshot_file(path, name)
-        except SnapshotUnreadable as error:
-            unread.append((name, str(error)))
+        found, why = _read_or_why(path, name)
+        answers += found
+        unread += [(name, why)] if why else []
     if not files:
         names = ", ".join(repr(str(path)) for path in given[:4])
         raise NothingToAnalyse(
@@ -58,6 +57,23 @@ def read_snapshots(given: Sequence[Path]) -> Snapshots:
         )
     answers.sort(key=lambda a: (a.rank is None, a.rank or 0, a.path, a.device))
     return Snapshots(tuple(answers), tuple(unread))
+
+
+def _read_or_why(path: Path, name: str) -> tuple[list[MemoryAnswer], str]:
+    try:
+        return read_snapshot_file(path, name), ""
+    except SnapshotUnreadable as error:
+        return [], str(error)
+
+
+def read_one(path: Path, device: int | None) -> MemoryAnswer:
+    """The one answer of a file, or of one of its devices. Raises as read_snapshots, UsageError where it is not one."""
+    answers = read_snapshots([path]).answers
+    chosen = [a for a in answers if device is None or a.device == device]
+    if len(chosen) != 1:
+        have = ", ".join(f"{a.path} device {a.device}" for a in answers[:8])
+        raise UsageError(f"{str(path)!r} holds {len(answers)}: {have}", "Name one file, and one device by --device.")
+    return chosen[0]
 
 
 def read_snapshot_file(path: Path, name: str) -> list[MemoryAnswer]:
@@ -82,7 +98,7 @@ def read_snapshot_file(path: Path, name: str) -> list[MemoryAnswer]:
         raise SnapshotUnreadable("its reader answered nonsense") from None
     if not found:
         raise SnapshotUnreadable("no device did anything in it: it has no segment and no event")
-    return [replace(one, path=name, rank=rank_of_name(_unpacked(name))) for one in found]
+    return [replace(one, path=name, rank=rank_that_is_said(name)) for one in found]
 
 
 def _why_it_ended(code: int) -> str:
@@ -90,10 +106,6 @@ def _why_it_ended(code: int) -> str:
         return "reading it takes more time than its length explains: it is broken, or meant to harm"
     how = signal.Signals(-code).name if -code in list(signal.Signals) else f"exit code {code}"
     return f"reading it ended its reader ({how}): it is broken, or meant to harm"
-
-
-def _unpacked(name: str) -> str:
-    return name.removesuffix(".gz")
 
 
 def _files(path: Path) -> Iterator[tuple[Path, str]]:

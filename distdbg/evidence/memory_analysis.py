@@ -23,7 +23,7 @@ def analyse(snapshot: object) -> list[MemoryAnswer]:
 
 def analyse_trace(trace: Trace) -> MemoryAnswer:
     found = levels(trace)
-    ends, ends_from = steps(trace)
+    ends, ends_from = steps(trace, found.active)
     grown, why_not = leaks(trace, ends, found.active[found.peak])
     digest = Digest(trace, found, 0, max(0, trace.events - 1)) if trace.events else None
     peak_event = found.peak if trace.events else -1
@@ -49,6 +49,7 @@ def analyse_trace(trace: Trace) -> MemoryAnswer:
         leaks=grown,
         leaks_unknown=why_not,
         oom=oom,
+        at_oom=moment(trace, found, oom.event) if oom else None,
         overview=overview,
         detail=detail,
         dropped_blocks=trace.dropped_blocks,
@@ -90,6 +91,7 @@ def _numbered(answer: MemoryAnswer, groups: list[Group]) -> MemoryAnswer:
     peak, last = _moment(answer.peak, of), _moment(answer.last, of)
     found = tuple(replace(leak, stack=of(leak.stack)) for leak in answer.leaks)
     oom: OutOfMemory | None = replace(answer.oom, stack=of(answer.oom.stack)) if answer.oom else None
+    at_oom = _moment(answer.at_oom, of) if answer.at_oom else None
     overview = _columns(answer.overview, of)
     detail = _columns(answer.detail, of) if answer.detail else None
     return replace(
@@ -98,6 +100,7 @@ def _numbered(answer: MemoryAnswer, groups: list[Group]) -> MemoryAnswer:
         last=last,
         leaks=found,
         oom=oom,
+        at_oom=at_oom,
         overview=overview,
         detail=detail,
         stacks=tuple(_info(groups[g]) for g in numbers),
@@ -122,4 +125,3 @@ def _info(group: Group) -> StackInfo:
         file=own[0] if own else "",
         line=own[1] if own else 0,
     )
-

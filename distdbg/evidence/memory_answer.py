@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
+_T = TypeVar("_T")
 PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, WORKSPACE, UNATTRIBUTED = KINDS = (
     "parameters", "gradients", "optimizer state", "activations", "workspace", "unattributed",
 )  # fmt: skip
@@ -113,7 +114,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True)
 class Columns:
-    """The picture's digest: per column its highest moment. `bytes` has a row for each of `stacks`, then one for the rest."""
+    """The picture's digest: per column its highest moment. `bytes` has a row for each of `stacks`, then the rest's."""
 
     first: int
     last: int
@@ -142,6 +143,7 @@ class MemoryAnswer:
     leaks: tuple[Leak, ...]
     leaks_unknown: str
     oom: OutOfMemory | None
+    at_oom: Moment | None
     overview: Columns
     detail: Columns | None
     dropped_blocks: int = 0
@@ -169,6 +171,7 @@ def from_plain(plain: Mapping[str, Any]) -> MemoryAnswer:
     values = dict(plain)
     values["stacks"] = tuple(_made(StackInfo, s) for s in plain["stacks"])
     values["peak"], values["last"] = _moment(plain["peak"]), _moment(plain["last"])
+    values["at_oom"] = _moment(plain["at_oom"]) if plain["at_oom"] is not None else None
     values["leaks"] = tuple(_made(Leak, leak) for leak in plain["leaks"])
     values["oom"] = _oom(plain["oom"]) if plain["oom"] is not None else None
     values["overview"] = _columns(plain["overview"])
@@ -188,8 +191,8 @@ def _columns(plain: Mapping[str, Any]) -> Columns:
     return _made(Columns, {**plain, "bytes": tuple(tuple(row) for row in plain["bytes"])})
 
 
-def _made(kind: Any, plain: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    known = {f.name for f in fields(kind)}
+def _made(kind: type[_T], plain: Mapping[str, Any]) -> _T:
+    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in plain.items() if k in known})
 
 

@@ -1,7 +1,7 @@
 """Which stacks hold more from step to step: a leak grows for as long as the trace goes on; a cache, once.
 
-Sampled where steps end, so that what rises and falls within a step does not count. Without steps the trace is cut
-into equal stretches, and only what lives through a whole stretch counts.
+Sampled where steps end, so that what rises and falls within a step does not count. Without the ends of steps nothing
+is said: the layers of one forward pass fill memory just as a leak does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from itertools import accumulate, pairwise
 from distdbg.evidence.memory_answer import Leak
 from distdbg.evidence.memory_trace import Trace
 
-STRETCHES = 48
 #: of the boundaries, so many belong to warm-up: lazily made state, caches
 _WARM_UP = 0.2
 _FEWEST = 4
@@ -26,16 +25,16 @@ _WORTH_SHARE = 0.0005
 
 def leaks(trace: Trace, ends: Sequence[int], peak: int) -> tuple[tuple[Leak, ...], str]:
     """Ranked by how fast they grow; or why nothing can be said."""
-    if trace.events < 2 * STRETCHES and not ends:
-        return (), f"the trace has {trace.events} events and no steps: too few for a trend"
-    bounds = thinned(ends) if ends else [trace.events * (n + 1) // STRETCHES - 1 for n in range(STRETCHES)]
+    if not ends:
+        return (), "no end of a step shows in the trace: no optimizer's step, no turn from backward to forward"
+    bounds = thinned(ends)
     warm = max(1, int(len(bounds) * _WARM_UP))
     if len(bounds) - warm < _FEWEST:
         return (), f"the trace has {len(bounds)} steps: a trend needs {_FEWEST} after the first"
     worth = max(_WORTH, int(peak * _WORTH_SHARE))
-    steps_a_point = max(1.0, len(ends) / len(bounds)) if ends else 1.0
+    steps_a_point = len(ends) / len(bounds)
     found = []
-    for group, points, count in _series(trace, bounds, whole_stretches=not ends):
+    for group, points, count in _series(trace, bounds):
         grown = points[-1] - points[warm]
         if grown >= worth and grows(points[warm:]):
             slope = grown / ((len(points) - 1 - warm) * steps_a_point)
@@ -62,9 +61,7 @@ def grows(points: Sequence[int]) -> bool:
     return all(b > a for a, b in pairwise(means)) and rises >= 3 and fallen <= grown / 4 and steady
 
 
-def _series(
-    trace: Trace, bounds: Sequence[int], *, whole_stretches: bool
-) -> Iterator[tuple[int, list[int], int]]:
+def _series(trace: Trace, bounds: Sequence[int]) -> Iterator[tuple[int, list[int], int]]:
     """(group, bytes at each boundary, allocations that cross one) for each stack that holds anything at any."""
     width = len(bounds)
     found: dict[int, list[int]] = {}
@@ -72,8 +69,6 @@ def _series(
     before = _lookup(bounds, trace.events)
     for birth, death, size, group in zip(trace.birth, trace.death, trace.size, trace.group, strict=True):
         begin, end = before[birth] if birth >= 0 else 0, before[death]
-        if whole_stretches:
-            begin += birth >= 0 and begin < width  # it lives through the next one whole
         if begin < end:
             changes = found.get(group)
             if changes is None:

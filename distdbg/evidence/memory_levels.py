@@ -24,6 +24,9 @@ from distdbg.evidence.memory_trace import Trace, living_at
 _RESERVES = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 _MOST_HOLDERS = 40
 _FEWEST_STEPS = 3
+_FEWEST_VALLEYS = 6
+#: of the curve's whole range
+_TOWERS = 0.3
 
 
 @dataclass
@@ -43,7 +46,7 @@ def levels(trace: Trace) -> Levels:
     active = array("q", accumulate(trace.delta, initial=trace.start))
     if len(active) > 1:
         del active[0]
-    changes = [(r.index, _RESERVES[r.action] * r.size) for r in trace.rare if r.action in _RESERVES]
+    changes = [(r.at, _RESERVES[r.action] * r.size) for r in trace.rare if r.action in _RESERVES]
     at_end = sum(segment.size for segment in trace.segments)
     reserved = list(accumulate((size for _, size in changes), initial=at_end - sum(size for _, size in changes)))
     return Levels(active, [-1, *(event for event, _ in changes)], reserved, active.index(max(active)))
@@ -52,7 +55,7 @@ def levels(trace: Trace) -> Levels:
 # -- steps --------------------------------------------------------------------------------------------------------
 
 
-def steps(trace: Trace) -> tuple[list[int], str]:
+def steps(trace: Trace, active: Sequence[int]) -> tuple[list[int], str]:
     """The event after which each step is over, and what told it. Empty where nothing does."""
     ends = [bisect_left(trace.time_us, last) for _, last in trace.steps_us if trace.time_us]
     ends = sorted({min(e, trace.events - 1) for e in ends})
@@ -66,7 +69,31 @@ def steps(trace: Trace) -> tuple[list[int], str]:
         ]
         if len(found) >= _FEWEST_STEPS:
             return found, words
+    if not any(phase == BACKWARD for _, phase in trace.phases):
+        found = valleys(active)
+        if len(found) >= _FEWEST_VALLEYS:
+            return found, "the valleys of its curve"
     return [], ""
+
+
+def valleys(active: Sequence[int]) -> list[int]:
+    """The lowest event between two heights that tower above it. Smaller ones are a layer's, not a step's."""
+    least, most = min(active), max(active)
+    enough = (most - least) * _TOWERS
+    found: list[int] = []
+    low, high, at, falling = most, least, 0, False
+    for event, level in enumerate(active):
+        if falling:
+            if level < low:
+                low, at = level, event
+            elif level - low > enough:
+                found.append(at)
+                falling, high = False, level
+        elif level > high:
+            high = level
+        elif high - level > enough:
+            falling, low, at = True, level, event
+    return found
 
 
 # -- who holds what -----------------------------------------------------------------------------------------------
@@ -131,7 +158,9 @@ def moment(trace: Trace, found: Levels, event: int, without: Mapping[int, int] |
         t=seconds_at(trace, event),
         active=sum(size for size, _ in by_group.values()),
         reserved=found.reserved_after(event),
-        holders=tuple(Holder(g, *by_group[g], per_group[g], (without or {}).get(g, 0)) for g in shown),
+        holders=tuple(
+            Holder(g, by_group[g][0], by_group[g][1], per_group[g], (without or {}).get(g, 0)) for g in shown
+        ),
         kinds=dict(sorted(total.items(), key=lambda item: -item[1])),
         rest=sum(by_group[g][0] for g in order[_MOST_HOLDERS:]),
     )

@@ -41,9 +41,9 @@ def out_of_memory(trace: Trace, found: Levels) -> OutOfMemory | None:
     if not events:
         return None
     event = events[-1]
-    ranges = rewound(trace.segments, [r for r in trace.rare if r.index > event.index])
+    ranges = rewound(trace.segments, [r for r in trace.rare if r.at > event.at])
     small = event.size <= _SMALL
-    blocks = _blocks(trace, event.index)
+    blocks = _blocks(trace, event.at)
     maps = [_map(r, blocks, _usable(r.of, event, small=small)) for r in ranges]
     free = [(size, m.usable) for m in maps for _, size, state in m.spans if state == FREE]
     usable = [size for size, fits in free if fits]
@@ -53,11 +53,11 @@ def out_of_memory(trace: Trace, found: Levels) -> OutOfMemory | None:
     pending = sum(size for m in maps for _, size, state in m.spans if state == PENDING)
     shown = _shown(maps)
     return OutOfMemory(
-        event=event.index,
+        event=event.at,
         request=event.size,
         needed=needed,
         device_free=event.free,
-        active=found.active[event.index],
+        active=found.active[event.at],
         reserved=reserved,
         free_inside=sum(size for size, _ in free),
         free_usable=sum(usable),
@@ -100,7 +100,7 @@ def _usable(segment: Segment, event: Rare, *, small: bool) -> bool:
 def rewound(segments: Sequence[Segment], later: Iterable[Rare]) -> list[_Range]:
     """The mapped memory before the events `later`, which are in order of time."""
     ranges = {s.address: _Range(s.address, s.address + s.size, s) for s in segments}
-    for event in sorted(later, key=lambda r: -r.index):
+    for event in sorted(later, key=lambda r: -r.at):
         if event.action == "segment_alloc":
             ranges.pop(event.address, None)
         elif event.action == "segment_free":

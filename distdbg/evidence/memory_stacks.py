@@ -92,10 +92,11 @@ class Stacks:
 
     def number(self, frames: Sequence[Any], metadata: object = "") -> int:
         """The group of a stack as the snapshot has it. The frames' objects must live as long as stacks are read."""
-        key = (*map(id, frames), metadata if isinstance(metadata, str) else "")
+        module = metadata if isinstance(metadata, str) else ""
+        key = (*map(id, frames), module)
         found = self._by_frames.get(key)
         if found is None:
-            found = self._by_frames[key] = self._new(frames, key[-1]) if frames else self.none
+            found = self._by_frames[key] = self._new(frames, module) if frames else self.none
         return found
 
     def settle(self) -> None:

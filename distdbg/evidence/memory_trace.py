@@ -26,9 +26,9 @@ class NotASnapshot(Exception):
 
 
 class Rare(NamedTuple):
-    """segment_alloc, segment_free, segment_map, segment_unmap, oom or snapshot, at event `index`."""
+    """segment_alloc, segment_free, segment_map, segment_unmap, oom or snapshot, event `at` of the trace."""
 
-    index: int
+    at: int
     action: str
     address: int
     size: int
@@ -272,8 +272,4 @@ def _said(error: Exception) -> str:
 
 def living_at(trace: Trace, index: int) -> Iterator[int]:
     """The allocations that stand once event `index` is over."""
-    return (
-        n
-        for n, (birth, death) in enumerate(zip(trace.birth, trace.death, strict=True))
-        if birth <= index < death
-    )
+    return (n for n, (birth, death) in enumerate(zip(trace.birth, trace.death, strict=True)) if birth <= index < death)
