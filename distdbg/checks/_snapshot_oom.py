@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._snapshots import LOWERS, holders_words, kinds_words, stack_citation
+from distdbg.checks._snapshots import LOWERS, holders_words, kinds_words, overflowed, stack_citation
 from distdbg.evidence.memory_answer import MemoryAnswer, Moment, OutOfMemory, gib
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import CauseClass, Citation, Finding
+from distdbg.model import CauseClass, Citation, Confidence, Finding
 
 _WORDS = {
     "short": "the memory was really short, by {by}",
@@ -29,7 +29,7 @@ def _finding(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Finding:
     return Finding(
         "cuda-oom",
         "error",
-        "likely" if answer.dropped_blocks and oom.verdict != "short" else "certain",
+        _confidence(answer, oom),
         f"{answer.who} asked for {gib(oom.request)}{at} and did not get it: {words}",
         cause=" ".join(_cause(answer, oom, then)),
         remedy=_remedy(answer, oom, then),
@@ -40,6 +40,13 @@ def _finding(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Finding:
         ),
         cause_class=CauseClass.KILLED_OR_OOM,
     )
+
+
+def _confidence(answer: MemoryAnswer, oom: OutOfMemory) -> Confidence:
+    """The error is certain; where pieces would only just have been enough, their sum says less."""
+    if oom.verdict == "short":
+        return "certain"
+    return "likely" if overflowed(answer) or oom.by < oom.request // 4 else "certain"
 
 
 def _figures(oom: OutOfMemory) -> str:

@@ -48,3 +48,8 @@ def holders_words(answer: MemoryAnswer, moment: Moment, most: int = 3) -> str:
 
 def ranks_of(answers: Iterable[MemoryAnswer]) -> tuple[int, ...]:
     return tuple(sorted({a.rank for a in answers if a.rank is not None}))
+
+
+def overflowed(answer: MemoryAnswer) -> bool:
+    """A block or two can be older than the recording itself: a library's workspace, kept from an earlier one."""
+    return answer.dropped_blocks >= 3

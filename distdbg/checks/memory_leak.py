@@ -15,8 +15,8 @@ DOCS = (
         id="memory-leak",
         severity="warning",
         title="GPU memory grows from step to step",
-        meaning="What one line allocates is kept, step after step: a list of tensors, a loss with "
-        "its graph, state chained across batches, a cache without end.",
+        meaning="What one line allocates is kept, step after step: a list of tensors, a loss and its graph, "
+        "state chained across batches, a cache without end.",
         how_seen="Bytes that each stack of a memory snapshot holds at the end of each step: after the warm-up they rise "
         "in every third of the trace. What is made once, or rises and falls, is none.",
         remedy="Keep numbers, not tensors (`loss.item()`), detach what goes from batch to batch, bound the cache.",
@@ -43,7 +43,7 @@ def _finding(group: list[tuple[MemoryAnswer, Leak]]) -> Finding:
     ranks = ranks_of(a for a, _ in group)
     who = f"ranks {fold_ranks(ranks)}" if len(ranks) > 1 else answer.who
     keep = "keep" if len(ranks) > 1 else "keeps"
-    speed = f"{gib(leak.slope)} a step, {gib(leak.grown)} in {answer.steps} steps"
+    speed = f"{gib(leak.slope)} a step, {gib(leak.points[-1])} after {answer.steps} steps"
     confidence: Confidence = "certain" if answer.steps >= 8 else "likely"
     return Finding(
         "memory-leak",

@@ -30,7 +30,7 @@ _WORTH = 64 << 20
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
     for answer in evidence.snapshots:
-        if (holder := _decides(answer)) is not None:
+        if answer.oom is None and (holder := _decides(answer)) is not None:  # else cuda-oom tells of it
             yield _line(answer, holder)
     yield from _outliers([a for a in evidence.snapshots if a.rank is not None])
 
@@ -56,7 +56,7 @@ def _line(answer: MemoryAnswer, holder: Holder) -> Finding:
         "peak-too-high",
         "info",
         "certain",
-        f"{stack.label} makes {share} % of {answer.who}'s peak: {gib(peak)}, and {gib(holder.without)} without it",
+        f"{stack.label} makes {share} % of {answer.who}'s peak: {gib(peak)}, without it {gib(holder.without)}",
         cause=f"At the peak {holder.count} of its tensors held {gib(holder.bytes)} ({', '.join(holder.kinds)}).",
         remedy="Do it in parts (chunks of the batch or of the vocabulary, in-place operations), or checkpoint it: up to "
         f"{gib(peak - holder.without)} is to be had.",

@@ -10,7 +10,7 @@ from distdbg.evidence.memory_digest import Digest, window
 from distdbg.evidence.memory_leaks import leaks, thinned
 from distdbg.evidence.memory_levels import Levels, highest_between, levels, moment, seconds_at, steps
 from distdbg.evidence.memory_oom import out_of_memory
-from distdbg.evidence.memory_stacks import Group
+from distdbg.evidence.memory_stacks import Group, place
 from distdbg.evidence.memory_trace import Trace, read_snapshot
 
 _MOST_PHASES = 400
@@ -124,4 +124,5 @@ def _info(group: Group) -> StackInfo:
         phase=group.phase,
         file=own[0] if own else "",
         line=own[1] if own else 0,
+        inner=place(group.frames[0]) if own and group.frames[0] != own else "",
     )

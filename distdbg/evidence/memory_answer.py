@@ -28,6 +28,8 @@ class StackInfo:
     #: file and line to look at; "" and 0 where there is none
     file: str = ""
     line: int = 0
+    #: the library's own innermost line, where the user only called it
+    inner: str = ""
 
 
 @dataclass(frozen=True)

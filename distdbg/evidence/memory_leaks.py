@@ -26,7 +26,7 @@ _WORTH_SHARE = 0.0005
 def leaks(trace: Trace, ends: Sequence[int], peak: int) -> tuple[tuple[Leak, ...], str]:
     """Ranked by how fast they grow; or why nothing can be said."""
     if not ends:
-        return (), "no end of a step shows in the trace: no optimizer's step, no turn from backward to forward"
+        return (), "fewer than 3 ends of steps show in the trace (an optimizer's step, a turn from backward to forward)"
     bounds = thinned(ends)
     warm = max(1, int(len(bounds) * _WARM_UP))
     if len(bounds) - warm < _FEWEST:

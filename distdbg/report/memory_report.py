@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from distdbg.checks._snapshots import overflowed
 from distdbg.evidence.memory_answer import MemoryAnswer, gib
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report, Unknown
@@ -37,8 +38,3 @@ def _unknown(answer: MemoryAnswer) -> Iterator[Unknown]:
         )
     if answer.leaks_unknown and answer.events:
         yield Unknown(f"whether {where} leaks", answer.leaks_unknown)
-
-
-def overflowed(answer: MemoryAnswer) -> bool:
-    """A block or two can be older than the recording itself: a library's workspace, kept from an earlier one."""
-    return answer.dropped_blocks >= 3

@@ -82,7 +82,7 @@ class _Writer:
     def _where(self, answer: MemoryAnswer, holder: Holder) -> str:
         stack = answer.stacks[holder.stack]
         kind = next(iter(holder.kinds), "")
-        of = f"{kind}, {holder.count} x" if kind else f"{holder.count} x"
+        of = ", ".join(filter(None, (kind, f"{holder.count} x", f"in {stack.inner}" if stack.inner else "")))
         callers = " < ".join(stack.callers[1 : 1 + _MOST_CALLERS])
         room = self.width - 13 - _BAR - len(stack.label) - len(of) - 5
         tail = f" < {callers}" if callers else ""
@@ -119,8 +119,9 @@ class _Writer:
     def _change(self, change: Change) -> str:
         counts = f"{change.count_before} -> {change.count_after} x"
         sizes = f"{gib(change.before)} -> {gib(change.after)}"
+        inner = f", in {change.stack.inner}" if change.stack.inner else ""
         callers = " < ".join(change.stack.callers[1 : 1 + _MOST_CALLERS])
-        return f"{self._strong(one_line(change.stack.label))} ({sizes}, {counts})" + (
+        return f"{self._strong(one_line(change.stack.label))} ({sizes}, {counts}{inner})" + (
             self._dim(f" < {one_line(callers)}") if callers else ""
         )
 
