@@ -69,6 +69,7 @@ def _finding(answer: MemoryAnswer, first: int, last: int) -> Finding:
         f"{gib(answer.active_by_step[-1])}, while what torch holds of the device rose by {gib(last - first)}: new "
         "requests do not fit into the holes that older ones left.",
         remedy=_remedy(answer),
+        explained_by="memory-leak" if answer.leaks else None,  # what grows needs new segments, and leaves holes
         ranks=(answer.rank,) if answer.rank is not None else (),
         evidence=(Citation(answer.path, None, f"segments, device {answer.device}", _points(answer)),),
     )

@@ -17,8 +17,8 @@ DOCS = (
         title="GPU memory grows from step to step",
         meaning="What one line allocates is kept, step after step: a list of tensors, a loss and its graph, "
         "state chained across batches, a cache without end.",
-        how_seen="Bytes that each stack of a memory snapshot holds at the end of each step: after the warm-up they rise "
-        "in every third of the trace. What is made once, or rises and falls, is none.",
+        how_seen="Bytes that each stack of a memory snapshot holds at the end of each step: after the warm-up they "
+        "rise in every third of the trace. What is made once, or rises and falls, is none.",
         remedy="Keep numbers, not tensors (`loss.item()`), detach what goes from batch to batch, bound the cache.",
         source="https://pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory",
     ),

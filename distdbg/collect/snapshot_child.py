@@ -94,6 +94,8 @@ def read(path: str) -> list[dict[str, object]]:
         return [as_plain(answer) for answer in analyse(snapshot)]
     except NotASnapshot as error:
         raise Unreadable(str(error)) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Unreadable(f"its events make no sense together: {type(error).__name__}: {str(error)[:80]}") from None
 
 
 def _bound(descriptor: int, size: int, *, packed: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
@@ -45,12 +46,13 @@ class Digest:
         shown = [s for s in stacks if s in self.rows][:MOST_STACKS]
         active = [self.found.active[e] for e in self.samples]
         rows = [tuple(self.rows[s]) for s in shown]
-        rest = tuple(total - sum(column) for total, column in zip(active, zip(*rows, strict=True), strict=True))
+        sums = [sum(column) for column in zip(*rows, strict=True)] or [0] * len(active)
+        rest = tuple(total - held for total, held in zip(active, sums, strict=True))
         return Columns(
             self.first,
             self.last,
             tuple(shown),
-            (*rows, rest if rows else tuple(active)),
+            (*rows, rest),
             tuple(self.found.reserved_after(e) for e in self.samples),
             tuple(round(seconds_at(self.trace, e) or 0.0, 6) for e in self.samples),
         )
@@ -81,8 +83,6 @@ def _samples(found: Levels, first: int, last: int) -> list[int]:
 
 def _before(samples: Sequence[int], first: int, last: int) -> Sequence[int]:
     """For each event from `first` on: how many samples lie before it."""
-    from array import array
-
     table = array("i", bytes(4 * (last - first + 2)))
     for sample in samples:
         table[sample - first + 1] += 1

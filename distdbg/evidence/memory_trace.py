@@ -108,6 +108,8 @@ def read_snapshot(snapshot: object) -> list[Trace]:
     stacks.settle()
     for trace in found.values():
         trace.settings = settings
+        if stacks.groups[stacks.none].phase:
+            trace.phases = _phases(trace)
         trace.start = sum(size for size, birth in zip(trace.size, trace.birth, strict=True) if birth < 0)
     return [trace for _, trace in sorted(found.items())]
 
@@ -171,6 +173,18 @@ def _read_events(trace: Trace, events: list[Any]) -> Trace:  # noqa: PLR0915 -- 
         raise NotASnapshot("an event has a size below zero")
     trace.pending += [(since, end, sizes[live[where]]) for where, since in asked.items() if where in live and completes]
     return trace
+
+
+def _phases(trace: Trace) -> list[tuple[int, str]]:
+    """Again, once it is known what the absence of a stack means."""
+    found: list[tuple[int, str]] = []
+    phase = ""
+    for birth, group in zip(trace.birth, trace.group, strict=True):
+        now = trace.stacks.groups[group].phase
+        if birth >= 0 and now != phase and now in _TRAINING:
+            phase = now
+            found.append((birth, now))
+    return found
 
 
 def _rare(index: int, event: Mapping[str, Any], group: int) -> Rare:
