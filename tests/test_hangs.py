@@ -24,7 +24,8 @@ _AT_ONCE = 3
 #: Longer than any pause of a healthy start here, since a stall that is none would be explained, too.
 _QUIET_S = 6
 
-pytestmark = pytest.mark.slow
+# One worker of pytest-xdist runs them all: they share what was started side by side.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("hangs")]
 
 
 def run(program: Path, folder: Path) -> Finished:

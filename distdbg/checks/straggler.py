@@ -9,8 +9,8 @@ from distdbg.checks._stuck import short
 from distdbg.evidence.arrivals import Late, Longer, late_ranks, longer_phases
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.hang import hang_of
+from distdbg.evidence.judge import stand
 from distdbg.evidence.run import RunEvidence
-from distdbg.evidence.standing import stand
 from distdbg.evidence.waits import groups
 from distdbg.model import Citation, Finding, FindingDoc
 

@@ -33,6 +33,7 @@ _FULL_TAILS = 64
 _MOST_EVENTS = 16 << 20
 _MOST_FACTS = 4 << 20
 _MOST_JSON = 4 << 20
+_MOST_NCCL = 1 << 20
 #: A cancel by one of these is a person's or the scheduler's wish, not a consequence of a failure.
 _OTHERS_FAILED = ("another node", "the job hung")
 
@@ -160,6 +161,7 @@ class _Reader:
             stdout=read_end(files.stdout, size if failed else min(size, 16 << 10)),
             stderr=read_end(files.stderr, size),
             nccl=read_end(files.nccl, 16 << 10).text if failed else "",
+            nccl_head=read_whole(files.nccl, _MOST_NCCL)[0] or "",
         )
 
     def json_file(self, path: Any) -> dict[str, Any] | None:  # noqa: ANN401

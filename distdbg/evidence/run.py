@@ -8,6 +8,7 @@ from typing import Any
 
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.memory_answer import MemoryAnswer
+from distdbg.evidence.nccl_log import NcclLog
 from distdbg.model import Citation, Unknown
 
 
@@ -43,6 +44,14 @@ class WithoutGradient:
     parameters: int
     names: tuple[str, ...] = ()
     reduces: bool | None = None
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """What a rank has told of a model that was made smaller; `whole` where nothing came of it."""
+
+    words: str
+    whole: bool
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,8 @@ class RankRecord:
     #: warnings of NCCL from its own file, and that file
     nccl_tail: str = ""
     nccl_path: str = ""
+    #: what NCCL's own log says; None where it wrote nothing
+    nccl: NcclLog | None = None
     #: how often its agent saw it in each phase, of ten looks a second, once it was warm
     phases: Mapping[str, int] = field(default_factory=dict)
     #: True once its default process group stood
@@ -97,6 +108,8 @@ class RankRecord:
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     #: of the model's parameters, those that had no gradient when the agent asked; None where nobody could say
     without_gradient: WithoutGradient | None = None
+    #: what was left out of its model, as it was asked to; None where nobody asked
+    shrunk: Shrunk | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import _thread
 import os
 import sys
 
-from distdbg.worker import exceptions, heartbeat, orphans, recorder
+from distdbg.worker import exceptions, heartbeat, orphans, recorder, shrunk
 from distdbg.worker.bus import Bus
 from distdbg.worker.calls import CallLog
 from distdbg.worker.importing import ImportWatch
@@ -52,7 +52,7 @@ class Session:
         self.link.send("hello", {"rank": rank, "pid": os.getpid()})
         self._agent = self.link.peer()
         self._parent = self._end_with_parent()
-        imports = ImportWatch(self._not_hooked)
+        self.imports = imports = ImportWatch(self._not_hooked)
         self.bus = Bus(imports, self._dropped)
         heartbeat.subscribe(self.bus, self.page)
         self.calls = CallLog(self._stem)
@@ -66,6 +66,13 @@ class Session:
         # warn where a script forks.
         imports.after("torch.distributed.distributed_c10d", self._listen)
         imports.after("torch._dynamo.trace_rules", hide_from_compiler)
+        self._shrink()
+
+    def _shrink(self) -> None:
+        try:
+            shrunk.start(self)
+        except Exception as error:
+            self.fact("not-shrunk", error=repr(error))
 
     def fact(self, kind: str, **fields: object) -> bool:
         """Tell the agent something for this rank's facts; False where it was dropped. Never blocks, never raises."""

@@ -1,4 +1,4 @@
-"""Planted leaks, fragmentation and errors in files of torch's form: each is found, ranked first, and nothing else is."""
+"""Planted leaks, fragmentation and errors in files of torch's form: each is found and first, and nothing else is."""
 
 import random
 
