@@ -56,7 +56,8 @@ def _line(answer: MemoryAnswer, holder: Holder) -> Finding:
         "peak-too-high",
         "info",
         "certain",
-        f"{stack.label} makes {share} % of the peak of {answer.who}: {gib(peak)}; {gib(holder.without)} else",
+        f"{stack.label} makes {share} % of the peak of {answer.who}: without it {gib(holder.without)}, with it "
+        f"{gib(peak)}",
         cause=f"At the peak {holder.count} of its tensors held {gib(holder.bytes)} ({', '.join(holder.kinds)}).",
         remedy="Do it in parts (chunks of the batch or of the vocabulary, in-place operations), or checkpoint it: up to "
         f"{gib(peak - holder.without)} is to be had.",
