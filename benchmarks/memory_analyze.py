@@ -50,8 +50,8 @@ class Trace:
 
     def _add(self, action: str, at: int, size: int, stack: list[dict[str, Any]]) -> None:
         self.now += 5
-        self.events.append({"action": action, "addr": at, "size": size, "stream": 0, "time_us": 10**15 + self.now,
-                            "compile_context": "N/A", "user_metadata": "", "pool_id": (0, 0), "frames": stack})  # fmt: skip
+        event = {"action": action, "addr": at, "size": size, "stream": 0, "time_us": 10**15 + self.now}
+        self.events.append(event | {"compile_context": "N/A", "user_metadata": "", "pool_id": (0, 0), "frames": stack})
 
     def alloc(self, size: int, stack: list[dict[str, Any]]) -> int:
         at = self.spare[size].pop() if self.spare[size] else self.top
@@ -85,10 +85,13 @@ def make(path: Path, events: int) -> None:
             trace.free(gradient, sizes[n], backward[n])
         for _ in range(10):
             trace.free(trace.alloc(2 * MIB, step), 2 * MIB, step)
-    blocks = [
-        {"address": a, "size": 3 * MIB, "requested_size": 3 * MIB, "state": "active_allocated", "frames": []}
-        for a in sorted(kept)
-    ]
+    blocks, at = [], _BASE
+    for begin, size, state in [*((a, 3 * MIB, "active_allocated") for a in sorted(kept)), (trace.top, 0, "inactive")]:
+        if begin > at:
+            blocks.append({"address": at, "size": begin - at, "requested_size": 0, "state": "inactive", "frames": []})
+        if size:
+            blocks.append({"address": begin, "size": size, "requested_size": size, "state": state, "frames": []})
+        at = begin + size
     whole = trace.top - _BASE
     held = 3 * MIB * len(kept)
     segment = {"device": 0, "address": _BASE, "total_size": whole, "allocated_size": held, "active_size": held,

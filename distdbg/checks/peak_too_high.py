@@ -59,8 +59,8 @@ def _line(answer: MemoryAnswer, holder: Holder) -> Finding:
         f"{stack.label} makes {share} % of the peak of {answer.who}: without it {gib(holder.without)}, with it "
         f"{gib(peak)}",
         cause=f"At the peak {holder.count} of its tensors held {gib(holder.bytes)} ({', '.join(holder.kinds)}).",
-        remedy="Do it in parts (chunks of the batch or of the vocabulary, in-place operations), or checkpoint it: up to "
-        f"{gib(peak - holder.without)} is to be had.",
+        remedy="Do it in parts (chunks of the batch or of the vocabulary, in-place operations), or checkpoint it: up "
+        f"to {gib(peak - holder.without)} is to be had.",
         ranks=(answer.rank,) if answer.rank is not None else (),
         evidence=(stack_citation(answer, stack, f"event {answer.peak.event}, the peak"),),
     )

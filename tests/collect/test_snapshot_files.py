@@ -188,7 +188,7 @@ events = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(events, events, events, st.dictionaries(keys, plain)), max_size=30), plain, plain)
 def test_any_plain_value_is_analysed_or_refused(trace, segments, other):
     """No shape of containers ends in another exception; the sums hold for what is taken."""
@@ -202,7 +202,7 @@ def test_any_plain_value_is_analysed_or_refused(trace, segments, other):
         assert sum(h.bytes for h in answer.peak.holders) + answer.peak.rest == answer.peak.active
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 @example(None)
 def test_changed_bytes_are_read_or_refused(data):
