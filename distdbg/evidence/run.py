@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.evidence.dump import Dump
+from distdbg.evidence.memory_answer import MemoryAnswer
 from distdbg.evidence.nccl_log import NcclLog
 from distdbg.model import Citation, Unknown
 
@@ -149,3 +150,5 @@ class RunEvidence:
     run_path: str = ""
     #: the newest dump of the attempt, None where none was taken
     dump: Dump | None = None
+    #: what memory snapshots tell, one a device and file
+    snapshots: tuple[MemoryAnswer, ...] = ()
