@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 _NAMES = re.compile(
-    r"^(?:(?:get_|global_|local_|node_|world_|my_|dist_)?rank|is_(?:local_|global_|world_|rank_)?"
-    r"(?:main|master|zero|rank0|rank_0|main_process|process_zero|rank_zero|global_zero)(?:_process)?|"
-    r"get_(?:global_|local_|node_)?rank|is_rank_?(?:zero|0)|(?:local_)?process_index|master_process|main_process)$",
+    r"^(?:(?:get_)?(?:(?:global|fs_local|local|node|world|my|dist|ddp|dp|tp|pp|data_parallel|process)_)?rank|is_(?:local_|global_|world_|rank_)?"
+    r"(?:main|master|primary|chief|zero|rank0|rank_0|main_process|process_zero|rank_zero|global_zero)(?:_process)?|"
+    r"is_rank_?(?:zero|0)|(?:local_)?process_index|master_process|main_process)$",
     re.IGNORECASE,
 )
 _VARIABLES = {"RANK", "LOCAL_RANK", "GROUP_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}
@@ -42,13 +42,13 @@ def _conditions(source: str) -> dict[int, Condition]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    tainted = _names_for_rank(tree)
+    tainted = names_for_rank(list(ast.walk(tree)))
     found: dict[int, Condition] = {}
     for node in ast.walk(tree):
         for body in _blocks(node):
             _left_behind(body, tainted, found)
     for node in ast.walk(tree):  # outer ones first: the innermost `if` has the last word
-        if isinstance(node, ast.If) and _asks(node.test, tainted):
+        if isinstance(node, ast.If) and asks(node.test, tainted):
             test = ast.unparse(node.test)
             _mark(node.body, Condition(node.lineno, test, False), found)
             _mark(node.orelse, Condition(node.lineno, test, True), found)
@@ -58,7 +58,7 @@ def _conditions(source: str) -> dict[int, Condition]:
 def _left_behind(body: list[ast.stmt], tainted: set[str], found: dict[int, Condition]) -> None:
     """Marks what stands behind `if rank != 0: return` in one block."""
     for number, statement in enumerate(body):
-        if isinstance(statement, ast.If) and _asks(statement.test, tainted) and isinstance(statement.body[-1], _LEAVES):
+        if isinstance(statement, ast.If) and asks(statement.test, tainted) and isinstance(statement.body[-1], _LEAVES):
             _mark(body[number + 1 :], Condition(statement.lineno, ast.unparse(statement.test), True), found)
 
 
@@ -75,23 +75,24 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
             yield block
 
 
-def _names_for_rank(tree: ast.Module) -> set[str]:
+def names_for_rank(nodes: Iterable[ast.AST], known: Iterable[str] = ()) -> set[str]:
     """Names that stand for the rank or for a question about it: `main = rank == 0`, `def is_first(): return …`.
 
     Only what is assigned from such an expression itself counts: a seed that was computed from the rank does not.
     """
-    tainted: set[str] = set()
+    nodes = [n for n in nodes if isinstance(n, (ast.Assign, ast.FunctionDef))]
+    tainted = set(known)
     while True:
         before = len(tainted)
-        for node in ast.walk(tree):
+        for node in nodes:
             match node:
                 case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
                     values
                 ):
-                    tainted |= {n for t, v in zip(names, values, strict=True) if _is_rank(v, tainted) for n in _name(t)}
-                case ast.Assign(targets=targets, value=value) if _is_rank(value, tainted):
+                    tainted |= {n for t, v in zip(names, values, strict=True) if is_rank(v, tainted) for n in _name(t)}
+                case ast.Assign(targets=targets, value=value) if is_rank(value, tainted):
                     tainted |= {n for target in targets for n in _name(target)}
-                case ast.FunctionDef(name=name, body=[*_, ast.Return(value=ast.expr() as value)]) if _is_rank(
+                case ast.FunctionDef(name=name, body=[*_, ast.Return(value=ast.expr() as value)]) if is_rank(
                     value, tainted
                 ):
                     tainted.add(name)
@@ -106,35 +107,49 @@ def _name(target: ast.expr) -> Iterator[str]:
         yield target.attr
 
 
-def _is_rank(value: ast.expr, tainted: set[str]) -> bool:
+def is_rank(value: ast.expr, tainted: set[str]) -> bool:
     """The rank itself, or a comparison with it."""
     match value:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return _NAMES.match(name) is not None or name in tainted
         case ast.Call(func=ast.Name(id="int" | "bool" | "str"), args=[inner, *_]):
-            return _is_rank(inner, tainted)
+            return is_rank(inner, tainted)
+        case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv()):
+            return is_rank(left, tainted)
         case (
             ast.Call(func=ast.Name(id="getenv"), args=[ast.Constant(value=str(name)), *_])
             | ast.Call(func=ast.Attribute(attr="get" | "getenv"), args=[ast.Constant(value=str(name)), *_])
             | ast.Subscript(slice=ast.Constant(value=str(name)))
         ):
-            return name in _VARIABLES
+            return name in _VARIABLES or (isinstance(value, ast.Subscript) and _NAMES.match(name) is not None)
         case ast.Call(func=function):
-            return _is_rank(function, tainted)
+            return is_rank(function, tainted)
         case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
-            return _asks(value, tainted)
+            return asks(value, tainted)
     return False
 
 
-def _asks(test: ast.expr, tainted: set[str]) -> bool:
+def asks(test: ast.expr, tainted: set[str]) -> bool:
     """A comparison with the rank, or its truth, somewhere in `and`, `or` and `not`."""
     match test:
         case ast.BoolOp(values=values):
-            return any(_asks(v, tainted) for v in values)
+            return any(asks(v, tainted) for v in values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return _asks(operand, tainted)
+            return asks(operand, tainted)
+        case ast.Compare() if _asks_whether_distributed(test):
+            return False
         case ast.Compare(left=left, comparators=comparators):
-            return any(_is_rank(v, tainted) for v in (left, *comparators))
+            return any(is_rank(v, tainted) for v in (left, *comparators))
         case ast.BinOp(left=left, right=right):
-            return _is_rank(left, tainted) or _is_rank(right, tainted)
-    return _is_rank(test, tainted)
+            return is_rank(left, tainted) or is_rank(right, tainted)
+    return is_rank(test, tainted)
+
+
+def _asks_whether_distributed(test: ast.Compare) -> bool:
+    """`rank != -1`, `local_rank >= 0`, `rank is not None`: every rank of a job answers alike."""
+    match test:
+        case ast.Compare(comparators=[ast.UnaryOp(op=ast.USub()) | ast.Constant(value=None)]):
+            return not isinstance(test.ops[0], (ast.In, ast.NotIn))
+        case ast.Compare(ops=[ast.GtE() | ast.Lt()], comparators=[ast.Constant(value=0)]):
+            return True
+    return False
