@@ -36,6 +36,7 @@ class Ranks:
     def __init__(self, script: Script, values: Values) -> None:
         self.script = script
         self.values = values
+        self._known_guards: dict[ast.AST, list[Guard]] = {}
 
     @cached_property
     def names(self) -> set[str]:
@@ -82,16 +83,29 @@ class Ranks:
     def guards(self, node: ast.AST) -> list[Guard]:
         """Guards of the same function that the node stands under or behind, the innermost first."""
         found: list[Guard] = []
-        below = node
-        for outer in self.script.above(node):
-            if isinstance(outer, (ast.If, ast.IfExp)) and below is not outer.test and self.asks(outer.test):
-                held = below in outer.body if isinstance(outer, ast.If) else below is outer.body
-                found.append(Guard(outer, not held))
-            found += self._left_behind(outer, below)
+        while not isinstance(node, (ast.stmt, ast.Module)):
+            outer = self.script.parents[node]
+            if isinstance(outer, ast.IfExp) and node is not outer.test and self.asks(outer.test):
+                found.append(Guard(outer, node is not outer.body))
+            if isinstance(outer, ast.If):  # a part of its test
+                return found + self._of_statement(outer)
+            node = outer
+        return found + self._of_statement(node)
+
+    def _of_statement(self, statement: ast.AST) -> list[Guard]:
+        if statement in self._known_guards:
+            return self._known_guards[statement]
+        found: list[Guard] = []
+        outer = self.script.parents.get(statement)
+        if outer is not None and not isinstance(statement, FUNCTIONS):
+            if isinstance(outer, ast.If) and self.asks(outer.test):
+                found.append(Guard(outer, statement not in outer.body))
+            found += self._left_behind(outer, statement)
             if isinstance(outer, FUNCTIONS):
                 found += [Guard(outer, False)] if self._for_one_rank(outer) else []
-                break
-            below = outer
+            else:
+                found += self._of_statement(outer)
+        self._known_guards[statement] = found
         return found
 
     def _left_behind(self, outer: ast.AST, below: ast.AST) -> Iterator[Guard]:

@@ -63,7 +63,7 @@ class Context:
     @cached_property
     def about_training(self) -> bool:
         """Does the file train at all, as far as a look at its words can tell? Asked before anything costly."""
-        return re.search(r"\btorch\b|\.backward\(|\.step\(|DataLoader", self.script.text) is not None
+        return re.search(r"\btorch\b|\.backward\(|\.step\(|DataLoader|_process\(|\brank\b", self.script.text) is not None
 
     @cached_property
     def distributed(self) -> bool:

@@ -19,7 +19,23 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 #: no rule asks for these, and the parser shares one object between all places
-_DULL = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.alias)
+_DULL = frozenset(
+    kind
+    for base in (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+    for kind in base.__subclasses__()
+) | {ast.alias}
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """What ast.iter_child_nodes gives, without what is dull: this is the innermost loop of everything."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [v for v in value if isinstance(v, ast.AST) and type(v) not in _DULL]
+        elif isinstance(value, ast.AST) and type(value) not in _DULL:
+            found.append(value)
+    return found
 
 
 def split_lines(text: str) -> list[str]:
@@ -55,8 +71,7 @@ class Script:
             order.append(node)
             self.scopes[node] = scope
             inner = node if isinstance(node, _SCOPES) else scope
-            children = [child for child in ast.iter_child_nodes(node) if not isinstance(child, _DULL)]
-            for child in reversed(children):
+            for child in reversed(_children(node)):
                 self.parents[child] = node
                 stack.append((child, inner))
         for number in range(len(order) - 1, -1, -1):
@@ -71,7 +86,7 @@ class Script:
         if len(kinds) == 1:
             return self._kinds.get(kinds[0], [])
         found = [node for kind in kinds for node in self._kinds.get(kind, [])]
-        return sorted(found, key=self.begin.__getitem__)  # type: ignore[return-value]
+        return sorted(found, key=self.begin.__getitem__)
 
     def within(self, node: ast.AST, *kinds: type[ast.AST]) -> list[Any]:
         """Those nodes of these kinds that stand inside `node`, nested functions included, in order."""
@@ -82,7 +97,7 @@ class Script:
             found += self._kinds.get(kind, [])[bisect_left(begins, low) : bisect_left(begins, high)]
         if len(kinds) > 1:
             found.sort(key=self.begin.__getitem__)
-        return found  # type: ignore[return-value]
+        return found
 
     def contains(self, outer: ast.AST, inner: ast.AST) -> bool:
         return self.begin[outer] <= self.begin[inner] < self.end[outer]
@@ -104,8 +119,9 @@ class Script:
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
         """The class whose `self` the node means."""
         for outer in (node, *self.above(node)):
-            if isinstance(outer, FUNCTIONS) and isinstance(self.parents.get(outer), ast.ClassDef):
-                return self.parents[outer]
+            owner = self.parents.get(outer)
+            if isinstance(outer, FUNCTIONS) and isinstance(owner, ast.ClassDef):
+                return owner
         return None
 
     def loops_around(self, node: ast.AST) -> list[Loop]:
@@ -127,7 +143,13 @@ class Script:
 
     def source(self, node: ast.AST) -> str:
         """The text of an expression as it stands in the file, on one line."""
-        return " ".join((ast.get_source_segment(self.text, node) or "").split()) if hasattr(node, "lineno") else ""
+        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", None)
+        if not first or last is None:
+            return ""
+        lines = [line.encode("utf-8", "surrogateescape") for line in self.lines[first - 1 : last]]
+        lines[-1] = lines[-1][: getattr(node, "end_col_offset", None)]
+        lines[0] = lines[0][getattr(node, "col_offset", 0) :]
+        return " ".join(b" ".join(lines).decode("utf-8", "replace").split())
 
     # names -------------------------------------------------------------------------------------------------------
 

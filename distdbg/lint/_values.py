@@ -37,11 +37,11 @@ _KINDS = {
     "Accelerator": "accelerator",
 }
 #: f(x, …) stands for x
-_WRAPPERS = {
-    "tqdm", "trange", "enumerate", "iter", "list", "tuple", "cycle", "islice", "zip", "reversed", "compile", "track", "convert_sync_batchnorm", "DataParallel",
-    "initialize", "unwrap_model", "device_put", "MetricLogger", "progress_bar", "prepare_model", "prepare_data_loader", "prepare_optimizer", "setup",
-    "checkpoint_wrapper", "fully_shard", "DeviceLoader", "PrefetchLoader",
-}  # fmt: skip
+_WRAPPERS = set(
+    "tqdm trange enumerate iter list tuple cycle islice zip reversed compile track convert_sync_batchnorm DataParallel "
+    "initialize unwrap_model MetricLogger progress_bar prepare_model prepare_data_loader prepare_optimizer setup "
+    "checkpoint_wrapper fully_shard DeviceLoader PrefetchLoader".split()
+)
 #: x.f(…) stands for x
 _METHODS = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}
 _ATTRIBUTES = {"module", "_orig_mod", "model_without_ddp"}
@@ -165,21 +165,22 @@ class Values:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for target in targets:
                     self._assign(target, node.value)
-        for loop in script.all(ast.For, ast.AsyncFor, ast.comprehension):
+        for loop in script.all(ast.For, ast.AsyncFor):
             if isinstance(loop.target, ast.Name):
                 self._assign(loop.target, loop.iter)
-        for item in script.all(ast.withitem):
-            if item.optional_vars is not None:
-                self._assign(item.optional_vars, item.context_expr)
         for returned in script.all(ast.Return):
             self._return(returned)
         for call in script.calls("append"):
             if isinstance(call.func, ast.Attribute) and call.args and (key := self.key(call.func.value)):
                 self._link(call.args[0], key)
-        for _ in range(3):  # objects lead to methods, whose arguments lead to objects
+        self._settle()
+
+    def _settle(self) -> None:
+        """Objects lead to methods, whose arguments lead to objects: until nothing new turns up, three times at most."""
+        for _ in range(3):
             self._callees.clear()
             before = sum(map(len, self._edges.values()))
-            for call in script.all(ast.Call):
+            for call in self.script.all(ast.Call):
                 self._pass_arguments(call)
             self._spread()
             if sum(map(len, self._edges.values())) == before:

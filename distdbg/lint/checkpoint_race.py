@@ -17,8 +17,8 @@ DOCS = (
         title="several ranks write the same file",
         meaning="Ranks that write one path at the same time tear the file: what is loaded later is a mixture, or "
         "nothing. On a shared disk local rank 0 of every node is several ranks, too.",
-        how_seen="A save stands where no `if` about the rank, in its function or its callers, keeps it to one rank, and "
-        "no rank is part of the path. Whether the paths are really the same only the run can say.",
+        how_seen="A save stands where no `if` about the rank, in its function or its callers, keeps it to one rank, "
+        "and no rank is part of the path. Whether the paths are really the same only the run can say.",
         remedy="Save on one rank only (`if dist.get_rank() == 0:`), or make the rank part of the file's name.",
         source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints",
     ),
@@ -35,7 +35,7 @@ def check(context: Context) -> Iterator[Hit]:
     yield from _local_rank_only(context)
     for call in context.script.calls("save", *_REMOVES):
         path = _path(context, call)
-        if path is None or context.ranks.guarded(call) or _for_this_rank(context, call, path):
+        if path is None or context.ranks.guarded(call) or _for_this_rank(context, path):
             continue
         last = context.script.call_names[call].rpartition(".")[2]
         does = "saves" if last == "save" else "removes"
@@ -44,7 +44,7 @@ def check(context: Context) -> Iterator[Hit]:
             "warning" if last == "save" and _certain(context, call, path) else "info",
             "likely" if last == "save" and _certain(context, call, path) else "possible",
             call,
-            f"every rank that comes here {does} {context.script.source(path)[:60]}: no `if` about the rank keeps it to one",
+            f"every rank that comes here {does} {context.script.source(path)[:60]}, and no `if` keeps it to one rank",
         )
 
 
@@ -64,7 +64,7 @@ def _path(context: Context, call: ast.Call) -> ast.expr | None:
     return None
 
 
-def _for_this_rank(context: Context, call: ast.Call, path: ast.expr) -> bool:
+def _for_this_rank(context: Context, path: ast.expr) -> bool:
     """The rank, or a buffer, stands in the path: by itself or through the variables that it is made of."""
     if context.ranks.mentions(path) or any(
         re.search(r"buffer|bytesio|tmp|temp", w, re.IGNORECASE) for w in names_in(path)

@@ -133,6 +133,7 @@ def _batch_loop(context: Context, epochs: Loop, untold: list[ast.Call]) -> Loop 
     places: list[ast.AST] = [epochs, *loops.reached(epochs)]
     trains = any(event.kind in ("backward", "step", "scaler_step") for event in loops.does(epochs))
     for place in places:
+        loop: Loop
         for loop in script.within(place, ast.For, ast.AsyncFor, ast.While):
             if loop is epochs or loops.kinds[loop] not in ("batch", "other") or loops.in_evaluation(loop):
                 continue
