@@ -63,13 +63,13 @@ class Context:
     @cached_property
     def about_training(self) -> bool:
         """Does the file train at all, as far as a look at its words can tell? Asked before anything costly."""
-        return re.search(r"\btorch\b|\.backward\(|\.step\(|DataLoader|_process\(|\brank\b", self.script.text) is not None
+        return re.search(r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|(?:\b|_)rank\b", self.script.text) is not None
 
     @cached_property
     def distributed(self) -> bool:
         """Does the file show that several ranks run it?"""
         return (
-            re.search(r"distributed|\bddp\b|\bdist\b|DDP|FSDP|\brank\b|horovod|\bhvd\b", self.script.text) is not None
+            re.search(r"distributed|\bddp\b|\bdist\b|DDP|FSDP|(?:\b|_)(?:rank|RANK)\b|horovod|\bhvd\b", self.script.text) is not None
         )
 
     @cached_property
@@ -80,7 +80,7 @@ class Context:
         bases = {script.dotted(b) for c in script.all(ast.ClassDef) for b in c.bases}
         if any(re.search(r"(?:Lightning(?:Data)?Module|LightningFlow)$", b) for b in bases):
             found.add("lightning")
-        for call, name in script.call_names.items():
+        for name in script.call_names.values():
             last = name.rpartition(".")[2]
             if last == "Accelerator" or (last == "prepare" and "accelerator" in name.lower()):
                 found.add("accelerate")
@@ -90,7 +90,6 @@ class Context:
                 found.add("trainer")
             elif last == "initialize" and name.startswith("deepspeed"):
                 found.add("deepspeed")
-            _ = call
         if any(re.search(r"^transformers\..*Trainer$", b) for b in bases):
             found.add("trainer")
         return found

@@ -1,0 +1,9 @@
+import torch.distributed as dist
+
+
+def inside(tensor):
+    first = dist.new_group([0, 1])
+    if dist.get_rank() in (0, 1):
+        dist.all_reduce(tensor, group=first)
+    if dist.get_rank() == 0:
+        dist.send(tensor, dst=1)
