@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--sarif", "form", flag_value="sarif", help="Print SARIF 2.1.0.")
 @click.option("--github", "form", flag_value="github", help="Print workflow commands, which GitHub shows at the lines.")
 @click.option("--fix", is_flag=True, help="Mend what can be mended with certainty, in place.")
-def command(
+def command(  # noqa: PLR0917 -- click passes them by name
     paths: tuple[str, ...],
     select: tuple[str, ...],
     ignore: tuple[str, ...],

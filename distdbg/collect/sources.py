@@ -62,7 +62,7 @@ def _excluded(path: Path, patterns: Sequence[str]) -> bool:
     )
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> Source:  # noqa: PLR0911 -- one line a way to fail
     """A regular file's text by the encoding that it declares; a pipe or device is not opened."""
     name = path.as_posix()
     try:
@@ -92,7 +92,7 @@ def _notebook(raw: bytes) -> str:
         raise ValueError("it is no JSON, as a notebook must be") from None
     cells = page.get("cells") if isinstance(page, dict) else None
     if not isinstance(cells, list):
-        raise ValueError("it is no notebook: it has no cells")
+        raise ValueError("it is no notebook: it has no cells")  # noqa: TRY004
     lines: list[str] = []
     for cell in cells:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":

@@ -107,7 +107,7 @@ def _name(target: ast.expr) -> Iterator[str]:
         yield target.attr
 
 
-def is_rank(value: ast.expr, tainted: set[str]) -> bool:
+def is_rank(value: ast.expr, tainted: set[str]) -> bool:  # noqa: PLR0911 -- one line a form
     """The rank itself, or a comparison with it."""
     match value:
         case ast.Name(id=name) | ast.Attribute(attr=name):

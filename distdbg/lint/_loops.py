@@ -71,7 +71,7 @@ class Loops:
         return bool(self.script.loops_around(loop)) or self.script.function_of(loop) is not None
 
     def _holds_loop(self, loop: Loop) -> bool:
-        return True if self.script.within(loop, ast.Call) else False
+        return bool(self.script.within(loop, ast.Call))
 
     def trains(self, loop: ast.AST) -> bool:
         """Does it go backward and step, in itself or in functions of this file?"""

@@ -1,4 +1,4 @@
-"""Which lines run on some ranks only: below or behind an `if` about the rank, in a function that is only called there."""
+"""Which lines run on some ranks only: below or behind an `if` about the rank, or in a function only called there."""
 
 from __future__ import annotations
 

@@ -37,10 +37,35 @@ _KINDS = {
     "Accelerator": "accelerator",
 }
 #: f(x, …) stands for x
-_WRAPPERS = set(
-    "tqdm trange enumerate iter list tuple cycle islice zip reversed compile track convert_sync_batchnorm DataParallel "
-    "initialize unwrap_model MetricLogger progress_bar prepare_model prepare_data_loader prepare_optimizer setup "
-    "checkpoint_wrapper fully_shard DeviceLoader PrefetchLoader".split()
+_WRAPPERS = frozenset(
+    [
+        "tqdm",
+        "trange",
+        "enumerate",
+        "iter",
+        "list",
+        "tuple",
+        "cycle",
+        "islice",
+        "zip",
+        "reversed",
+        "compile",
+        "track",
+        "convert_sync_batchnorm",
+        "DataParallel",
+        "initialize",
+        "unwrap_model",
+        "MetricLogger",
+        "progress_bar",
+        "prepare_model",
+        "prepare_data_loader",
+        "prepare_optimizer",
+        "setup",
+        "checkpoint_wrapper",
+        "fully_shard",
+        "DeviceLoader",
+        "PrefetchLoader",
+    ]
 )
 #: x.f(…) stands for x
 _METHODS = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}

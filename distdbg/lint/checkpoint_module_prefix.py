@@ -14,8 +14,8 @@ DOCS = (
         id="checkpoint-module-prefix",
         severity="info",
         title="a checkpoint whose keys begin with `module.`",
-        meaning="The state_dict of a DDP wrapper has `module.` before every key: it loads into another wrapper, and into "
-        "the bare model it does not, or with strict=False silently not at all.",
+        meaning="The state_dict of a DDP wrapper has `module.` before every key: it loads into another wrapper, and "
+        "into the bare model it does not, or with strict=False silently not at all.",
         how_seen="torch.save is given the state_dict of what DistributedDataParallel returned.",
         remedy="Save model.module.state_dict().",
         source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints",
@@ -30,7 +30,9 @@ def check(context: Context) -> Iterator[Hit]:
     saves = [c for c in script.calls("save") if script.call_names[c] == "torch.save"]
     for call in script.calls("state_dict"):
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if not isinstance(owner, (ast.Name, ast.Attribute)) or (isinstance(owner, ast.Attribute) and owner.attr == "module"):
+        if not isinstance(owner, (ast.Name, ast.Attribute)) or (
+            isinstance(owner, ast.Attribute) and owner.attr == "module"
+        ):
             continue
         if not _is_the_wrapper(context, owner, call) or not any(_reaches(context, call, save) for save in saves):
             continue

@@ -15,8 +15,8 @@ DOCS = (
         id="clip-before-unscale",
         severity="warning",
         title="gradients are clipped before they are unscaled",
-        meaning="Under a GradScaler gradients are multiplied by some thousands. Clipping them to 1.0 then makes the step "
-        "tiny, and how tiny changes whenever the scale does.",
+        meaning="Under a GradScaler gradients are multiplied by some thousands. Clipping them to 1.0 then makes the "
+        "step tiny, and how tiny changes whenever the scale does.",
         how_seen="A scaled backward pass, a clip and scaler.step follow each other on one way, without "
         "scaler.unscale_(optimizer) before the clip.",
         remedy="Call scaler.unscale_(optimizer) before clipping.",

@@ -16,15 +16,17 @@ DOCS = (
         id="data-not-sharded",
         severity="warning",
         title="every rank trains on all of the data",
-        meaning="A loader without a DistributedSampler gives every rank the whole data set: an epoch does the same work "
-        "world-size times.",
-        how_seen="A DDP model is trained from a DataLoader with shuffle=True and no sampler, over a data set that does not "
-        "hear of ranks.",
-        remedy="Give the loader sampler=DistributedSampler(dataset), drop shuffle=True, and call set_epoch every epoch.",
+        meaning="A loader without a DistributedSampler gives every rank the whole data set: an epoch does the same "
+        "work world-size times.",
+        how_seen="A DDP model is trained from a DataLoader with shuffle=True and no sampler, over a data set that does "
+        "not hear of ranks.",
+        remedy="Give the loader sampler=DistributedSampler(dataset), drop shuffle=True, and call set_epoch.",
         source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",
     ),
 )
-_SHARDS = re.compile(r"split_dataset_by_node|\.shard\(|world_size\s*\]|::\s*world|IterableDataset|webdataset|ShardedDataset")
+_SHARDS = re.compile(
+    r"split_dataset_by_node|\.shard\(|world_size\s*\]|::\s*world|IterableDataset|webdataset|ShardedDataset"
+)
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -59,5 +61,5 @@ def _hears_of_ranks(context: Context, loader: ast.Call) -> bool:
     key, made = context.values.key(data), [data]
     for assigned in context.script.all(ast.Assign):
         if key is not None and any(context.values.key(t) == key for t in assigned.targets):
-            made.append(assigned.value)
+            made += [assigned.value]
     return any(context.ranks.mentions(one) or "world_size" in names_in(one) for one in made)

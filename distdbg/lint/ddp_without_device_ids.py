@@ -15,14 +15,16 @@ DOCS = (
         id="ddp-without-device-ids",
         severity="warning",
         title="DDP over GPUs without device_ids",
-        meaning="Without device_ids and without torch.cuda.set_device every rank's default device is GPU 0: barriers, and "
-        "whatever says just `cuda`, meet there.",
+        meaning="Without device_ids and without torch.cuda.set_device every rank's default device is GPU 0: barriers, "
+        "and whatever says just `cuda`, meet there.",
         how_seen="A model on `cuda` is wrapped without device_ids over NCCL, and the file never chooses a device.",
         remedy="Call torch.cuda.set_device(local_rank) first, and pass device_ids=[local_rank].",
         source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
     ),
 )
-_CHOOSES = re.compile(r"set_device|CUDA_VISIBLE_DEVICES|cuda:\{|cuda\(\w*rank|to\(\w*rank|device_id|torch\.device\([\"']cuda[\"'],")
+_CHOOSES = re.compile(
+    r"set_device|CUDA_VISIBLE_DEVICES|cuda:\{|cuda\(\w*rank|to\(\w*rank|device_id|torch\.device\([\"']cuda[\"'],"
+)
 
 
 def check(context: Context) -> Iterator[Hit]:

@@ -13,8 +13,8 @@ DOCS = (
         id="eval-mode-wrong",
         severity="warning",
         title="eval mode that is never left, or never entered",
-        meaning="After model.eval() dropout is off and batch norm uses its stored statistics, in training as well, until "
-        "model.train() is called.",
+        meaning="After model.eval() dropout is off and batch norm uses its stored statistics, in training as well, "
+        "until model.train() is called.",
         how_seen="A loop over epochs trains and calls eval() on the model that it trains, and calls train() nowhere.",
         remedy="Call model.train() at the start of every epoch.",
         source="https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval",

@@ -15,8 +15,8 @@ DOCS = (
         id="eval-with-grad",
         severity="warning",
         title="an evaluation that records graphs",
-        meaning="Without torch.no_grad the forward pass of an evaluation keeps every activation for a backward pass that "
-        "never comes: it takes a multiple of the memory, and more time.",
+        meaning="Without torch.no_grad the forward pass of an evaluation keeps every activation for a backward pass "
+        "that never comes: it takes a multiple of the memory, and more time.",
         how_seen="A function puts the model into eval mode and calls it in a loop, never goes backward, and neither it "
         "nor a caller turns gradients off.",
         remedy="Put the loop under `with torch.no_grad():` or torch.inference_mode().",
@@ -24,12 +24,15 @@ DOCS = (
     ),
 )
 _OFF = re.compile(r"set_grad_enabled|inference_mode\(\s*(?:True)?\s*\)\s*\.__enter__|volatile\s*=\s*True|enable_grad")
-_USES_GRADIENTS = re.compile(r"autograd\.grad|requires_grad|\.grad\b|jacobian|hessian|saliency|attack|perturb", re.IGNORECASE)
+_USES_GRADIENTS = re.compile(
+    r"autograd\.grad|requires_grad|\.grad\b|jacobian|hessian|saliency|attack|perturb", re.IGNORECASE
+)
 
 
 def check(context: Context) -> Iterator[Hit]:
     if context.frameworks & {"lightning", "trainer"} or _OFF.search(context.script.text):
         return
+    function: Function
     for function in context.script.all(*FUNCTIONS):
         for mode in context.script.within(function, ast.Call):
             if context.script.function_of(mode) is function and mode in context.events.of("eval"):

@@ -32,7 +32,9 @@ def check(context: Context) -> Iterator[Hit]:
     site = sites[0]
     if context.script.loops_around(site) or has_stars(site) or _in_comprehension(context, site):
         return
-    if argument(site, 3, "auto_wrap_policy") is not None or context.script.calls("fully_shard") == [] and not site.args:
+    if argument(site, 3, "auto_wrap_policy") is not None or (
+        context.script.calls("fully_shard") == [] and not site.args
+    ):
         return
     yield Hit(
         "fsdp-single-unit",

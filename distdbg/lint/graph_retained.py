@@ -23,8 +23,32 @@ DOCS = (
         source="https://docs.pytorch.org/docs/stable/notes/faq.html",
     ),
 )
-_FREES = {"item", "detach", "detach_", "data", "tolist", "numpy", "float", "int", "no_grad", "cpu_item", "deepcopy", "len",
-          "isnan", "isfinite", "isinf", "format", "str", "round", "reduce_value", "reduce_tensor", "shape", "device", "dtype"}  # fmt: skip
+_FREES = frozenset(
+    [
+        "item",
+        "detach",
+        "detach_",
+        "data",
+        "tolist",
+        "numpy",
+        "float",
+        "int",
+        "no_grad",
+        "deepcopy",
+        "len",
+        "isnan",
+        "isfinite",
+        "isinf",
+        "format",
+        "str",
+        "round",
+        "reduce_value",
+        "reduce_tensor",
+        "shape",
+        "device",
+        "dtype",
+    ]
+)
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -65,7 +89,7 @@ def _kept(context: Context, loop: Loop, carrier: str, backward: ast.Call) -> Ite
         value, target = _keeping(node)
         if value is None or target is None or not _carries(value, carrier):
             continue
-        if not _outlives(context, loop, target) or _summed_for_backward(context, loop, target):
+        if not _outlives(context, loop, target) or _summed_for_backward(context, target):
             continue
         if _freed_before(context, loop, node, carrier) or context.loops.without_grad(node):
             continue
@@ -86,7 +110,9 @@ def _keeping(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
             return value, target
         case ast.AugAssign(target=target, op=ast.Add(), value=value):
             return value, target
-        case ast.Assign(targets=[ast.Name(id=name) as target], value=ast.BinOp(left=ast.Name(id=left), op=ast.Add()) as sum_):
+        case ast.Assign(
+            targets=[ast.Name(id=name) as target], value=ast.BinOp(left=ast.Name(id=left), op=ast.Add()) as sum_
+        ):
             return (sum_.right, target) if left == name else (None, None)
     return None, None
 
@@ -117,7 +143,7 @@ def _outlives(context: Context, loop: Loop, target: ast.expr) -> bool:
     return bool(made)
 
 
-def _summed_for_backward(context: Context, loop: Loop, target: ast.expr) -> bool:
+def _summed_for_backward(context: Context, target: ast.expr) -> bool:
     """The sum itself goes backward, once the loop is over or in it."""
     name = context.script.source(target)
     root = re.split(r"[\[.]", name)[0]
@@ -145,5 +171,3 @@ def _freed_before(context: Context, loop: Loop, node: ast.AST, carrier: str) -> 
         isinstance(c.func, ast.Attribute) and c.func.attr == "detach_" and carrier in names_in(c.func.value)
         for c in script.within(loop, ast.Call)
     )
-
-

@@ -16,14 +16,16 @@ DOCS = (
         id="loss-not-divided",
         severity="warning",
         title="an accumulated loss is not divided by the number of micro-batches",
-        meaning="Gradients that are added up over N micro-batches are N times as large as those of one large batch: the "
-        "learning rate is in effect N times what was set.",
+        meaning="Gradients that are added up over N micro-batches are N times as large as those of one large batch: "
+        "the learning rate is in effect N times what was set.",
         how_seen="Backward passes are accumulated, and no division stands between the loss and the step.",
         remedy="Divide the loss by the number of micro-batches before backward().",
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
     ),
 )
-_SUMS = re.compile(r"reduction\s*=\s*[\"']sum|multiply_grads|div_\(|\.mul_\(|torch\.div|scale_loss|loss_scale|/=", re.IGNORECASE)
+_SUMS = re.compile(
+    r"reduction\s*=\s*[\"']sum|multiply_grads|div_\(|\.mul_\(|torch\.div|scale_loss|loss_scale|/=", re.IGNORECASE
+)
 
 
 def check(context: Context) -> Iterator[Hit]:

@@ -14,10 +14,10 @@ DOCS = (
         id="missing-zero-grad",
         severity="error",
         title="gradients are never cleared between steps",
-        meaning="backward() adds to what .grad holds. Without zero_grad each step applies the sum of all gradients since "
-        "the start.",
-        how_seen="A loop goes backward and steps an optimizer, and neither it, nor a function that it calls, nor a loop "
-        "around it clears gradients.",
+        meaning="backward() adds to what .grad holds. Without zero_grad each step applies the sum of all gradients "
+        "since the start.",
+        how_seen="A loop goes backward and steps an optimizer, and neither it, nor a function that it calls, nor a "
+        "loop around it clears gradients.",
         remedy="Call optimizer.zero_grad() once for each step, before the first backward pass or after the step.",
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
     ),

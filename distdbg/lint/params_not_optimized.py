@@ -14,8 +14,8 @@ DOCS = (
         id="params-not-optimized",
         severity="warning",
         title="parameters that no optimizer holds",
-        meaning="An optimizer holds the parameters that it was given. A layer that is put into the model afterwards gets "
-        "gradients and is never stepped.",
+        meaning="An optimizer holds the parameters that it was given. A layer that is put into the model afterwards "
+        "gets gradients and is never stepped.",
         how_seen="In one function, a new module is assigned to an attribute of a model after an optimizer took "
         "model.parameters().",
         remedy="Build the optimizer after the model is complete, or add_param_group the new layer's parameters.",
@@ -36,18 +36,21 @@ def check(context: Context) -> Iterator[Hit]:
             case _:
                 continue
         for assigned in script.all(ast.Assign):
-            if script.scopes[assigned] is not script.scopes[optimizer] or script.begin[assigned] < script.begin[optimizer]:
+            if (
+                script.scopes[assigned] is not script.scopes[optimizer]
+                or script.begin[assigned] < script.begin[optimizer]
+            ):
                 continue
-            if any(_replaces(context, t, model) for t in assigned.targets) and _is_new(context, assigned.value):
-                if not _built_again(context, optimizer, assigned):
-                    yield Hit(
-                        "params-not-optimized",
-                        "warning",
-                        "certain",
-                        assigned,
-                        "this layer comes after the optimizer took the parameters: it is never stepped",
-                        related=((optimizer, "the optimizer"),),
-                    )
+            replaced = any(_replaces(context, t, model) for t in assigned.targets) and _is_new(context, assigned.value)
+            if replaced and not _built_again(context, optimizer, assigned):
+                yield Hit(
+                    "params-not-optimized",
+                    "warning",
+                    "certain",
+                    assigned,
+                    "this layer comes after the optimizer took the parameters: it is never stepped",
+                    related=((optimizer, "the optimizer"),),
+                )
 
 
 def _replaces(context: Context, target: ast.expr, model: ast.expr) -> bool:
@@ -67,8 +70,26 @@ def _is_new(context: Context, value: ast.expr) -> bool:
     return any(n.startswith("torch.nn.") and n.rpartition(".")[2] in _WITH_PARAMETERS for n in names)
 
 
-_WITH_PARAMETERS = {"Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "Embedding", "LayerNorm", "BatchNorm1d",
-                    "BatchNorm2d", "LSTM", "GRU", "RNN", "MultiheadAttention", "Parameter", "Bilinear", "GroupNorm"}  # fmt: skip
+_WITH_PARAMETERS = frozenset(
+    [
+        "Linear",
+        "Conv1d",
+        "Conv2d",
+        "Conv3d",
+        "ConvTranspose2d",
+        "Embedding",
+        "LayerNorm",
+        "BatchNorm1d",
+        "BatchNorm2d",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "MultiheadAttention",
+        "Parameter",
+        "Bilinear",
+        "GroupNorm",
+    ]
+)
 
 
 def _built_again(context: Context, optimizer: ast.Call, after: ast.AST) -> bool:

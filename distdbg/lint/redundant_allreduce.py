@@ -20,7 +20,7 @@ DOCS = (
         "the last one needs it; the others spend the network for nothing.",
         how_seen="Backward passes are accumulated, the file is about DDP or FSDP, and nothing in it holds the "
         "averaging back: no no_sync, no set_requires_gradient_sync, no accumulate().",
-        remedy="Run all but the last micro-batch under model.no_sync() (FSDP2: model.set_requires_gradient_sync(False)).",
+        remedy="Run all but the last micro-batch under model.no_sync(), or FSDP2's set_requires_gradient_sync(False).",
         source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
     ),
 )
@@ -39,7 +39,11 @@ def check(context: Context) -> Iterator[Hit]:
     found = False
     for one in accumulations(context) if context.distributed else ():
         found = True
-        yield _hit(one.backward.top, "warning" if wrapped else "info", "every micro-batch averages all gradients over the ranks")
+        yield _hit(
+            one.backward.top,
+            "warning" if wrapped else "info",
+            "every micro-batch averages all gradients over the ranks",
+        )
     if not found:
         yield from _in_a_train_step(context)
         yield from _in_a_branch(context)
@@ -52,7 +56,7 @@ def _hit(node: ast.AST, severity: str, text: str) -> Hit:
 
 
 def _in_a_train_step(context: Context) -> Iterator[Hit]:
-    """A function that is given the model and the optimizer, goes backward in a loop and leaves the step to its caller."""
+    """A function that is given model and optimizer, goes backward in a loop and leaves the step to its caller."""
     for loop in context.script.all(*LOOPS):
         function = context.script.function_of(loop)
         if function is None or context.loops.kinds[loop] == "epoch":

@@ -14,10 +14,10 @@ DOCS = (
         id="scaler-misused",
         severity="error",
         title="a GradScaler that is used by halves",
-        meaning="A scaled loss gives gradients some thousands of times too large. scaler.step undoes that and skips steps "
-        "that overflowed; optimizer.step does neither. Without scaler.update the scale never adapts.",
-        how_seen="On one way through the training loop, scaler.scale(loss).backward() is followed by optimizer.step(), or "
-        "scaler.step by no scaler.update().",
+        meaning="A scaled loss gives gradients some thousands of times too large. scaler.step undoes that and skips "
+        "steps that overflowed; optimizer.step does neither. Without scaler.update the scale never adapts.",
+        how_seen="On one way through the training loop, scaler.scale(loss).backward() is followed by optimizer.step(), "
+        "or scaler.step by no scaler.update().",
         remedy="scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update().",
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html",
     ),

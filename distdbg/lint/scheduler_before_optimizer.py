@@ -17,8 +17,8 @@ DOCS = (
         title="the scheduler steps before the optimizer",
         meaning="Since torch 1.1 a scheduler is stepped after the optimizer. Stepped before it, the first value of the "
         "schedule is never used.",
-        how_seen="In a loop, lr_scheduler.step() comes before the first optimizer.step() of the same round, on the same "
-        "level, and is given no epoch.",
+        how_seen="In a loop, lr_scheduler.step() comes before the first optimizer.step() of the same round, on the "
+        "same level, and is given no epoch.",
         remedy="Call scheduler.step() after optimizer.step(), or at the end of the epoch.",
         source="https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate",
     ),

@@ -16,9 +16,9 @@ DOCS = (
         id="scheduler-cadence",
         severity="warning",
         title="a scheduler is stepped at another pace than it counts",
-        meaning="OneCycleLR counts batches: stepped once an epoch it stays in its warm-up for the whole run. A cosine over "
-        "T_max=epochs that is stepped every batch is over after a few batches and then swings.",
-        how_seen="The arguments of the scheduler name the unit it counts in, and the loop that steps it is of the other.",
+        meaning="OneCycleLR counts batches: stepped once an epoch it stays in its warm-up for the whole run. A cosine "
+        "over T_max=epochs that is stepped every batch is over after a few batches and then swings.",
+        how_seen="The arguments of the scheduler name the unit it counts in; the loop that steps it is of the other.",
         remedy="Step it in the loop that its arguments count, or give it the number of steps it will really get.",
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.OneCycleLR.html",
     ),
@@ -59,7 +59,9 @@ def _judge(context: Context, event: Event, *, per_batch: bool, known: bool) -> H
     if name == "OneCycleLR" and not per_batch and _counts_batches(site):
         return _hit(event, site, "OneCycleLR counts batches and is stepped once an epoch: it never leaves its warm-up")
     if name == "CosineAnnealingLR" and per_batch and _counts_epochs(context, site):
-        return _hit(event, site, "CosineAnnealingLR counts epochs and is stepped every batch: it ends within the first epochs")
+        return _hit(
+            event, site, "CosineAnnealingLR counts epochs and is stepped every batch: it ends within the first epochs"
+        )
     return None
 
 
