@@ -36,7 +36,15 @@ def collective(context: Context, call: ast.Call) -> str:
         return f"accelerator.{last}"
     if last == "state_dict" and _sharded_fully(context, call.func.value):
         return "state_dict of an FSDP model"
-    return name if last in _UNMISTAKABLE and not _of_a_group(call, last) else ""
+    return name if last in _UNMISTAKABLE and _of_a_module(context, call.func) and not _of_a_group(call, last) else ""
+
+
+def _of_a_module(context: Context, function: ast.Attribute) -> bool:
+    """`comm.all_gather(…)` of an imported module; an object of that name may well stand for some of the ranks."""
+    root: ast.expr = function
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return isinstance(root, ast.Name) and root.id in context.script.names
 
 
 def _of_a_group(call: ast.Call, last: str) -> bool:

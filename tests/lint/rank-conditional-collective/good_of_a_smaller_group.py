@@ -7,3 +7,8 @@ def inside(tensor):
         dist.all_reduce(tensor, group=first)
     if dist.get_rank() == 0:
         dist.send(tensor, dst=1)
+
+
+def between_players(player_collective, metrics):
+    if dist.get_rank() != 0:
+        player_collective.broadcast_object_list(metrics, src=1)
