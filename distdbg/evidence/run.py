@@ -55,6 +55,19 @@ class Shrunk:
 
 
 @dataclass(frozen=True)
+class GuardFact:
+    """What a guard in a rank has noticed. `fields` are the guard's own; `where` is the user's line."""
+
+    rank: int
+    guard: str
+    fields: Mapping[str, Any]
+    t: float | None = None
+    step: int | None = None
+    where: tuple[str, int, str] | None = None
+    citation: Citation | None = None
+
+
+@dataclass(frozen=True)
 class RankRecord:
     """One rank of one attempt.
 
@@ -110,6 +123,7 @@ class RankRecord:
     without_gradient: WithoutGradient | None = None
     #: what was left out of its model, as it was asked to; None where nobody asked
     shrunk: Shrunk | None = None
+    guards: tuple[GuardFact, ...] = ()
 
 
 @dataclass(frozen=True)
