@@ -86,6 +86,11 @@ class RankFiles:
     def nccl(self) -> Path:
         return self.folder / "nccl.log"
 
+    @property
+    def memory(self) -> Path:
+        """The folder of its memory snapshots."""
+        return self.folder / "memory"
+
 
 @dataclass(frozen=True)
 class NodeFiles:

@@ -34,11 +34,10 @@ def show(report: Report, evidence: RunEvidence, *, as_json: bool) -> None:
     if as_json:
         click.echo(dumps(contract(report)), nl=False)
         return
-    width, color = min(shutil.get_terminal_size((100, 24)).columns, 120), sys.stdout.isatty()
+    width, color, boxes = screen()
     click.echo(render_text(report, color=color, width=width))
     picture = report_picture(report, evidence)
-    if picture is not None:
-        boxes = "utf" in (sys.stdout.encoding or "").lower()
+    if picture is not None and picture.tree.ranks:
         text = picture_text(picture, color=color, ascii_only=not boxes, width=width, most_lines=_MOST_TREE_LINES)
         click.echo(f"\n{text}")
 
@@ -46,12 +45,22 @@ def show(report: Report, evidence: RunEvidence, *, as_json: bool) -> None:
 def write_page(path: Path, report: Report, evidence: RunEvidence) -> None:
     from distdbg.report.html import render_html
 
+    write_whole_page(path, render_html(report, evidence))
+
+
+def write_whole_page(path: Path, page: str) -> None:
     try:
-        write_whole(path, render_html(report, evidence))
+        write_whole(path, page)
     except OSError as error:
         raise UsageError(
             f"the page cannot be written to {str(path)!r}: {error.strerror}", "Name another path."
         ) from None
+
+
+def screen() -> tuple[int, bool, bool]:
+    """Columns, whether in colour, whether with more than ASCII."""
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    return width, sys.stdout.isatty(), "utf" in (sys.stdout.encoding or "").lower()
 
 
 def exit_code(*reports: Report) -> int:

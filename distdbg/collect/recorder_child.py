@@ -19,12 +19,11 @@ if __name__ == "__main__":  # started by its path: our folder must not shadow th
 import gc
 import io
 import json
-import pickle
-import resource
 from pathlib import Path
-from typing import NoReturn
 
+from distdbg.collect import plain_pickle
 from distdbg.collect.bounded_read import read_bytes
+from distdbg.collect.plain_pickle import Unreadable
 from distdbg.evidence.recorder import Signatures, read_recorder
 from distdbg.evidence.recorder_packed import pack
 
@@ -32,20 +31,6 @@ MOST_BYTES = 256 << 20
 #: Ten times what 2,000 entries with all their frames take.
 MOST_MEMORY = 2 << 30
 MOST_CPU_S = 10
-
-
-class Harmful(Exception):
-    """The pickle names something to import or to call."""
-
-
-class PlainUnpickler(pickle.Unpickler):
-    """Builds dicts, lists, tuples, numbers and text. What would name a class or a function ends the reading."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise Harmful(f"it wants to import {module[:60]!r}.{name[:60]!r}: no recorder writes that; it was not executed")
-
-    def persistent_load(self, pid: object) -> NoReturn:  # noqa: ARG002
-        raise Harmful("it refers to things outside of itself: no recorder writes that")
 
 
 def read(path: Path, signatures: Signatures, sent: int) -> bytes:
@@ -63,23 +48,15 @@ def read(path: Path, signatures: Signatures, sent: int) -> bytes:
     return pack(log, signatures, sent)
 
 
-class Unreadable(Exception):
-    """Says why."""
-
-
 def _loaded(data: bytes) -> object:
     try:
         if data[:1] == b"\x80":
-            # Without a peek() the unpickler asks for each opcode's bytes alone: three times as long.
-            return PlainUnpickler(io.BufferedReader(io.BytesIO(data), 1 << 17)).load()
+            return plain_pickle.load(io.BufferedReader(io.BytesIO(data), 1 << 17))
         return json.loads(data)
-    except Harmful as error:
-        raise Unreadable(str(error)) from None
+    except Unreadable:
+        raise
     except RecursionError:
         raise Unreadable("it is nested deeper than any recorder nests") from None
-    except (EOFError, pickle.UnpicklingError) as error:
-        cut = isinstance(error, EOFError) or "truncated" in str(error) or "exhausted" in str(error)
-        raise Unreadable("it is cut short" if cut else f"it is no whole pickle: {str(error)[:80]}") from None
     except json.JSONDecodeError as error:
         cut = error.pos >= len(data) - 2 or "Unterminated" in error.msg
         raise Unreadable("it is cut short" if cut else f"it is not JSON: {error.msg} at byte {error.pos}") from None
@@ -89,24 +66,13 @@ def _loaded(data: bytes) -> object:
         raise Unreadable(f"it is no pickle that a recorder writes: {type(error).__name__}") from None
 
 
-def _bound() -> None:
-    for kind, most in ((resource.RLIMIT_AS, MOST_MEMORY), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
-        resource.setrlimit(kind, (most, most))
-    gc.disable()  # it looks for circles while the containers of a dump are built: a third of the time
-
-
-def _bound_next() -> None:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = int(used.ru_utime + used.ru_stime) + MOST_CPU_S
-    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
-
-
 def main() -> int:
-    _bound()
+    plain_pickle.bound(MOST_MEMORY)
+    gc.disable()  # it looks for circles while the containers of a dump are built: a third of the time
     signatures = Signatures()
     sent = 0
     for line in sys.stdin:
-        _bound_next()
+        plain_pickle.bound_cpu(MOST_CPU_S)
         try:
             answer = read(Path(json.loads(line)), signatures, sent)
             sent = len(signatures.known)

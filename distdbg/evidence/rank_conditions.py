@@ -8,26 +8,38 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+_WHICH = r"(?:tp|dp|pp|cp|ep|sp|mp|fsdp|ddp|shard|mesh|stage|pipe|process|worker|group|replica|current|this)"
+_MAIN = r"(?:main|master|zero|rank_?zero|rank_?0|chief|root|coordinator|main_process|process_zero|global_zero)"
 _NAMES = re.compile(
-    r"^(?:(?:get_|global_|local_|node_|world_|my_|dist_)?rank|is_(?:local_|global_|world_|rank_)?"
-    r"(?:main|master|zero|rank0|rank_0|main_process|process_zero|rank_zero|global_zero)(?:_process)?|"
-    r"get_(?:global_|local_|node_)?rank|is_rank_?(?:zero|0)|(?:local_)?process_index|master_process|main_process)$",
+    rf"^(?:(?:get_|global_|local_|node_|world_|my_|dist_|{_WHICH}_)?rank|is_(?:on_)?(?:local_|global_|world_|rank_)?{_MAIN}"
+    rf"(?:_process|_rank)?|is_(?:local_)?(?:first|last)_(?:stage|rank|process)|get_(?:global_|local_|node_|{_WHICH}_)?rank|"
+    r"(?:local_)?process_index|stage_(?:id|idx|index)|(?:local_)?(?:master|main)_process)$",
     re.IGNORECASE,
 )
-_VARIABLES = {"RANK", "LOCAL_RANK", "GROUP_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}
+#: Decorators that let only some ranks into a function: Lightning's, Accelerate's, and those that people write.
+_DECORATORS = re.compile(
+    r"^(?:(?:rank_?zero|zero_rank|rank_?0|(?:local_)?(?:main|master)(?:_process|_rank)?|process_zero)_only|"
+    r"(?:run_|only_)?on_(?:(?:local_)?(?:main|last|master)_(?:process|rank)|process|rank_?(?:zero|0)|main|master))$"
+)
+_VARIABLES = {"RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",
+              "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMIX_RANK",
+              "MV2_COMM_WORLD_RANK"}  # fmt: skip
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """The `if` at `line` (1-based) whose test is `test`; `otherwise` where the line runs when it does not hold."""
+    """What asks for the rank at `line` (1-based), as it is written there: `if rank == 0`, `@rank_zero_only`.
+
+    `otherwise` where the line in question runs when it does not hold.
+    """
 
     line: int
-    test: str
+    text: str
     otherwise: bool
 
 
@@ -47,22 +59,53 @@ def _conditions(source: str) -> dict[int, Condition]:
     for node in ast.walk(tree):
         for body in _blocks(node):
             _left_behind(body, tainted, found)
-    for node in ast.walk(tree):  # outer ones first: the innermost `if` has the last word
-        if isinstance(node, ast.If) and _asks(node.test, tainted):
-            test = ast.unparse(node.test)
-            _mark(node.body, Condition(node.lineno, test, False), found)
-            _mark(node.orelse, Condition(node.lineno, test, True), found)
+    for node in ast.walk(tree):  # outer ones first: the innermost one has the last word
+        for part, condition in _parts(node, tainted):
+            _mark(part, condition, found)
     return found
+
+
+def _parts(node: ast.AST, tainted: set[str]) -> Iterator[tuple[Sequence[ast.stmt | ast.expr], Condition]]:
+    """What of `node` runs on some ranks only."""
+    match node:
+        case ast.If(test=test, body=body, orelse=orelse) | ast.While(test=test, body=body, orelse=orelse):
+            if _asks(test, tainted):
+                text = f"{'if' if isinstance(node, ast.If) else 'while'} {ast.unparse(test)}"
+                yield body, Condition(node.lineno, text, False)
+                yield orelse, Condition(node.lineno, text, True)
+        case ast.IfExp(test=test, body=kept, orelse=other) if _asks(test, tainted):
+            text = f"if {ast.unparse(test)}"
+            if not _calls(other):
+                yield [kept], Condition(test.lineno, text, False)
+            if not _calls(kept):
+                yield [other], Condition(test.lineno, text, True)
+        case ast.BoolOp(op=op, values=[first, *others]) if _asks(first, tainted) and any(map(_calls, others)):
+            word = "if" if isinstance(op, ast.And) else "if not"
+            yield others, Condition(first.lineno, f"{word} {ast.unparse(first)}", False)
+        case ast.Match(subject=subject, cases=cases) if _asks(subject, tainted):
+            for case in cases:
+                text = f"match {ast.unparse(subject)}: case {ast.unparse(case.pattern)}"
+                yield case.body, Condition(case.pattern.lineno, text, False)
+        case ast.FunctionDef(decorator_list=decorators, body=body):
+            for decorator in decorators:
+                called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                if any(_DECORATORS.match(name) for name in _name(called)):
+                    yield body, Condition(decorator.lineno, f"@{ast.unparse(decorator)}", False)
+
+
+def _calls(value: ast.expr) -> bool:
+    """Something that could hang: not a question about the rank itself, as in `rank == 0 and is_main()`."""
+    return isinstance(value, (ast.Call, ast.Await, ast.NamedExpr)) and not _is_rank(value, set())
 
 
 def _left_behind(body: list[ast.stmt], tainted: set[str], found: dict[int, Condition]) -> None:
     """Marks what stands behind `if rank != 0: return` in one block."""
     for number, statement in enumerate(body):
         if isinstance(statement, ast.If) and _asks(statement.test, tainted) and isinstance(statement.body[-1], _LEAVES):
-            _mark(body[number + 1 :], Condition(statement.lineno, ast.unparse(statement.test), True), found)
+            _mark(body[number + 1 :], Condition(statement.lineno, f"if {ast.unparse(statement.test)}", True), found)
 
 
-def _mark(body: list[ast.stmt], condition: Condition, found: dict[int, Condition]) -> None:
+def _mark(body: Sequence[ast.stmt | ast.expr], condition: Condition, found: dict[int, Condition]) -> None:
     for statement in body:
         for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
             found[line] = condition
@@ -81,6 +124,7 @@ def _names_for_rank(tree: ast.Module) -> set[str]:
     Only what is assigned from such an expression itself counts: a seed that was computed from the rank does not.
     """
     tainted: set[str] = set()
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     while True:
         before = len(tainted)
         for node in ast.walk(tree):
@@ -91,12 +135,30 @@ def _names_for_rank(tree: ast.Module) -> set[str]:
                     tainted |= {n for t, v in zip(names, values, strict=True) if _is_rank(v, tainted) for n in _name(t)}
                 case ast.Assign(targets=targets, value=value) if _is_rank(value, tainted):
                     tainted |= {n for target in targets for n in _name(target)}
+                case ast.AnnAssign(target=target, value=ast.expr() as value) if _is_rank(value, tainted):
+                    tainted |= set(_name(target))
+                case ast.NamedExpr(target=target, value=value) if _is_rank(value, tainted):
+                    tainted.add(target.id)
+                case ast.Call(func=function, args=values, keywords=keywords):
+                    tainted |= _parameters(functions.get(next(_name(function), "")), values, keywords, tainted)
                 case ast.FunctionDef(name=name, body=[*_, ast.Return(value=ast.expr() as value)]) if _is_rank(
                     value, tainted
                 ):
                     tainted.add(name)
         if len(tainted) == before:
             return tainted
+
+
+def _parameters(
+    function: ast.FunctionDef | None, values: list[ast.expr], keywords: list[ast.keyword], tainted: set[str]
+) -> set[str]:
+    """Parameters of this file's functions that are given the rank or a question about it: `save(model, rank == 0)`."""
+    if function is None:
+        return set()
+    names = [argument.arg for argument in function.args.args]
+    names = names[1:] if names[:1] == ["self"] else names
+    given = {n for n, value in zip(names, values, strict=False) if _is_rank(value, tainted)}
+    return given | {k.arg for k in keywords if k.arg is not None and _is_rank(k.value, tainted)}
 
 
 def _name(target: ast.expr) -> Iterator[str]:
@@ -111,7 +173,7 @@ def _is_rank(value: ast.expr, tainted: set[str]) -> bool:
     match value:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return _NAMES.match(name) is not None or name in tainted
-        case ast.Call(func=ast.Name(id="int" | "bool" | "str"), args=[inner, *_]):
+        case ast.Call(func=ast.Name(id="int" | "bool" | "str"), args=[inner, *_]) | ast.NamedExpr(value=inner):
             return _is_rank(inner, tainted)
         case (
             ast.Call(func=ast.Name(id="getenv"), args=[ast.Constant(value=str(name)), *_])

@@ -1,0 +1,112 @@
+"""An out-of-memory error, told from a memory snapshot: really short or in pieces; what would have helped, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distdbg.checks._snapshots import LOWERS, holders_words, kinds_words, overflowed, stack_citation
+from distdbg.evidence.memory_answer import MemoryAnswer, Moment, OutOfMemory, gib
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import CauseClass, Citation, Confidence, Finding
+
+_WORDS = {
+    "short": "the memory was really short, by {by}",
+    "fragmented": "it was fragmented: {spare} more than that was free, in pieces",
+    "limited": "the device had {by} free, so that something else refused it",
+}
+
+
+def from_snapshots(evidence: RunEvidence) -> Iterator[Finding]:
+    for answer in evidence.snapshots:
+        if answer.oom is not None and answer.at_oom is not None:
+            yield _finding(answer, answer.oom, answer.at_oom)
+
+
+def _finding(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Finding:
+    stack = answer.stacks[oom.stack]
+    words = _WORDS[oom.verdict].format(by=gib(oom.by), spare=gib(oom.by))
+    at = f" at {stack.label}" if stack.frames else ""
+    return Finding(
+        "cuda-oom",
+        "error",
+        _confidence(answer, oom),
+        f"{answer.who} asked for {gib(oom.request)}{at} and did not get it: {words}",
+        cause=" ".join(_cause(answer, oom, then)),
+        remedy=_remedy(answer, oom, then),
+        ranks=(answer.rank,) if answer.rank is not None else (),
+        evidence=(
+            stack_citation(answer, stack, f"event {oom.event}, the failed request"),
+            Citation(answer.path, None, f"segments as they were at event {oom.event}", _figures(oom)),
+        ),
+        cause_class=CauseClass.KILLED_OR_OOM,
+    )
+
+
+def _confidence(answer: MemoryAnswer, oom: OutOfMemory) -> Confidence:
+    """The error is certain; where pieces would only just have been enough, their sum says less."""
+    if oom.verdict == "short":
+        return "certain"
+    return "likely" if overflowed(answer) or oom.by < oom.request // 4 else "certain"
+
+
+def _figures(oom: OutOfMemory) -> str:
+    return "\n".join(
+        (
+            f"request           {gib(oom.request)}",
+            f"free on device    {gib(oom.device_free)}",
+            f"reserved          {gib(oom.reserved)}, of it active {gib(oom.active)}",
+            f"free in segments  {gib(oom.free_inside)}, usable for this request {gib(oom.free_usable)}",
+            f"largest hole      {gib(oom.largest_hole)}",
+        )
+    )
+
+
+def _cause(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Iterator[str]:
+    yield (
+        f"At that event {gib(oom.device_free)} was free on the device, and {gib(oom.free_inside)} inside torch's "
+        f"segments, {gib(oom.free_usable)} of it usable for this request, in holes of at most {gib(oom.largest_hole)}."
+    )
+    if oom.pending:
+        yield f"{gib(oom.pending)} was freed, and still waited for another stream."
+    yield f"{gib(then.active)} stood: {kinds_words(then)}; most of it by {holders_words(answer, then)}."
+    grown = sum(leak.grown for leak in answer.leaks)
+    if grown:
+        enough = "without that the request would have fitted" if grown >= oom.by else "which is not all of it"
+        label = answer.stacks[answer.leaks[0].stack].label
+        if oom.verdict == "short":
+            yield f"{gib(grown)} of it grew from step to step ({label}): {enough}."
+    if oom.how_many > 1:
+        yield f"It is the last of {oom.how_many} such errors in the trace."
+
+
+def _remedy(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> str:
+    if oom.verdict == "limited":
+        return (
+            "Look for torch.cuda.set_per_process_memory_fraction, or max_split_size_mb in PYTORCH_CUDA_ALLOC_CONF: a "
+            "hole that is large enough may not be split."
+        )
+    if oom.verdict == "fragmented":
+        if not oom.expandable:
+            return (
+                "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: segments that grow leave no such holes; in one "
+                f"piece, {gib(oom.free_usable + oom.device_free)} would have been there for {gib(oom.request)}."
+            )
+        return (
+            "Segments are expandable already: allocate what lives long before what lives short, or call "
+            "torch.cuda.empty_cache() between phases of different shapes."
+        )
+    if answer.leaks and answer.leaks[0].grown >= oom.by:
+        return f"Mend the leak at {answer.stacks[answer.leaks[0].stack].label} first: it holds more than was short."
+    return _shorter(oom, then)
+
+
+def _shorter(oom: OutOfMemory, then: Moment) -> str:
+    """The kinds of which a part is as much as was short, and that part."""
+    words = []
+    for kind, how in LOWERS.items():
+        size = then.kinds.get(kind, 0)
+        if size >= oom.by:
+            words.append(f"{kind} ({gib(size)}) by {max(1, -(-100 * oom.by // size))} %: {how}")
+    if not words:
+        return "No one kind of memory is large enough to make up for it: shard with FSDP2, or use more or larger GPUs."
+    return f"{gib(oom.by)} less is enough. Lower " + "; or ".join(words) + "."

@@ -1,0 +1,105 @@
+"""Memory that torch holds in pieces: reserved grows while what is used does not, or stands far above it at the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from distdbg.checks._snapshots import kinds_words
+from distdbg.evidence.memory_answer import MemoryAnswer, gib
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Citation, Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="fragmentation",
+        severity="warning",
+        title="GPU memory is held in pieces that no request fits into",
+        meaning="torch's allocator reserves more and more for the same use: blocks that live long lie between holes, "
+        "and tensors of changing shapes do not fit into them.",
+        how_seen="Reserved memory rises over the steps of a snapshot at flat active memory, or stands far above it at "
+        "the very peak. Never from one reading at a step's end, where activations were just freed.",
+        remedy="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad shapes to a few sizes.",
+        source="https://pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf",
+    ),
+)
+_SHARE = 0.25
+_WORTH = 512 << 20
+_FEWEST_STEPS = 6
+
+
+def check(evidence: RunEvidence) -> Iterator[Finding]:
+    for answer in evidence.snapshots:
+        if answer.oom is not None and answer.oom.verdict == "fragmented":
+            continue  # cuda-oom says it, with the holes
+        if trend := _trend(answer):
+            yield _finding(answer, *trend)
+        elif _at_peak(answer):
+            yield _at_peak_finding(answer)
+
+
+def _trend(answer: MemoryAnswer) -> tuple[int, int] | None:
+    """(reserved after the warm-up, at the end) where it rose while the steps' peaks did not."""
+    reserved, active = answer.reserved_by_step, answer.active_by_step
+    if len(reserved) < _FEWEST_STEPS:
+        return None
+    warm = max(1, len(reserved) // 5)
+    reserved, active = reserved[warm:], active[warm:]
+    third = max(1, len(reserved) // 3)
+    grown = reserved[-1] - reserved[0]
+    thirds = (reserved[0], reserved[third], reserved[-third], reserved[-1])
+    steady = all(b > a for a, b in pairwise(thirds))
+    flat = max(active[-third:]) - max(active[:third]) <= grown / 4
+    return (reserved[0], reserved[-1]) if steady and flat and grown >= reserved[0] * 0.05 else None
+
+
+def _at_peak(answer: MemoryAnswer) -> bool:
+    held, used = answer.peak.reserved, answer.peak.active
+    return answer.events > 0 and held - used >= max(_WORTH, _SHARE * held)
+
+
+def _finding(answer: MemoryAnswer, first: int, last: int) -> Finding:
+    steps = len(answer.reserved_by_step)
+    return Finding(
+        "fragmentation",
+        "warning",
+        "likely",
+        f"{answer.who} reserves more from step to step, {gib(first)} to {gib(last)}, for the same use",
+        cause=f"Over {steps} steps the highest active memory of a step stayed at about "
+        f"{gib(answer.active_by_step[-1])}, while what torch holds of the device rose by {gib(last - first)}: new "
+        "requests do not fit into the holes that older ones left.",
+        remedy=_remedy(answer),
+        explained_by="memory-leak" if answer.leaks else None,  # what grows needs new segments, and leaves holes
+        ranks=(answer.rank,) if answer.rank is not None else (),
+        evidence=(Citation(answer.path, None, f"segments, device {answer.device}", _points(answer)),),
+    )
+
+
+def _at_peak_finding(answer: MemoryAnswer) -> Finding:
+    peak = answer.peak
+    return Finding(
+        "fragmentation",
+        "warning",
+        "possible",
+        f"at its peak {answer.who} used {gib(peak.active)} of the {gib(peak.reserved)} that torch had reserved",
+        cause=f"{gib(peak.reserved - peak.active)} lay in holes while most was used ({kinds_words(peak)}). It may also "
+        "be left from a higher peak before the trace.",
+        remedy=_remedy(answer),
+        ranks=(answer.rank,) if answer.rank is not None else (),
+        evidence=(Citation(answer.path, None, f"event {peak.event}, device {answer.device}"),),
+    )
+
+
+def _remedy(answer: MemoryAnswer) -> str:
+    if (answer.settings or {}).get("expandable_segments", "").lower() == "true":
+        return "Segments are expandable already: pad inputs to a few sizes, and make what lives long first."
+    return "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad inputs to a few sizes."
+
+
+def _points(answer: MemoryAnswer) -> str:
+    count = len(answer.reserved_by_step)
+    shown = sorted({n * (count - 1) // 5 for n in range(6)})
+    return "\n".join(
+        f"step {n + 1:>5}: reserved {gib(answer.reserved_by_step[n])}, highest active {gib(answer.active_by_step[n])}"
+        for n in shown
+    )

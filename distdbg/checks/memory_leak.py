@@ -1,0 +1,78 @@
+"""Memory that grows from step to step, by the stack that allocated it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distdbg.checks._snapshots import ranks_of, stack_citation
+from distdbg.evidence.memory_answer import Leak, MemoryAnswer, StackInfo, gib
+from distdbg.evidence.memory_stacks import FORWARD, OPTIMIZER
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Confidence, Finding, FindingDoc, fold_ranks
+
+DOCS = (
+    FindingDoc(
+        id="memory-leak",
+        severity="warning",
+        title="GPU memory grows from step to step",
+        meaning="What one line allocates is kept, step after step: a list of tensors, a loss and its graph, "
+        "state chained across batches, a cache without end.",
+        how_seen="Bytes that each stack of a memory snapshot holds at the end of each step: after the warm-up they "
+        "rise in every third of the trace. What is made once, or rises and falls, is none.",
+        remedy="Keep numbers, not tensors (`loss.item()`), detach what goes from batch to batch, bound the cache.",
+        source="https://pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory",
+    ),
+)
+_MOST = 5
+
+
+def check(evidence: RunEvidence) -> Iterator[Finding]:
+    """Each line's leak once, with all ranks that have it."""
+    same: dict[tuple[str, ...], list[tuple[MemoryAnswer, Leak]]] = {}
+    for answer in evidence.snapshots:
+        for leak in answer.leaks[:_MOST]:
+            stack = answer.stacks[leak.stack]
+            same.setdefault((stack.label, *stack.callers), []).append((answer, leak))
+    ranked = sorted(same.values(), key=lambda g: -max(leak.slope for _, leak in g))
+    yield from (_finding(group) for group in ranked[:_MOST])
+
+
+def _finding(group: list[tuple[MemoryAnswer, Leak]]) -> Finding:
+    answer, leak = max(group, key=lambda pair: pair[1].slope)
+    stack = answer.stacks[leak.stack]
+    ranks = ranks_of(a for a, _ in group)
+    who = f"ranks {fold_ranks(ranks)}" if len(ranks) > 1 else answer.who
+    keep = "keep" if len(ranks) > 1 else "keeps"
+    speed = f"{gib(leak.slope)} a step, {gib(leak.points[-1])} after {answer.steps} steps"
+    confidence: Confidence = "certain" if answer.steps >= 8 else "likely"
+    return Finding(
+        "memory-leak",
+        "warning",
+        confidence,
+        f"{who} {keep} more and more of what {stack.label} allocates: {speed}",
+        cause=_cause(answer, leak, stack),
+        remedy=_remedy(stack),
+        ranks=ranks,
+        evidence=(stack_citation(answer, stack, f"{leak.count} allocations that outlive their step"),),
+    )
+
+
+def _cause(answer: MemoryAnswer, leak: Leak, stack: StackInfo) -> str:
+    points = leak.points
+    middle = points[len(points) // 2]
+    called = f" It is called from {stack.callers[1]}." if len(stack.callers) > 1 else ""
+    return (
+        f"It held {gib(points[0])} at the first, {gib(middle)} at the middle and {gib(points[-1])} at the last "
+        f"boundary (steps by {answer.steps_from}).{called}"
+    )
+
+
+def _remedy(stack: StackInfo) -> str:
+    if stack.phase == FORWARD:
+        return (
+            "Find what keeps this tensor or its graph: a list or an attribute that collects it, a loss added up as a "
+            "tensor. Keep `.item()`, or `.detach()` before it goes into the next batch."
+        )
+    if stack.phase == OPTIMIZER:
+        return "Optimizer state grows: are parameters added, or optimizers made, again and again?"
+    return f"Find what keeps what {stack.label} makes, and let it go: a list, a dict, an attribute, a closure."

@@ -1,0 +1,90 @@
+"""`distdbg memory`: what fills a GPU, from torch's memory snapshots: the peak, leaks, errors, differences."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.group("memory")
+def command() -> None:
+    """Read torch's CUDA memory snapshots: what stood at the peak, what leaks, why memory ran out.
+
+    torch.cuda.memory._record_memory_history() begins a recording, torch.cuda.memory._dump_snapshot(PATH) writes it.
+    Nothing in a file can execute anything, and neither torch nor a GPU is needed.
+    """
+
+
+@command.command("analyze")
+@click.argument("what", nargs=-1, required=True, metavar="FILE|RUN…", type=click.Path(path_type=Path, exists=True))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `memory`).")
+@click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+              help="Write an offline page with the picture to PATH.")  # fmt: skip
+def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> None:
+    """Say what fills the GPU: by stack at the peak, what grows from step to step, why memory ran out.
+
+    FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots.
+
+    Exit codes: 0 nothing of severity error, 10 memory ran out, 3 no snapshot, 5 unreadable.
+    """
+    import json
+    from dataclasses import replace
+
+    from distdbg.cli import _answer
+    from distdbg.collect.snapshot_files import read_snapshots
+    from distdbg.report.json_form import as_json as plain
+    from distdbg.report.memory_json import memory_plain
+    from distdbg.report.memory_report import memory_report
+
+    say = _answer.progress()
+    say("reading the snapshots")
+    found = read_snapshots(what)
+    say("")
+    report = memory_report(found.answers, found.unread)
+    if html_path is not None:
+        from distdbg.report.memory_page import memory_page
+
+        _answer.write_whole_page(html_path, memory_page(report, found.answers))
+    if as_json:
+        click.echo(json.dumps({**plain(report), "memory": memory_plain(found.answers)}, indent=1, allow_nan=False))
+    else:
+        from distdbg.report.memory_text import memory_text
+        from distdbg.report.text import render_text
+
+        width, color, boxes = _answer.screen()
+        if report.findings or report.unknown:
+            click.echo(render_text(replace(report, run={}), color=color, width=width) + "\n")
+        click.echo(memory_text(found.answers, color=color, width=width, ascii_only=not boxes))
+    sys.exit(_answer.exit_code(report))
+
+
+@command.command("diff")
+@click.argument("a", type=click.Path(path_type=Path, exists=True))
+@click.argument("b", type=click.Path(path_type=Path, exists=True))
+@click.option("--device", type=click.IntRange(min=0), help="Which device, where a file has several.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `diff`).")
+def diff(a: Path, b: Path, device: int | None, as_json: bool) -> None:
+    """Say which lines hold more in B than in A: two ranks, two steps, before and after a change.
+
+    Compared at the peak of each and at the end of each. Stacks are the same if the user's lines are.
+    """
+    import json
+
+    from distdbg.cli import _answer
+    from distdbg.collect.snapshot_files import read_one
+    from distdbg.evidence.memory_diff import difference
+    from distdbg.model import Report
+    from distdbg.report.json_form import as_json as plain
+    from distdbg.report.memory_json import diff_plain
+    from distdbg.report.memory_text import diff_text
+
+    one, other = read_one(a, device), read_one(b, device)
+    found = difference(one, other)
+    if as_json:
+        report = plain(Report(None, ()))
+        click.echo(json.dumps({**report, "diff": diff_plain(one, other, found)}, indent=1, allow_nan=False))
+        return
+    width, color, _ = _answer.screen()
+    click.echo(diff_text(one, other, found, color=color, width=width))

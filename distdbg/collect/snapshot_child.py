@@ -1,0 +1,125 @@
+"""The process that reads foreign memory snapshots: they are pickles, and whoever wrote them may mean harm.
+
+    python <absolute>/distdbg/collect/snapshot_child.py PATH     the answer on standard output
+
+An answer is one line {"devices": [evidence/memory_answer.py's, …]}, or {"because": why there is none}. It can build
+plain containers only and import nothing; the kernel bounds its memory and its CPU time by the file's length, and it
+can write no file. The analysis is made here, too, so that what was read never crosses.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":  # started by its path: our folder must not shadow the standard library
+    sys.path[0] = sys.path[0].rsplit("/distdbg/", 1)[0]
+
+import gc
+import io
+import json
+import os
+import stat
+import zlib
+
+from distdbg.collect import plain_pickle
+from distdbg.collect.plain_pickle import PlainUnpickler, Unreadable
+from distdbg.evidence.memory_analysis import analyse
+from distdbg.evidence.memory_answer import as_plain
+from distdbg.evidence.memory_trace import NotASnapshot
+
+_GZIP = b"\x1f\x8b"
+#: A packed snapshot is a tenth to a hundredth of its length; what grows more than this is a bomb.
+_MOST_GROWTH = 250
+#: What is read takes up to ten times its length in memory, and this beside it.
+_BASE_MEMORY = 512 << 20
+_MEMORY_A_BYTE = 10
+_BASE_CPU_S = 20
+#: A gigabyte takes a minute here; a slow machine may need four.
+_BYTES_A_CPU_S = 4 << 20
+
+
+class SnapshotUnpickler(PlainUnpickler):
+    writer = "memory snapshot"
+
+
+class _Unpacked(io.RawIOBase):
+    """A gzip file's content. Ends at what no snapshot's compression reaches."""
+
+    def __init__(self, descriptor: int, most: int) -> None:
+        self._descriptor, self._left = descriptor, most
+        self._unpack = zlib.decompressobj(31)
+        self._packed = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: memoryview) -> int:  # type: ignore[override]
+        while not self._unpack.eof:
+            self._packed = self._packed or os.read(self._descriptor, 1 << 17)
+            if not self._packed:
+                raise Unreadable("it is cut short (gzip)")
+            try:
+                data = self._unpack.decompress(self._packed, len(into))
+            except zlib.error as error:
+                raise Unreadable(f"it is no whole gzip file: {str(error)[:80]}") from None
+            self._packed = self._unpack.unconsumed_tail
+            if data:
+                self._left -= len(data)
+                if self._left < 0:
+                    raise Unreadable(f"it unpacks to more than {_MOST_GROWTH} times its length: no snapshot does")
+                into[: len(data)] = data
+                return len(data)
+        return 0
+
+
+def read(path: str) -> list[dict[str, object]]:
+    """Raises Unreadable, MemoryError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise Unreadable(getattr(error, "strerror", None) or "its name is none") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable("it is not a regular file")
+    if not status.st_size:
+        raise Unreadable("it is empty: torch's recorder of C++ stacks leaves such files when it fails")
+    packed = os.pread(descriptor, 2, 0) == _GZIP
+    most = status.st_size * (_MOST_GROWTH if packed else 1)
+    _bound(descriptor, status.st_size, packed=packed)
+    raw = _Unpacked(descriptor, most) if packed else io.FileIO(descriptor)
+    try:
+        snapshot = plain_pickle.load(io.BufferedReader(raw, 1 << 20), SnapshotUnpickler)
+        return [as_plain(answer) for answer in analyse(snapshot)]
+    except NotASnapshot as error:
+        raise Unreadable(str(error)) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Unreadable(f"its events make no sense together: {type(error).__name__}: {str(error)[:80]}") from None
+
+
+def _bound(descriptor: int, size: int, *, packed: bool) -> None:
+    """By what the file says of its own length, as far as that is believable."""
+    if packed:
+        said = int.from_bytes(os.pread(descriptor, 4, max(0, size - 4)), "little")
+        size = min(max(said, 20 * size), _MOST_GROWTH * size)
+    plain_pickle.bound(_BASE_MEMORY + _MEMORY_A_BYTE * size)
+    plain_pickle.bound_cpu(_BASE_CPU_S + size // _BYTES_A_CPU_S)
+
+
+def main() -> int:
+    gc.disable()  # it looks for circles while a million dicts are built: two thirds of the time
+    try:
+        answer = json.dumps({"devices": read(sys.argv[1])})
+    except Unreadable as error:
+        answer = json.dumps({"because": str(error)})
+    except MemoryError:
+        because = "reading it takes more memory than its length explains: it is broken, or meant to harm"
+        answer = json.dumps({"because": because})
+    sys.stdout.write(answer + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # giving a million objects back one by one takes longer than reading them did
+
+
+if __name__ == "__main__":
+    sys.exit(main())

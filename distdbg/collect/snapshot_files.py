@@ -1,0 +1,127 @@
+"""Memory snapshots of any origin, read by a child process that can execute nothing: see collect/snapshot_child.py."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
+from distdbg.evidence.memory_answer import MemoryAnswer, from_plain
+from distdbg.evidence.rank_names import rank_that_is_said
+from distdbg.rundir import RunDir
+
+#: A whole answer is below 2 MB a device.
+_MOST_ANSWER = 256 << 20
+_WITHIN_S = 3600.0
+_ENDINGS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
+_MOST_FILES = 20_000
+
+
+class SnapshotUnreadable(Exception):
+    """Says why a file gave nothing."""
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """What was read, in the order of ranks and devices, and (name, why not) for the rest."""
+
+    answers: tuple[MemoryAnswer, ...]
+    unread: tuple[tuple[str, str], ...] = ()
+
+
+def read_snapshots(given: Sequence[Path]) -> Snapshots:
+    """Files, runs, folders. Raises NothingToAnalyse, EvidenceUnreadable where none can be used."""
+    answers: list[MemoryAnswer] = []
+    unread: list[tuple[str, str]] = []
+    files = list(dict.fromkeys(file for path in given for file in _files(path)))
+    for path, name in files:
+        found, why = _read_or_why(path, name)
+        answers += found
+        unread += [(name, why)] if why else []
+    if not files:
+        names = ", ".join(repr(str(path)) for path in given[:4])
+        raise NothingToAnalyse(
+            f"no memory snapshot is in {names}",
+            "torch.cuda.memory._dump_snapshot(PATH) writes one; files end in .pickle or .pickle.gz.",
+        )
+    if not answers:
+        name, why = unread[0]
+        more = f" (nor {len(unread) - 1} more)" if len(unread) > 1 else ""
+        raise EvidenceUnreadable(
+            f"{name!r} cannot be read: {why}{more}", "Name a file that torch.cuda.memory._dump_snapshot wrote, whole."
+        )
+    answers.sort(key=lambda a: (a.rank is None, a.rank or 0, a.path, a.device))
+    return Snapshots(tuple(answers), tuple(unread))
+
+
+def _read_or_why(path: Path, name: str) -> tuple[list[MemoryAnswer], str]:
+    try:
+        return read_snapshot_file(path, name), ""
+    except SnapshotUnreadable as error:
+        return [], str(error)
+
+
+def read_one(path: Path, device: int | None) -> MemoryAnswer:
+    """The one answer of a file, or of one of its devices. Raises as read_snapshots, UsageError where it is not one."""
+    answers = read_snapshots([path]).answers
+    chosen = [a for a in answers if device is None or a.device == device]
+    if len(chosen) != 1:
+        have = ", ".join(f"{a.path} device {a.device}" for a in answers[:8])
+        raise UsageError(f"{str(path)!r} holds {len(answers)}: {have}", "Name one file, and one device by --device.")
+    return chosen[0]
+
+
+def read_snapshot_file(path: Path, name: str) -> list[MemoryAnswer]:
+    """An answer for each device in it. Raises SnapshotUnreadable."""
+    command = [sys.executable, "-S", str(Path(__file__).with_name("snapshot_child.py")), str(path.absolute())]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        out, _ = child.communicate(timeout=_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        raise SnapshotUnreadable("reading it took more than an hour") from None
+    finally:
+        child.kill()
+        child.wait()
+    if child.returncode:
+        raise SnapshotUnreadable(_why_it_ended(child.returncode))
+    try:
+        answer = json.loads(out[:_MOST_ANSWER])
+        if "because" in answer:
+            raise SnapshotUnreadable(str(answer["because"]))
+        found = [from_plain(device) for device in answer["devices"]]
+    except (ValueError, KeyError, TypeError):
+        raise SnapshotUnreadable("its reader answered nonsense") from None
+    if not found:
+        raise SnapshotUnreadable("no device did anything in it: it has no segment and no event")
+    return [replace(one, path=name, rank=rank_that_is_said(name)) for one in found]
+
+
+def _why_it_ended(code: int) -> str:
+    if code == -signal.SIGXCPU:
+        return "reading it takes more time than its length explains: it is broken, or meant to harm"
+    how = signal.Signals(-code).name if -code in list(signal.Signals) else f"exit code {code}"
+    return f"reading it ended its reader ({how}): it is broken, or meant to harm"
+
+
+def _files(path: Path) -> Iterator[tuple[Path, str]]:
+    """(file, name for citations). Of a run, the newest attempt that has any; of a folder, what ends like one."""
+    if not path.is_dir():
+        yield path, str(path)
+        return
+    for attempt in reversed(RunDir(path).attempts()):
+        found = [
+            (file, file.relative_to(path).as_posix())
+            for rank in attempt.ranks().values()
+            for file in sorted(rank.memory.glob("*"))
+            if file.name.endswith(_ENDINGS)
+        ]
+        if found:
+            yield from found
+            return
+    below = sorted(f for f in path.rglob("*") if f.name.endswith(_ENDINGS) and f.is_file())
+    yield from ((file, f"{path}/{file.relative_to(path).as_posix()}") for file in below[:_MOST_FILES])

@@ -1,0 +1,89 @@
+"""Which stacks hold more from step to step: a leak grows for as long as the trace goes on; a cache, once.
+
+Sampled where steps end, so that what rises and falls within a step does not count. Without the ends of steps nothing
+is said: the layers of one forward pass fill memory just as a leak does.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+
+from distdbg.evidence.memory_answer import Leak
+from distdbg.evidence.memory_trace import Trace
+
+#: of the boundaries, so many belong to warm-up: lazily made state, caches
+_WARM_UP = 0.2
+_FEWEST = 4
+_MOST_POINTS = 512
+_MOST_LEAKS = 20
+#: less than this over the whole trace is not worth a word
+_WORTH = 256 << 10
+_WORTH_SHARE = 0.0005
+
+
+def leaks(trace: Trace, ends: Sequence[int], peak: int) -> tuple[tuple[Leak, ...], str]:
+    """Ranked by how fast they grow; or why nothing can be said."""
+    if not ends:
+        return (), "fewer than 3 ends of steps show in the trace (an optimizer's step, a turn from backward to forward)"
+    bounds = thinned(ends)
+    warm = max(1, int(len(bounds) * _WARM_UP))
+    if len(bounds) - warm < _FEWEST:
+        return (), f"the trace has {len(bounds)} steps: a trend needs {_FEWEST} after the first"
+    worth = max(_WORTH, int(peak * _WORTH_SHARE))
+    steps_a_point = len(ends) / len(bounds)
+    found = []
+    for group, points, count in _series(trace, bounds):
+        grown = points[-1] - points[warm]
+        if grown >= worth and grows(points[warm:]):
+            slope = grown / ((len(points) - 1 - warm) * steps_a_point)
+            found.append(Leak(group, slope, grown, count, tuple(points)))
+    return tuple(sorted(found, key=lambda leak: -leak.slope)[:_MOST_LEAKS]), ""
+
+
+def thinned(ends: Sequence[int]) -> list[int]:
+    """At most so many of them, evenly."""
+    if len(ends) <= _MOST_POINTS:
+        return list(ends)
+    return [ends[(n + 1) * len(ends) // _MOST_POINTS - 1] for n in range(_MOST_POINTS)]
+
+
+def grows(points: Sequence[int]) -> bool:
+    """Rises in every third of it, in several places, and hardly ever falls."""
+    third = max(1, len(points) // 3)
+    means = [sum(part) / len(part) for part in (points[:third], points[third : 2 * third], points[2 * third :]) if part]
+    rises = sum(b > a for a, b in pairwise(points))
+    fallen = sum(a - b for a, b in pairwise(points) if a > b)
+    grown = points[-1] - points[0]
+    parts = [points[0], points[third], points[2 * third] if 2 * third < len(points) else points[-1], points[-1]]
+    steady = all(b - a >= grown / 8 for a, b in pairwise(parts))
+    return all(b > a for a, b in pairwise(means)) and rises >= 3 and fallen <= grown / 4 and steady
+
+
+def _series(trace: Trace, bounds: Sequence[int]) -> Iterator[tuple[int, list[int], int]]:
+    """(group, bytes at each boundary, allocations that cross one) for each stack that holds anything at any."""
+    width = len(bounds)
+    found: dict[int, list[int]] = {}
+    counts: dict[int, int] = {}
+    before = _lookup(bounds, trace.events)
+    for birth, death, size, group in zip(trace.birth, trace.death, trace.size, trace.group, strict=True):
+        begin, end = before[birth] if birth >= 0 else 0, before[death]
+        if begin < end:
+            changes = found.get(group)
+            if changes is None:
+                changes = found[group] = [0] * (width + 1)
+            changes[begin] += size
+            changes[end] -= size
+            counts[group] = counts.get(group, 0) + 1
+    for group, changes in found.items():
+        if group != trace.stacks.before:
+            yield group, list(accumulate(changes[:-1])), counts[group]
+
+
+def _lookup(bounds: Sequence[int], events: int) -> array[int]:
+    """For each event: how many boundaries lie before it, which is the number of the first that does not."""
+    table = array("i", bytes(4 * (events + 2)))
+    for bound in bounds:
+        table[bound + 1] += 1
+    return array("i", accumulate(table))

@@ -1,0 +1,183 @@
+"""How much stood when: active and reserved memory by event, the steps of the training, and who holds what then."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from distdbg.evidence.memory_answer import (
+    ACTIVATIONS,
+    GRADIENTS,
+    OPTIMIZER_STATE,
+    PARAMETERS,
+    UNATTRIBUTED,
+    WORKSPACE,
+    Holder,
+    Moment,
+)
+from distdbg.evidence.memory_stacks import BACKWARD, DATA, FORWARD, INIT, OPTIMIZER, Group
+from distdbg.evidence.memory_trace import Trace, living_at
+
+_RESERVES = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+_MOST_HOLDERS = 40
+_FEWEST_STEPS = 3
+_FEWEST_VALLEYS = 6
+#: of the curve's whole range
+_TOWERS = 0.3
+
+
+@dataclass
+class Levels:
+    """`active[e]` is what stands after event e. `reserved_steps` are (event, bytes from there on), ascending."""
+
+    active: array[int]
+    reserved_at: list[int]
+    reserved: list[int]
+    peak: int
+
+    def reserved_after(self, event: int) -> int:
+        return self.reserved[bisect_right(self.reserved_at, event) - 1]
+
+
+def levels(trace: Trace) -> Levels:
+    active = array("q", accumulate(trace.delta, initial=trace.start))
+    if len(active) > 1:
+        del active[0]
+    changes = [(r.at, _RESERVES[r.action] * r.size) for r in trace.rare if r.action in _RESERVES]
+    at_end = sum(segment.size for segment in trace.segments)
+    reserved = list(accumulate((size for _, size in changes), initial=at_end - sum(size for _, size in changes)))
+    return Levels(active, [-1, *(event for event, _ in changes)], reserved, active.index(max(active)))
+
+
+# -- steps --------------------------------------------------------------------------------------------------------
+
+
+def steps(trace: Trace, active: Sequence[int]) -> tuple[list[int], str]:
+    """The event after which each step is over, and what told it. Empty where nothing does."""
+    ends = [bisect_left(trace.time_us, last) for _, last in trace.steps_us if trace.time_us]
+    ends = sorted({min(e, trace.events - 1) for e in ends})
+    if len(ends) >= _FEWEST_STEPS:
+        return ends, "the optimizer's annotations"
+    for before, words in ((OPTIMIZER, "the optimizer's allocations"), (BACKWARD, "the turns from backward to forward")):
+        found = [
+            event - 1
+            for (event, phase), (_, previous) in zip(trace.phases[1:], trace.phases, strict=False)
+            if previous == before and phase != before
+        ]
+        if len(found) >= _FEWEST_STEPS:
+            return found, words
+    if not any(phase == BACKWARD for _, phase in trace.phases):
+        found = valleys(active)
+        if len(found) >= _FEWEST_VALLEYS:
+            return found, "the valleys of its curve"
+    return [], ""
+
+
+def valleys(active: Sequence[int]) -> list[int]:
+    """The lowest event between two heights that tower above it. Smaller ones are a layer's, not a step's."""
+    least, most = min(active), max(active)
+    enough = (most - least) * _TOWERS
+    found: list[int] = []
+    low, high, at, falling = most, least, 0, False
+    for event, level in enumerate(active):
+        if falling:
+            if level < low:
+                low, at = level, event
+            elif level - low > enough:
+                found.append(at)
+                falling, high = False, level
+        elif level > high:
+            high = level
+        elif high - level > enough:
+            falling, low, at = True, level, event
+    return found
+
+
+# -- who holds what -----------------------------------------------------------------------------------------------
+
+
+class Kinds:
+    """What an allocation is, by the phase of its birth and by whether it outlives that phase."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self._at = [event for event, _ in trace.phases]
+
+    def of(self, n: int) -> str:
+        trace = self.trace
+        group = trace.stacks.groups[trace.group[n]]
+        if group.workspace:
+            return WORKSPACE
+        if group.phase == INIT:
+            return PARAMETERS
+        if group.phase not in (FORWARD, BACKWARD, OPTIMIZER):
+            return UNATTRIBUTED
+        if trace.birth[n] < 0:
+            return OPTIMIZER_STATE if group.phase == OPTIMIZER else UNATTRIBUTED
+        lasting = trace.death[n] >= self._end(trace.birth[n])
+        return _kind(group, lasting=lasting)
+
+    def _end(self, event: int) -> int:
+        """Where the phase ends that an event is in."""
+        place = bisect_right(self._at, event)
+        return self._at[place] if place < len(self._at) else self.trace.events
+
+
+def _kind(group: Group, *, lasting: bool) -> str:
+    if group.accumulates:
+        return GRADIENTS
+    if not lasting:
+        return WORKSPACE
+    return {FORWARD: ACTIVATIONS, BACKWARD: GRADIENTS, OPTIMIZER: OPTIMIZER_STATE, DATA: UNATTRIBUTED}[group.phase]
+
+
+def moment(trace: Trace, found: Levels, event: int, without: Mapping[int, int] | None = None) -> Moment:
+    """All that stands after an event, the largest holder first."""
+    kinds = Kinds(trace)
+    by_group: dict[int, list[int]] = {}
+    by_kind: dict[tuple[int, str], int] = {}
+    for n in living_at(trace, event):
+        group, size = trace.group[n], trace.size[n]
+        entry = by_group.setdefault(group, [0, 0])
+        entry[0] += size
+        entry[1] += 1
+        key = group, kinds.of(n)
+        by_kind[key] = by_kind.get(key, 0) + size
+    order = sorted(by_group, key=lambda g: -by_group[g][0])
+    per_group: dict[int, dict[str, int]] = {}
+    total: dict[str, int] = {}
+    for (group, kind), size in sorted(by_kind.items(), key=lambda item: -item[1]):
+        per_group.setdefault(group, {})[kind] = size
+        total[kind] = total.get(kind, 0) + size
+    shown = order[:_MOST_HOLDERS]
+    return Moment(
+        event=event,
+        t=seconds_at(trace, event),
+        active=sum(size for size, _ in by_group.values()),
+        reserved=found.reserved_after(event),
+        holders=tuple(
+            Holder(g, by_group[g][0], by_group[g][1], per_group[g], (without or {}).get(g, 0)) for g in shown
+        ),
+        kinds=dict(sorted(total.items(), key=lambda item: -item[1])),
+        rest=sum(by_group[g][0] for g in order[_MOST_HOLDERS:]),
+    )
+
+
+def seconds_at(trace: Trace, event: int) -> float | None:
+    """Since the first event, by the trace's own clock."""
+    times = trace.time_us
+    if not times or not times[0] or event < 0:
+        return None
+    return max(0, times[min(event, len(times) - 1)] - times[0]) / 1e6
+
+
+def highest_between(found: Levels, bounds: Sequence[int]) -> list[int]:
+    """The highest active bytes in each stretch that ends at one of the bounds."""
+    begin, out = 0, []
+    for end in bounds:
+        out.append(max(found.active[begin : end + 1], default=0))
+        begin = end + 1
+    return out

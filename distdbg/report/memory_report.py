@@ -1,0 +1,40 @@
+"""The findings of memory snapshots as a report: the same checks that judge a run, on snapshots alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from distdbg.checks._snapshots import overflowed
+from distdbg.evidence.memory_answer import MemoryAnswer, gib
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Report, Unknown
+from distdbg.report.verdict import build_report
+
+
+def memory_report(answers: Sequence[MemoryAnswer], unread: Sequence[tuple[str, str]] = ()) -> Report:
+    """`unread` are files and why they gave nothing."""
+    unknown = [Unknown(name, why) for name, why in unread]
+    unknown += [one for answer in answers for one in _unknown(answer)]
+    evidence = RunEvidence({}, 0, (), (), unknown=tuple(unknown), snapshots=tuple(answers))
+    return replace(build_report(evidence), run=None, outcome=None, exit_code=None, exit_code_of=None)
+
+
+def _unknown(answer: MemoryAnswer) -> Iterator[Unknown]:
+    """What a reader must know beside the figures."""
+    where = f"{answer.path}, device {answer.device}"
+    if not answer.events:
+        yield Unknown(f"how {where} came to this", "it has no trace: only what stood when it was written")
+    elif overflowed(answer):
+        yield Unknown(
+            f"what came before in {where}",
+            f"its trace is not whole: {answer.dropped_blocks} blocks that stand have a stack and no allocation. A ring "
+            "dropped its oldest events (max_entries), or recording was begun twice",
+        )
+    elif answer.unknown_frees:
+        stood = next((h.bytes for h in answer.peak.holders if not answer.stacks[h.stack].frames), 0)
+        yield Unknown(
+            f"who made {gib(stood)} that stands at the peak of {where}", "it was allocated before recording began"
+        )
+    if answer.leaks_unknown and answer.events:
+        yield Unknown(f"whether {where} leaks", answer.leaks_unknown)

@@ -1,0 +1,105 @@
+"""`distdbg memory`: files in, a verdict, a page and JSON out; torch is never imported."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.evidence.test_memory_snapshots import fragmented
+from tests.made_snapshot import MIB, Made, forward, train, write
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments):
+    command = [sys.executable, "-X", "importtime", "-m", "distdbg", "memory", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert loaded and not loaded & {"torch", "numpy"}
+    said = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("import time:"))
+    return done.returncode, done.stdout, said
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("snapshots")
+    write(folder / "oom_rank0.pickle", fragmented())
+    leak = Made()
+    train(leak, 20, each=lambda s: leak.alloc(3 * MIB, forward(99, "log</script><b>")))
+    write(folder / "leak_rank1.pickle.gz", leak, packed=True)
+    plain = Made(form="old")
+    train(plain, 20)
+    write(folder / "plain_rank2.pickle", plain)
+    return folder
+
+
+def test_text_says_the_verdict_first(files):
+    code, out, _ = run("analyze", files)
+    assert code == 10
+    found = re.findall(r"^(cuda-oom|memory-leak|fragmentation|peak-too-high)", out, re.M)
+    assert found[0] == "cuda-oom" and found.count("memory-leak") == 1
+    assert "rank 0 asked for 48.0 MiB at model.py:80 attend" in out
+    assert "3.00 MiB a step" in out and "model.py:31 forward" in out
+    assert run("analyze", files / "plain_rank2.pickle")[0] == 0
+
+
+def test_json_is_a_report(files):
+    code, out, _ = run("analyze", files / "oom_rank0.pickle", "--json")
+    report = json.loads(out)
+    jsonschema.validate(report, json.loads((ROOT / "configs" / "report.schema.json").read_text()))
+    assert code == 10 and report["run"] is None and report["findings"][0]["id"] == "cuda-oom"
+    (memory,) = report["memory"]
+    assert memory["oom"]["verdict"] == "fragmented" and memory["oom"]["stack"]["line"] == 80
+    assert memory["peak"]["active"] == sum(s["bytes"] for s in memory["peak"]["stacks"]) + memory["peak"]["others"]
+
+
+def test_the_page_holds_all_and_loads_nothing(files, tmp_path):
+    code, _, _ = run("analyze", files, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert code == 10 and len(page) < 2_000_000
+    # what a snapshot says is text: neither markup nor the end of the data
+    assert "log</script>" not in page and "log&lt;/script&gt;" in page
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "default-src 'none'" in page and "script-src 'sha256-" in page
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?!#)|url\(|@import|https?://(?!www\.w3\.org)""", page)
+    assert "Segments when 48.0 MiB could not be had" in page and 'class="free"' in page
+
+
+def test_the_policy_names_the_script_that_is_there(files, tmp_path):
+    import base64
+    import hashlib
+
+    run("analyze", files / "plain_rank2.pickle", "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"'sha256-{digest}'" in page
+
+
+def test_diff_names_who_holds_more(files):
+    code, out, _ = run("diff", files / "plain_rank2.pickle", files / "leak_rank1.pickle.gz")
+    assert code == 0 and "+60.0 MiB" in out and "model.py:99 log" in out
+    code, out, _ = run("diff", files / "plain_rank2.pickle", files / "leak_rank1.pickle.gz", "--json")
+    report = json.loads(out)
+    jsonschema.validate(report, json.loads((ROOT / "configs" / "report.schema.json").read_text()))
+    assert report["diff"]["moments"][1]["changes"][0]["bytes"] == [0, 60 * MIB]
+
+
+def test_errors_are_sentences(files, tmp_path):
+    (tmp_path / "x.pickle").write_bytes(b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00truetR.")
+    code, out, said = run("analyze", tmp_path / "x.pickle")
+    assert (code, out) == (5, "") and "'os'.'system'" in said and "not executed" in said
+    (tmp_path / "empty").mkdir()
+    assert run("analyze", tmp_path / "empty")[0] == 3
+    both = Made(0), Made(1)
+    for made in both:
+        train(made, 2)
+    write(tmp_path / "two.pickle", *both)
+    code, _, said = run("diff", tmp_path / "two.pickle", files / "plain_rank2.pickle")
+    assert code == 2 and "--device" in said
+    code, out, said = run("analyze", files / "plain_rank2.pickle", tmp_path / "x.pickle")
+    assert code == 0 and "not executed" in out

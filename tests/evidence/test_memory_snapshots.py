@@ -1,0 +1,411 @@
+"""Planted leaks, fragmentation and errors in files of torch's form: each is found and first, and nothing else is."""
+
+import random
+
+import pytest
+
+from distdbg.evidence.memory_analysis import analyse
+from distdbg.evidence.memory_answer import as_plain, from_plain, gib
+from distdbg.evidence.memory_diff import difference
+from distdbg.report.memory_report import memory_report
+from tests.made_snapshot import (
+    MIB,
+    Made,
+    backward,
+    forward,
+    gradient,
+    model_init,
+    native,
+    optimizer,
+    script,
+    snapshot,
+    train,
+)
+
+
+def one(made, **more):
+    (answer,) = analyse(snapshot(made, **more))
+    return answer
+
+
+def ids(*answers):
+    return [f.id for f in memory_report(answers).verdict]
+
+
+def label(answer, holder):
+    return answer.stacks[holder.stack].label
+
+
+# -- the peak -----------------------------------------------------------------------------------------------------
+
+
+def naive_peak(events, start):
+    """The highest sum of what stands, counted one by one."""
+    standing, total, best = {}, start, start
+    for event in events:
+        if event["action"] == "alloc":
+            standing[event["addr"]] = event["size"]
+            total += event["size"]
+        elif event["action"] == "free_completed":
+            total -= standing.pop(event["addr"], event["size"])
+        best = max(best, total)
+    return best
+
+
+@pytest.mark.parametrize("form", ["old", "new"])
+@pytest.mark.parametrize("from_event", [0, 137])
+def test_the_peak_is_what_a_count_one_by_one_gives(form, from_event):
+    made = Made(form=form)
+    made.recording = False
+    at = made.alloc(32 * MIB, model_init())
+    made.recording = True
+    train(made, 5)
+    made.events = made.events[from_event:]
+    made.free(at)
+    answer = one(made)
+    assert answer.peak.active == naive_peak(made.events, answer.start)
+    assert answer.end == sum(b[1] for b in made.blocks.values()) == sum(answer.last.kinds.values())
+    assert answer.start >= 32 * MIB
+    assert sum(h.bytes for h in answer.peak.holders) + answer.peak.rest == answer.peak.active
+
+
+def test_users_lines_stand_on_top_and_kinds_are_told():
+    made = Made()
+    made.recording = False
+    before = [made.alloc(9 * MIB, model_init())]
+    made.recording = True
+    train(made, 3)
+    answer = one(made)
+    labels = [label(answer, h) for h in answer.peak.holders]
+    assert labels[0] == "allocated before the trace begins" and before
+    assert "model.py:31 forward" in labels and "model.py:12 __init__" in labels and "train.py:44 step" in labels
+    assert not [text for text in labels if "torch::" in text or "unwind" in text or "module.py" in text]
+    kinds = answer.peak.kinds
+    assert kinds["parameters"] == 8 * MIB and kinds["optimizer state"] == 16 * MIB
+    assert kinds["activations"] >= 12 * MIB and kinds["unattributed"] == 9 * MIB
+    assert {"gradients", "workspace"} & set(kinds)
+
+
+def test_python_frames_among_native_ones():
+    made = Made()
+    mixed = native("at::native::empty_cuda(long)", "at::_ops::mm::call(at::Tensor const&)") + forward(54, "attend")
+    made.alloc(4 * MIB, mixed)
+    made.alloc(2 * MIB, native("at::cuda::getNewWorkspace()", "at::_ops::mm::call(x)"))
+    made.alloc(1 * MIB, native("at::_ops::mul_Tensor::call(x)"))
+    answer = one(made)
+    assert [label(answer, h) for h in answer.peak.holders] == ["model.py:54 attend", "torch's mm", "torch's mul_Tensor"]
+    assert answer.peak.holders[1].kinds == {"workspace": 2 * MIB}
+
+
+def test_stacks_of_python_only_leave_autograds_thread_without_frames():
+    made = Made()
+    for _ in range(6):
+        saved = made.alloc(4 * MIB, forward(31))
+        through = made.alloc(8 * MIB)
+        made.free(saved)
+        made.free(through)
+    answer = one(made)
+    assert label(answer, answer.peak.holders[0]) == "no Python frame (autograd's thread, mostly)"
+    assert answer.stacks[answer.peak.holders[0].stack].phase == "backward"
+    assert answer.steps_from == "the turns from backward to forward"
+
+
+def test_several_devices_and_unknown_keys():
+    first, third = Made(0), Made(2)
+    train(first, 4)
+    third.alloc(5 * MIB, script(7))
+    made = snapshot(first, third)
+    made["new_in_2_99"] = [1]
+    for event in made["device_traces"][0]:
+        event["whatever"] = 1
+    answers = analyse(made)
+    assert [(a.device, a.end) for a in answers] == [(0, 24 * MIB), (2, 5 * MIB)]
+
+
+def test_without_a_trace_it_says_what_stands():
+    made = Made()
+    made.alloc(5 * MIB, script(7))
+    made.events = []
+    answer = one(made)
+    assert answer.events == 0 and label(answer, answer.peak.holders[0]) == "train.py:7 step"
+    assert any("no trace" in u.because for u in memory_report([answer]).unknown)
+
+
+def test_blocks_that_another_stream_still_uses_stand_until_they_are_complete():
+    made = Made()
+    at = made.alloc(4 * MIB, script(7))
+    made.free(at, wait=1)
+    made.alloc(2 * MIB, script(8))
+    made.complete(at)
+    assert one(made).peak.active == 6 * MIB
+
+
+def test_the_ring_that_dropped_its_oldest_events_is_told_from_a_late_start():
+    ring, late = Made(most_events=300), Made()
+    train(ring, 10)
+    late.recording = False
+    weights, _ = train(late, 3)
+    late.recording = True
+    train(late, 6)
+    for at in weights:
+        late.free(at)
+    dropped, began = one(ring), one(late)
+    assert dropped.dropped_blocks >= 3 and any("A ring" in u.because for u in memory_report([dropped]).unknown)
+    assert began.dropped_blocks == 0 and any("before recording" in u.because for u in memory_report([began]).unknown)
+
+
+# -- leaks --------------------------------------------------------------------------------------------------------
+
+LEAKS = {
+    "list of losses": lambda m, kept: lambda s: kept.append(m.alloc(2 * MIB, forward(99, "log"))),
+    "every third step": lambda m, kept: lambda s: s % 3 or kept.append(m.alloc(3 * MIB, forward(99, "log"))),
+    "buffer that grows": lambda m, kept: lambda s: (
+        kept.append(m.alloc((s + 1) * MIB, forward(99, "log"))), m.free(kept.pop(0)) if len(kept) > 1 else None),
+    "in the backward": lambda m, kept: lambda s: kept.append(m.alloc(2 * MIB, backward("LogBackward0"))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEAKS)
+@pytest.mark.parametrize("steps", [12, 60])
+def test_a_planted_leak_is_first_and_alone(name, steps):
+    made, kept = Made(), []
+    train(made, steps, each=LEAKS[name](made, kept))
+    answer = one(made)
+    wanted = "LogBackward0 (backward)" if name == "in the backward" else "model.py:99 log"
+    assert [label(answer, leak) for leak in answer.leaks] == [wanted]
+    per_step = {"every third step": 1, "buffer that grows": 1}.get(name, 2) * MIB
+    assert answer.leaks[0].slope == pytest.approx(per_step, rel=0.35)
+    assert ids(answer)[0] == "memory-leak"
+
+
+def test_three_leaks_are_ranked_by_their_speed():
+    made = Made()
+    train(made, 30, each=lambda s: [made.alloc(n * MIB, forward(90 + n)) for n in (1, 4, 2)])
+    answer = one(made)
+    assert [label(answer, leak)[:11] for leak in answer.leaks] == ["model.py:94", "model.py:92", "model.py:91"]
+
+
+def innocent(name):
+    made, rng, kept = Made(), random.Random(7), []
+    each = {
+        "plain": None,
+        "a cache that is filled once": lambda s: s < 8 and kept.append(made.alloc(2 * MIB, forward(80, "cache"))),
+        "a bounded queue": lambda s: (
+            kept.append(made.alloc(2 * MIB, forward(80))), made.free(kept.pop(0)) if len(kept) > 6 else None),
+        "changing shapes": lambda s: (
+            kept.append(made.alloc(rng.randrange(1, 12) * MIB, forward(80))),
+            made.free(kept.pop(0)) if len(kept) > 1 else None),
+        "an epoch's list": lambda s: (
+            kept.append(made.alloc(2 * MIB, forward(80))), [made.free(kept.pop()) for _ in range(len(kept))]
+            if s % 10 == 9 else None),
+    }[name]  # fmt: skip
+    train(made, 60, each=each)
+    return made
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "a cache that is filled once", "a bounded queue", "changing shapes", "an epoch's list"]
+)
+def test_what_looks_like_a_leak_and_is_none(name):
+    answer = one(innocent(name))
+    assert answer.steps >= 50 and not answer.leaks_unknown
+    assert answer.leaks == () and "memory-leak" not in ids(answer)
+
+
+def test_one_forward_pass_is_no_leak():
+    """Its layers fill memory as a leak does: nothing is said, and that is said."""
+    made = Made()
+    for layer in range(64):
+        for _ in range(4):
+            made.alloc(4 * MIB, forward(31))
+        made.free(made.alloc(2 * MIB, forward(30 + layer % 3)))
+    answer = one(made)
+    assert answer.leaks == () and "ends of steps" in answer.leaks_unknown
+    assert ids(answer) in ([], ["peak-too-high"])
+
+
+def test_annotations_of_the_optimizer_mark_steps():
+    made, notes = Made(), []
+
+    def each(step):
+        notes.append({"name": "Optimizer.step#SGD.step", "stage": "START", "device": 0, "time_us": made.now})
+        notes.append({"name": "Optimizer.step#SGD.step", "stage": "END", "device": 0, "time_us": made.now + 1})
+
+    train(made, 8, each=each)
+    answer = one(made, annotations=notes)
+    assert (answer.steps, answer.steps_from) == (8, "the optimizer's annotations")
+
+
+# -- out of memory ------------------------------------------------------------------------------------------------
+
+
+def fragmented(**more):
+    """Holes of 8 MiB between blocks that stay; after the error everything is given back."""
+    made = Made(capacity=1024 * MIB, **more)
+    train(made, 3)
+    pairs = []
+    while (large := made.alloc(6 * MIB, forward(70, "pad"))) is not None:
+        if (small := made.alloc(3 * MIB, forward(71, "cache"))) is None:
+            break
+        pairs.append((large, small))
+    for large, _ in pairs:
+        made.free(large)
+    made.release()
+    assert made.alloc(48 * MIB, forward(80, "attend")) is None
+    for _, small in pairs:
+        made.free(small)
+    made.release()
+    return made
+
+
+@pytest.mark.parametrize("form", ["old", "new"])
+def test_a_fragmented_error_is_judged_by_the_segments_of_its_moment(form):
+    made = fragmented(form=form)
+    answer = one(made)
+    oom = answer.oom
+    assert oom.verdict == "fragmented" and oom.request == 48 * MIB
+    # all that was mapped then, although hardly anything is at the end
+    assert oom.reserved + oom.device_free == 1024 * MIB > 10 * answer.reserved_end
+    assert 3 * MIB <= oom.largest_hole < oom.request <= oom.free_usable
+    assert oom.by == oom.free_usable + oom.device_free - oom.request
+    assert oom.free_inside == oom.reserved - oom.active
+    first = memory_report([answer]).findings[0]
+    assert first.id == "cuda-oom" and "fragmented" in first.summary and "expandable_segments" in first.remedy
+    assert "model.py:80 attend" in first.summary
+
+
+def test_a_real_shortage_says_by_how_much_and_what_helps():
+    made = Made(capacity=1000 * MIB)
+    train(made, 3)
+    while made.alloc(40 * MIB, forward(60, "attend")) is not None:
+        pass
+    assert made.alloc(400 * MIB, forward(61, "project")) is None
+    answer = one(made)
+    assert answer.oom.verdict == "short" and answer.oom.how_many == 2
+    assert answer.oom.by == 400 * MIB - answer.oom.device_free - answer.oom.free_usable
+    first = memory_report([answer]).findings[0]
+    assert first.severity == "error" and gib(answer.oom.by) in first.summary
+    assert "activations" in first.remedy and "batch" in first.remedy
+
+
+def test_a_leak_that_fills_the_device_is_named_in_the_error():
+    made = Made(capacity=1500 * MIB)
+    train(made, 30, each=lambda s: made.alloc(40 * MIB, forward(99, "log")))
+    while made.alloc(40 * MIB, forward(31)) is not None:
+        pass
+    answer = one(made)
+    report = memory_report([answer])
+    assert [f.id for f in report.findings] == ["cuda-oom", "memory-leak"]
+    assert "model.py:99 log" in report.findings[0].remedy
+
+
+def test_memory_of_other_streams_and_pools_is_not_for_this_request():
+    made = Made(capacity=400 * MIB)
+    private = [made.alloc(18 * MIB, script(1), pool=(0, 1)) for _ in range(8)]
+    other = [made.alloc(18 * MIB, script(2), stream=7) for _ in range(8)]
+    keep = [made.alloc(1 * MIB + 1, script(3), pool=(0, 1))], [made.alloc(1 * MIB + 1, script(3), stream=7)]
+    for at in private + other:
+        made.free(at)
+    assert made.alloc(90 * MIB, script(4)) is None and keep
+    oom = one(made).oom
+    assert oom.free_inside > 250 * MIB and oom.free_usable == 0 and oom.verdict == "short"
+
+
+def test_expandable_segments_are_rewound_page_by_page():
+    made = Made(capacity=256 * MIB, expandable=True)
+    held = [made.alloc(20 * MIB, script(1)) for _ in range(12)]
+    assert made.alloc(40 * MIB, script(2)) is None
+    for at in held:
+        made.free(at)
+    made.release()
+    answer = one(made)
+    assert answer.reserved_end == 0 and answer.oom.reserved == answer.oom.active == 240 * MIB
+    assert answer.oom.expandable and answer.oom.verdict == "short" and answer.oom.by == 24 * MIB
+
+
+def test_a_limit_of_the_process_is_neither():
+    made = Made(capacity=100 * MIB)
+    made.alloc(60 * MIB, script(1))
+    made.alloc(60 * MIB, script(2))
+    made.events[-1]["device_free"] = 900 * MIB
+    first = memory_report([one(made)]).findings[0]
+    assert "something else refused it" in first.summary and "set_per_process_memory_fraction" in first.remedy
+
+
+# -- fragmentation without an error ---------------------------------------------------------------------------------
+
+
+def test_reserved_that_grows_at_flat_use_is_fragmentation():
+    made, rng, kept = Made(), random.Random(3), []
+
+    def each(step):
+        # a block that stays a while lies in the middle of each new segment
+        shape = (10 + 2 * step) * MIB
+        kept.append(made.alloc(shape, forward(70, "pad")))
+        made.free(kept.pop())
+        rng.random()
+
+    train(made, 30, each=each)
+    answer = one(made)
+    assert ids(answer)[0] == "fragmentation"
+
+
+def test_a_healthy_step_end_is_none():
+    """Activations were just freed: reserved is far above allocated, and that means nothing."""
+    made = Made()
+    train(made, 20, activation=64 * MIB)
+    answer = one(made)
+    assert answer.reserved_end > 3 * answer.end
+    assert "fragmentation" not in ids(answer)
+
+
+# -- several ------------------------------------------------------------------------------------------------------
+
+
+def ranks(*sizes):
+    answers = []
+    for rank, size in enumerate(sizes):
+        made = Made()
+        train(made, 6, activation=size * MIB)
+        (answer,) = analyse(snapshot(made))
+        answers.append(from_plain({**as_plain(answer), "rank": rank, "path": f"rank{rank}.pickle"}))
+    return answers
+
+
+def test_a_rank_that_needs_more_than_the_others():
+    found = [f for f in memory_report(ranks(16, 16, 64, 16)).findings if f.severity == "warning"]
+    assert [(f.id, f.ranks) for f in found] == [("peak-too-high", (2,))]
+    assert not [f for f in memory_report(ranks(16, 16, 16)).findings if f.severity == "warning"]
+
+
+def test_a_difference_names_the_line():
+    a, b = ranks(16, 16)
+    made = Made()
+    train(made, 6, activation=16 * MIB, each=lambda s: made.alloc(9 * MIB, forward(77, "cache")))
+    peak, end = difference(a, one(made))
+    assert peak.changes[0].stack.label == end.changes[0].stack.label == "model.py:77 cache"
+    assert end.changes[0].grown == 6 * 9 * MIB == end.after - end.before
+    assert not difference(a, b)[0].changes
+
+
+def test_an_answer_survives_json():
+    import json
+
+    for made in (fragmented(), innocent("plain")):
+        answer = one(made)
+        plain = json.loads(json.dumps(as_plain(answer)))
+        assert json.dumps(as_plain(from_plain(plain))) == json.dumps(plain)
+
+
+def test_gradients_optimizer_and_digest_agree_with_the_levels():
+    made = Made()
+    train(made, 40)
+    made.alloc(2 * MIB, gradient())
+    made.alloc(2 * MIB, optimizer())
+    answer = one(made)
+    totals = [sum(column) for column in zip(*answer.overview.bytes, strict=True)]
+    assert max(totals) == answer.peak.active and min(totals) >= 0
+    assert all(value >= 0 for row in answer.overview.bytes for value in row)
+    assert answer.detail is not None and answer.detail.first <= answer.peak.event <= answer.detail.last
+    near = [sum(column) for column in zip(*answer.detail.bytes, strict=True)]
+    assert near[answer.peak.event - answer.detail.first] == answer.peak.active
