@@ -32,7 +32,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from distdbg.worker import heartbeat
 from distdbg.worker.bus import Bus
+from distdbg.worker.guards._base import Desk
+from distdbg.worker.guards._rota import Rota
 from distdbg.worker.importing import ImportWatch
+from distdbg.worker.models import LastModel
 from distdbg.worker.page import OTHER, PageWriter
 from distdbg.worker.page import STEPS as STEP_COUNT
 from distdbg.worker.places import PLACES
@@ -99,12 +102,12 @@ def steps(work: int) -> Iterator[None]:
             yield
 
 
-def measure_steps(page: PageWriter, rounds: int, work: int) -> dict[str, Any]:
+def measure_steps(page: PageWriter, rounds: int, work: int, *, guards: bool) -> dict[str, Any]:
     watch = ImportWatch(_fail)
     bus = Bus(watch, lambda _event, who, error: _fail(who, error))
     loop = steps(work)
     next(loop)
-    switch = Switch(lambda: heartbeat.subscribe(bus, page))
+    switch = Switch(lambda: _install(bus, page, guards=guards))
     differences, plain = [], []
     for number in range(rounds + 10):
         times = {}
@@ -125,6 +128,15 @@ def measure_steps(page: PageWriter, rounds: int, work: int) -> dict[str, Any]:
         "rounds": rounds,
         "hooks": len(switch),
     }
+
+
+def _install(bus: Bus, page: PageWriter, *, guards: bool) -> None:
+    """What a session does that costs a step."""
+    heartbeat.subscribe(bus, page)
+    model = LastModel(bus)
+    if guards:
+        desk = Desk(rank=0, bus=bus, page=page, tell=lambda *_, **__: True, model=model.newest, modes={}, folder="")
+        Rota(desk, _fail).begin()
 
 
 def _fail(who: str, error: Exception) -> None:
@@ -188,6 +200,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=400)
     parser.add_argument("--work", type=int, default=0, help="pads a step with so many matrix products")
+    parser.add_argument("--no-guards", action="store_true", help="without the guards, to see their share")
     parser.add_argument("--boot-rounds", type=int, default=9)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", type=Path)
@@ -198,7 +211,7 @@ def main() -> int:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
         page = PageWriter(f"{folder}/00000.page", 0, 1)
         result: dict[str, Any] = {
-            "step": measure_steps(page, arguments.rounds, arguments.work),
+            "step": measure_steps(page, arguments.rounds, arguments.work, guards=not arguments.no_guards),
             "tick_ns": round(measure_tick(page)),
             "boot": measure_boot(folder, arguments.boot_rounds),
         }

@@ -90,6 +90,8 @@ class JobSettings(BaseModel):
     Default: true."""
     worker_side: Literal["on", "off"] = "on"
     """distdbg's code inside the ranks; off starts plain ranks. Default: on."""
+    guards: dict[str, str] = Field(default_factory=dict)
+    """What each guard does, ID: off, warn, fix or error; `all: off` silences them. `distdbg guards` lists them."""
     run_dir: Path | None = None
     """Directory for this run, which must not exist. Default: a new one in ./distdbg-runs."""
     grace: float = Field(30.0, ge=0, le=86400)
@@ -165,6 +167,12 @@ class JobSettings(BaseModel):
     def _words(cls, value: object) -> object:
         """YAML reads 1e-3 as a number or a word, as it likes; an argument is a word."""
         return [_text(v) for v in value] if isinstance(value, list) else value
+
+    @field_validator("guards", mode="before")
+    @classmethod
+    def _modes(cls, value: object) -> object:
+        """YAML reads `off` as false."""
+        return {k: "off" if v is False else v for k, v in value.items()} if isinstance(value, dict) else value
 
     @field_validator("env", mode="before")
     @classmethod
@@ -244,7 +252,7 @@ def settle(
     if set(_PROGRAMS) & set(given):
         values = {k: v for k, v in values.items() if k not in (*_PROGRAMS, "args")}
     merged = {**values, **given}
-    for nested in ("env", "torchrun"):
+    for nested in ("env", "torchrun", "guards"):
         if isinstance(values.get(nested), dict) and nested in given:
             merged[nested] = {**values[nested], **given[nested]}
     try:

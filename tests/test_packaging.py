@@ -74,6 +74,8 @@ def test_the_assets_are_in_the_wheel(built: Built) -> None:
     data = {n for n in ours() if n.startswith(tuple(f"{a}/" for a in ASSETS)) and not n.endswith(".gitkeep")}
     assert {"launch/ddp.py", "launch/fsdp.py"} <= data
     assert {f"distdbg/_assets/{n}" for n in data} - built.in_wheel == set()
+    programs = {n.removeprefix("tests/programs/") for n in ours() if n.startswith("tests/programs/guards/")}
+    assert programs and {f"distdbg/_assets/{n}" for n in programs} - built.in_wheel == set()
 
 
 def test_the_sdist_holds_what_its_wheel_needs(built: Built) -> None:

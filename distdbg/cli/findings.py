@@ -19,8 +19,9 @@ from distdbg.model import FindingDoc
 def command(finding_id: str | None, as_json: bool) -> None:
     """List the findings that distdbg can give; with ID, what it means, how it is seen, what to do and its source."""
     from distdbg.checks._catalogue import documented
+    from distdbg.lint import docs as lint_docs
 
-    docs = documented()
+    docs = documented(lint_docs())
     if finding_id is None:
         _list(docs, as_json)
         return

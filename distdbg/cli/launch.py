@@ -61,6 +61,9 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option("--show-ranks", metavar="RANKS", help="Whose output is shown: 0-3,8, all or none.  [default: 0]")
 @click.option("--no-capture", "capture", flag_value=False, default=None, help="Give the ranks the terminal.")
 @click.option("--worker-side", type=click.Choice(["on", "off"]), help="distdbg's code in the ranks.  [default: on]")
+@click.option(
+    "--guard", "guards", multiple=True, metavar="ID=MODE", help="off, warn, fix, error; see `distdbg guards`."
+)
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
 @click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")
 @click.option(
@@ -142,6 +145,8 @@ def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
         given["presets"] = list(options["presets"])
     if options["env"]:
         given["env"] = dict(_pair(text) for text in options["env"])
+    if options["guards"]:
+        given["guards"] = dict(_guard(text) for text in options["guards"])
     for switch in ("no-python", "module"):
         flags.pop(switch, None)
     return given | ({"torchrun": flags} if flags else {})
@@ -154,12 +159,25 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _guard(text: str) -> tuple[str, str]:
+    from distdbg.launch.guards import mistake
+
+    name, equals, mode = text.partition("=")
+    wrong = mistake(name, mode) if equals else "it is not ID=MODE"
+    if wrong:
+        raise click.UsageError(f"--guard {text!r}: {wrong}")
+    return name, mode
+
+
 def _check_file(settings: Any) -> list[tuple[tuple[str, ...], str]]:  # noqa: ANN401
     """What the model of a job file cannot know by itself: torchrun's flags, and which presets there are."""
     from distdbg.launch.environment import preset_mistake
+    from distdbg.launch.guards import mistake
 
-    presets = [(("presets",), mistake) for name in settings.presets if (mistake := preset_mistake(name))]
-    return presets + [(("torchrun", name), sentence) for name, sentence in check_names(settings.torchrun)]
+    found: list[tuple[tuple[str, ...], str]] = []
+    found += [(("presets",), wrong) for name in settings.presets if (wrong := preset_mistake(name))]
+    found += [(("guards", name), wrong) for name, mode in settings.guards.items() if (wrong := mistake(name, mode))]
+    return found + [(("torchrun", name), sentence) for name, sentence in check_names(settings.torchrun)]
 
 
 def _check_program(settings: Any) -> None:  # noqa: ANN401

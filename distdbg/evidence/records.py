@@ -10,13 +10,14 @@ from typing import Any
 
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.nccl_log import read_nccl_log
-from distdbg.evidence.run import ExceptionFact, NodeRecord, RankRecord, Shrunk, WithoutGradient
+from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecord, Shrunk, WithoutGradient
 from distdbg.model import MOST_RANKS, Citation, Unknown, fold_ranks
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
 
 #: Of a hostile or broken worker's facts, no more than this many exceptions are kept for a rank.
 _MOST_EXCEPTIONS = 64
+_MOST_GUARD_FACTS = 1000
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         groups=dict(_groups(texts.facts)),
         without_gradient=_without_gradient(texts.facts),
         shrunk=_shrunk(texts.facts),
+        guards=tuple(_guard_facts(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_GUARD_FACTS],
     )
 
 
@@ -132,6 +134,19 @@ def _groups(facts: Events) -> Iterable[tuple[str, tuple[int, ...]]]:
 def _evenly(first: int, step: int, count: int) -> tuple[int, ...]:
     """One object for all ranks that tell the same."""
     return tuple(range(first, first + step * count, step))
+
+
+def _guard_facts(rank: int, facts: Events, path: str) -> Iterable[GuardFact]:
+    for line, fact in facts:
+        if fact.get("kind") == "guard" and (guard := text(fact, "guard")):
+            where = _where(fact.get("where"))
+            yield GuardFact(
+                rank, guard, fact, number(fact, "t"), integer(fact, "step"), where, Citation(path, line, _place(where))
+            )
+
+
+def _place(where: tuple[str, int, str] | None) -> str | None:
+    return f"{where[0]}:{where[1]} in {where[2]}" if where else None
 
 
 def exceptions(rank: int, facts: Events, path: str) -> Iterable[ExceptionFact]:

@@ -55,6 +55,19 @@ class Shrunk:
 
 
 @dataclass(frozen=True)
+class GuardFact:
+    """What a guard in a rank has noticed. `fields` are the guard's own; `where` is the user's line."""
+
+    rank: int
+    guard: str
+    fields: Mapping[str, Any]
+    t: float | None = None
+    step: int | None = None
+    where: tuple[str, int, str] | None = None
+    citation: Citation | None = None
+
+
+@dataclass(frozen=True)
 class RankRecord:
     """One rank of one attempt.
 
@@ -100,7 +113,7 @@ class RankRecord:
     nccl_path: str = ""
     #: what NCCL's own log says; None where it wrote nothing
     nccl: NcclLog | None = None
-    #: how often its agent saw it in each phase, of ten looks a second, once it was warm
+    #: thousandths of its time in each phase, as its agent saw it, and of how many windows of steps it is the median
     phases: Mapping[str, int] = field(default_factory=dict)
     #: True once its default process group stood
     initialised: bool = False
@@ -110,6 +123,7 @@ class RankRecord:
     without_gradient: WithoutGradient | None = None
     #: what was left out of its model, as it was asked to; None where nobody asked
     shrunk: Shrunk | None = None
+    guards: tuple[GuardFact, ...] = ()
 
 
 @dataclass(frozen=True)

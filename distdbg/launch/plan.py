@@ -13,6 +13,7 @@ from typing import Any
 from distdbg.errors import UsageError
 from distdbg.launch.env_lint import lint
 from distdbg.launch.environment import Variable, resolve
+from distdbg.launch.guards import GUARDS_VARIABLE, write_modes
 from distdbg.launch.shown import shown_ranks
 from distdbg.launch.topology import MachineFacts, Shares, share_out
 from distdbg.launch.torchrun_flags import SWITCH_VARIABLES, value_mistake
@@ -129,6 +130,8 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
     found: list[Variable] = []
     if shares.omp_threads is not None:
         found.append(Variable("OMP_NUM_THREADS", str(shares.omp_threads), "distdbg: CPUs shared out over the ranks"))
+    if settings.guards:
+        found.append(Variable(GUARDS_VARIABLE, write_modes(settings.guards), "distdbg: --guard"))
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
     restarts = settings.nodes > 1 and not is_one_of_many(settings) and int(settings.torchrun.get("max-restarts", "0"))
     if restarts and name not in {**environ, **settings.env}:

@@ -5,6 +5,8 @@
     group-begins  a frame            a process group is about to be made; places.timeout_of(frame) gives its timeout
     group         (group, ranks)     a process group stands; ranks: {global rank: rank within the group}
     call          a frame            a function of torch.distributed, called by Python code, is about to communicate
+    pass          the iterator       a DataLoader is about to be gone through: its first batch is wanted
+    pass-begins   (iterator, batch)  its first batch has come
     data          the iterator       a batch is wanted of a DataLoader
     batch         the iterator       it has come
     data-end      the iterator       there are no more (known with a sampler that has a length)
@@ -13,6 +15,7 @@
     backward      a frame            autograd's engine is about to run; places.roots_of(frame) gives the tensors
     optimizer     the optimizer      it is about to step
     step          the optimizer      it has stepped
+    scheduler     the scheduler      a scheduler of learning rates is about to be made
     save          a path or None     torch.save has opened its file, and is about to write
     save-end      a path or None     all is written
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from distdbg.worker.importing import ImportWatch
     from distdbg.worker.places import Place, Told
 
-    Dropped = Callable[[str, str, Exception], None]
+    Dropped = Callable[[str, Told, Exception], None]
 
 EVENTS = tuple(PLACES)
 
@@ -56,6 +59,10 @@ class Bus:
                 self._places.add(place)
                 self._await(module, place)
 
+    def unsubscribe(self, event: str, subscriber: Told) -> None:
+        """One that is not there is none to take away. Bound methods are compared, not their makings."""
+        self._subscribers[event] = tuple(s for s in self._subscribers[event] if s != subscriber)
+
     def clear(self) -> None:
         """Nobody is told of anything any more."""
         self._subscribers.update(dict.fromkeys(EVENTS, ()))
@@ -70,7 +77,7 @@ class Bus:
                     subscriber(subject)
                 except Exception as error:
                     subscribers[event] = tuple(s for s in subscribers[event] if s is not subscriber)
-                    self._dropped(event, getattr(subscriber, "__qualname__", "?"), error)
+                    self._dropped(event, subscriber, error)
 
         return deliver
 

@@ -64,7 +64,7 @@ def _where(traceback: TracebackType | None) -> list[object] | None:
     is_users = False
     while traceback is not None:
         frame: FrameType = traceback.tb_frame
-        users = _is_users(frame.f_code.co_filename)
+        users = belongs_to_user(frame.f_code.co_filename)
         if users or not is_users:
             chosen = [frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name]
         is_users = is_users or users
@@ -72,7 +72,7 @@ def _where(traceback: TracebackType | None) -> list[object] | None:
     return chosen
 
 
-def _is_users(filename: str) -> bool:
+def belongs_to_user(filename: str) -> bool:
     """torch and the standard library are known by where they are: torch may stand in a checkout of its own."""
     if filename.startswith("<") or any(part in filename for part in _NOT_THE_USERS):
         return False

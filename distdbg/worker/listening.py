@@ -55,8 +55,23 @@ class Attribute:
         instance.__dict__[self._name] = value
 
 
-def next_of(original: Any, wanted: Told, came: Told) -> Any:  # noqa: ANN401
-    """For a class in place of `__next__`: tells that an item is wanted, and that it has come.
+class Method:
+    """In a class in place of a method that others may take from the class itself: tells of each instance."""
+
+    def __init__(self, original: Any, told: Told) -> None:  # noqa: ANN401
+        self.__wrapped__ = original
+        self._told = told
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:  # noqa: ANN401
+        if instance is None:
+            return self.__wrapped__
+        self._told(instance)
+        return self.__wrapped__.__get__(instance, owner)
+
+
+def next_of(original: Any, wanted: Callable[[Any], bool], came: Told, began: Told) -> Any:  # noqa: ANN401
+    """For a class in place of `__next__`: tells that an item is wanted, and that it has come. Where `wanted` answers
+    that it is the first one, `began` gets the instance with that item.
 
     The original runs below two `map`s, which are written in C and leave no frame. Whatever it raises passes through
     them untouched, and so does StopIteration: what tells that there are no more would have to swallow it.
@@ -66,11 +81,14 @@ def next_of(original: Any, wanted: Told, came: Told) -> Any:  # noqa: ANN401
         if instance is None:
             return original
 
+        first = wanted(instance)
+
         def pass_on(item: object) -> object:
             came(instance)
+            if first:
+                began((instance, item))
             return item
 
-        wanted(instance)
         return map(pass_on, map(original, (instance,))).__next__
 
     return type("next_of", (), {"__get__": take})()

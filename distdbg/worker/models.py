@@ -26,6 +26,9 @@ class LastModel:
 
             self._last = ref(module)
 
+    def newest(self) -> Any:  # noqa: ANN401
+        return self._last()
+
     def without_gradient(self) -> dict[str, object]:
         """Names of parameters that want a gradient and have none now, how many of how many, and whether DDP was to
         reduce gradients in the last backward: its forward notes that, and no_sync() leaves it out."""

@@ -102,6 +102,8 @@ class PageWriter:
         _ALL.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 7)
         page[: len(MAGIC)] = MAGIC
         self._words = memoryview(page).cast("q")
+        self._due = [-1]
+        self._ring: Callable[[], object] = int
 
     def phase(self, code: int) -> None:
         words = self._words
@@ -114,6 +116,7 @@ class PageWriter:
         One call, no attribute: 0.2 us. It keeps to the page that it was made for, also after `close`.
         """
         words, now, since, at = self._words, _now, _PHASE_SINCE, _PHASE
+        due = self._due
 
         def tick(_subject: object) -> None:
             words[since] = now()
@@ -125,11 +128,28 @@ class PageWriter:
             words[at] = phase
 
         def step(_subject: object) -> None:
-            words[STEPS] += 1
+            words[STEPS] = count = words[STEPS] + 1
             words[since] = words[_STEP_TIME] = now()
             words[at] = phase
+            if count == due[0]:
+                self._ring()
 
         return tick if count is None else step if count == STEPS else tick_and_count
+
+    def at_step(self, number: int, ring: Callable[[], object]) -> None:
+        """Call `ring` once, when the optimizer's step of this number is counted: a step costs no more for it."""
+        self._ring, self._due[0] = ring, number
+
+    def begin_anew(self) -> None:
+        """Steps and batches count from 0 once more."""
+        self._words[STEPS] = self._words[BATCHES] = 0
+        self._due[0] = -1
+
+    def steps(self) -> int:
+        return self._words[STEPS]
+
+    def batches(self) -> int:
+        return self._words[BATCHES]
 
     def caller(self) -> Callable[[], None]:
         """A function that counts a call of torch.distributed; the phase stays what it is."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from distdbg.worker.listening import Attribute, Called, next_of
+from distdbg.worker.listening import Attribute, Called, Method, next_of
 from distdbg.worker.traced import method, unless_traced
 
 TYPE_CHECKING = False
@@ -50,16 +50,25 @@ def _next(cls: Any, channel: Channel) -> None:  # noqa: ANN401
     """An iterator that has given all that its sampler has is about to end: it does not load, though it is asked."""
     if "__next__" not in vars(cls):
         return
-    data, data_end = channel("data"), channel("data-end")
+    data, data_end, begins = channel("data"), channel("data-end"), channel("pass")
 
-    def wanted(iterator: Any) -> None:  # noqa: ANN401
+    def wanted(iterator: Any) -> bool:  # noqa: ANN401
         attributes = iterator.__dict__
         batches = attributes.get("_distdbg_batches")
         if batches is None:
             batches = attributes["_distdbg_batches"] = _batches_of(iterator)
-        (data_end if attributes.get("_num_yielded") == batches else data)(iterator)
+        given = attributes.get("_num_yielded")
+        if given == batches:
+            data_end(iterator)
+        elif given == 0:
+            begins(iterator)
+            data(iterator)
+            return True
+        else:
+            data(iterator)
+        return False
 
-    cls.__next__ = next_of(cls.__next__, wanted, channel("batch"))
+    cls.__next__ = next_of(cls.__next__, wanted, channel("batch"), channel("pass-begins"))
 
 
 def _batches_of(iterator: Any) -> int:  # noqa: ANN401
@@ -116,6 +125,11 @@ def fsdp1(module: Any, channel: Channel) -> None:  # noqa: ANN401
             deliver(model)
 
     module._root_pre_forward = Called(module._root_pre_forward, told)
+
+
+def schedulers(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """`__init__` is called by subclasses, from the instance or from the class."""
+    module.LRScheduler.__init__ = Method(module.LRScheduler.__init__, channel("scheduler"))
 
 
 def save(module: Any, channel: Channel) -> None:  # noqa: ANN401
@@ -204,6 +218,8 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
     "group-begins": (("torch.distributed.distributed_c10d", groups_begin),),
     "group": (("torch.distributed.distributed_c10d", groups),),
     "call": (("torch.distributed.distributed_c10d", calls),),
+    "pass": _LOADERS,
+    "pass-begins": _LOADERS,
     "data": _LOADERS,
     "batch": _LOADERS,
     "data-end": _LOADERS,
@@ -216,6 +232,7 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
     "backward": (("torch.autograd", backward),),
     "optimizer": (("torch.optim.optimizer", optimizer_begins),),
     "step": (("torch.optim.optimizer", optimizer_stepped),),
+    "scheduler": (("torch.optim.lr_scheduler", schedulers),),
     "save": (("torch.serialization", save),),
     "save-end": (("torch.serialization", save_end),),
 }

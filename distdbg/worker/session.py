@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType, TracebackType
     from typing import Any
 
+    from distdbg.worker.guards._rota import Rota
+    from distdbg.worker.places import Told
+
 #: A rank that neither torchrun nor an agent can end any more has so long after SIGTERM: torchrun's own default.
 _GRACE_S = 30.0
 
@@ -58,6 +61,9 @@ class Session:
         self.calls = CallLog(self._stem)
         self.calls.subscribe(self.bus, self.page)
         self.model = LastModel(self.bus)
+        self._rota: Rota | None = None
+        self._folder, self._rank = folder, rank
+        imports.after("torch", self._stand_guard)
         self.bus.subscribe("init", self._initialised)
         self._shortest: float | None = None
         self.bus.subscribe("group-begins", self._group_begins)
@@ -84,6 +90,7 @@ class Session:
         self._ended = True
         try:
             self.page.phase(EXITING)
+            self._end_guard()
             if isinstance(error, SystemExit):
                 self.link.send("script-end", {"how": "SystemExit", "exit": _exit_status(error)}, last_words=True)
                 return
@@ -96,6 +103,7 @@ class Session:
     def script_returned(self) -> None:
         try:
             self.page.phase(EXITING)
+            self._end_guard()
             self.link.send("script-end", {"how": "returned", "exit": 0}, last_words=True)
         except Exception:
             return
@@ -105,6 +113,7 @@ class Session:
         global current  # noqa: PLW0603
         current = None
         self._ended = True
+        self._rota = None
         self.bus.clear()
         self.page.close()
         self.calls.close()
@@ -126,8 +135,41 @@ class Session:
         except Exception:
             return
 
-    def _dropped(self, event: str, who: str, error: Exception) -> None:
+    def _stand_guard(self, _torch: ModuleType) -> None:
+        """Not sooner: until torch is imported there is nothing to guard, and nothing is loaded for it."""
+        from distdbg.worker.guards import VARIABLE, read_modes
+        from distdbg.worker.guards._base import Desk
+        from distdbg.worker.guards._rota import Rota
+
+        modes = read_modes(os.environ.get(VARIABLE, ""))
+        if modes.get("all") == "off":
+            return
+        desk = Desk(
+            rank=self._rank, bus=self.bus, page=self.page, tell=self.fact, model=self.model.newest, modes=modes,
+            folder=self._folder,
+        )  # fmt: skip
+        self._rota = Rota(desk, self._guard_failed)
+        self._rota.begin()
+
+    def _guard_failed(self, guard: str, error: Exception) -> None:
+        self.fact("guard-failed", guard=guard, error=repr(error))
+
+    def _end_guard(self) -> None:
+        rota, self._rota = self._rota, None
+        if rota is not None:
+            rota.finish()
+
+    def guard_anew(self) -> None:
+        """What is called from now on is another script: for trials, which run many of them in one process."""
+        self._end_guard()
+        self.page.begin_anew()
+        self._stand_guard(sys)
+
+    def _dropped(self, event: str, subscriber: Told, error: Exception) -> None:
+        who = getattr(subscriber, "__qualname__", "?")
         self.fact("subscriber-dropped", event=event, subscriber=who, error=repr(error))
+        if self._rota is not None:
+            self._rota.off(subscriber, error)
 
     def _not_hooked(self, module: str, error: Exception) -> None:
         self.fact("not-hooked", module=module, error=repr(error))

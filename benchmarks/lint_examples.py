@@ -1,0 +1,167 @@
+"""What lint finds of real mistakes, and what it says of clean scripts.
+
+    python benchmarks/lint_examples.py LIST.yaml MIRRORS [--peers]
+
+LIST.yaml has `positives` (id, rule, repo, path, buggy_commit, fix_commit) and `negatives` (id, repo, path, commit);
+MIRRORS holds a git directory of each repository as OWNER+NAME/repo. A mistake counts as found where a finding of the
+rule's id stands in the lines that its fix changed, or up to three lines beside them, and is gone after the fix. With
+--peers, torch-preflight and TorchFix (flake8), where they are on PATH, read the same files: any finding of theirs in
+those lines counts, whatever it is about.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from distdbg.lint._linting import lint_text
+
+IDS = {
+    "set_epoch": "missing-set-epoch",
+    "save_rank0": "checkpoint-race",
+    "save_local_rank0": "checkpoint-race",
+    "no_sync": "redundant-allreduce",
+    "retained_graph": "graph-retained",
+    "eval_no_grad": "eval-with-grad",
+    "same_seed_all_ranks": "seeds-identical",
+}
+BESIDE = 3
+
+
+def text_at(mirrors: Path, repo: str, commit: str, path: str) -> str | None:
+    folder = mirrors / repo.replace("/", "+") / "repo"
+    done = subprocess.run(["git", "-C", str(folder), "show", f"{commit}:{path}"], capture_output=True, check=False)
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+
+
+def changed(before: str, after: str) -> list[tuple[int, int]]:
+    """1-based spans of lines that the fix replaced, or inserted between, with the lines beside them."""
+    matcher = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
+    return [(a + 1 - BESIDE, b + BESIDE) for kind, a, b, _, _ in matcher.get_opcodes() if kind != "equal"]
+
+
+def within(line: int, spans: list[tuple[int, int]]) -> bool:
+    return any(first <= line <= last for first, last in spans)
+
+
+def positives(entries: list[dict[str, Any]], mirrors: Path) -> tuple[int, int]:
+    found = had = 0
+    for entry in entries:
+        before = text_at(mirrors, entry["repo"], entry["buggy_commit"], entry["path"])
+        after = text_at(mirrors, entry["repo"], entry["fix_commit"], entry["path"])
+        if before is None or after is None:
+            print(f"{entry['id']}: not to be had")
+            continue
+        had += 1
+        wanted, spans = IDS[entry["rule"]], changed(before, after)
+        hits = [f for f in lint_text(entry["path"], before).findings if f.id == wanted]
+        hits = [f for f in hits if within(f.evidence[0].line or 0, spans)]
+        left = {f.evidence[0].quote for f in lint_text(entry["path"], after).findings if f.id == wanted}
+        right = [f for f in hits if f.evidence[0].quote not in left]
+        found += bool(right)
+        said = (
+            f"line {right[0].evidence[0].line} ({right[0].severity})"
+            if right
+            else "found after the fix, too"
+            if hits
+            else "missed"
+        )
+        print(f"{entry['id']} {wanted}: {said}")
+    return found, had
+
+
+def negatives(entries: list[dict[str, Any]], mirrors: Path) -> None:
+    counts: dict[str, int] = {}
+    had = 0
+    for entry in entries:
+        text = text_at(mirrors, entry["repo"], entry["commit"], entry["path"])
+        if text is None:
+            print(f"{entry['id']}: not to be had")
+            continue
+        had += 1
+        for finding in lint_text(entry["path"], text).findings:
+            counts[finding.severity] = counts.get(finding.severity, 0) + 1
+            if finding.severity != "info":
+                print(f"{entry['id']} {entry['path']}:{finding.evidence[0].line} {finding.severity} {finding.id}")
+    print(f"{had} clean scripts: {counts or 'silent'} (look at each one that is named)")
+
+
+def preflight(path: Path) -> Iterator[int]:
+    done = subprocess.run(
+        ["torch-preflight", "check", "--format", "json", str(path)], capture_output=True, text=True, check=False
+    )
+    try:
+        yield from _lines(json.loads(done.stdout))
+    except ValueError:
+        return
+
+
+def torchfix(path: Path) -> Iterator[int]:
+    command = ["flake8", "--isolated", "--select", "TOR", "--format", "%(row)d", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    yield from (int(line) for line in done.stdout.split() if line.isdigit())
+
+
+def _lines(value: Any) -> Iterator[int]:  # noqa: ANN401
+    if isinstance(value, dict):
+        if isinstance(value.get("line"), int):
+            yield value["line"]
+        for inner in value.values():
+            yield from _lines(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _lines(inner)
+
+
+def peers(listed: dict[str, Any], mirrors: Path) -> None:
+    tools: list[tuple[str, str, Callable[[Path], Iterator[int]]]] = [
+        ("torch-preflight", "torch-preflight", preflight),
+        ("TorchFix", "flake8", torchfix),
+    ]
+    for name, program, lines in tools:
+        if shutil.which(program) is None:
+            print(f"{name}: not on PATH")
+            continue
+        found = said = 0
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "script.py"
+            for entry in listed["positives"]:
+                before = text_at(mirrors, entry["repo"], entry["buggy_commit"], entry["path"]) or ""
+                after = text_at(mirrors, entry["repo"], entry["fix_commit"], entry["path"]) or ""
+                path.write_text(before, encoding="utf-8")
+                found += any(within(line, changed(before, after)) for line in lines(path))
+            for entry in listed["negatives"]:
+                path.write_text(text_at(mirrors, entry["repo"], entry["commit"], entry["path"]) or "", encoding="utf-8")
+                said += len(set(lines(path)))
+        print(f"{name}: says something at the place of {found} mistakes; {said} lines of the clean scripts")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("list", type=Path, nargs="?")
+    parser.add_argument("mirrors", type=Path, nargs="?")
+    parser.add_argument("--peers", action="store_true")
+    options = parser.parse_args()
+    if options.list is None or options.mirrors is None:
+        print("lint_examples: needs a list of scripts and a folder of repositories; skipped")
+        return
+    listed = yaml.safe_load(options.list.read_text(encoding="utf-8"))
+    found, had = positives(listed["positives"], options.mirrors)
+    print(f"found {found} of {had} mistakes ({100 * found / max(had, 1):.0f} %)")
+    negatives(listed["negatives"], options.mirrors)
+    if options.peers:
+        peers(listed, options.mirrors)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""How fast lint reads: lines a second of CPU time, over the files that are given, or this package's own.
+
+    python benchmarks/lint_speed.py [PATHS…] [--rounds 3]
+
+A file counts with all its lines; reading it from the disk does not. The slowest files are named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from distdbg.collect.sources import find_sources
+from distdbg.lint._linting import Unreadable, lint_text
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", default=[str(ROOT / "launch"), str(ROOT / "tests" / "lint")])
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    sources = [s for s in find_sources(options.paths) if s.text]
+    best: dict[str, float] = {}
+    lines = {s.path: (s.text or "").count("\n") + 1 for s in sources}
+    for _ in range(options.rounds):
+        for source in sources:
+            begun = time.process_time()
+            try:
+                lint_text(source.path, source.text or "")
+            except Unreadable:
+                continue
+            best[source.path] = min(best.get(source.path, 1e9), time.process_time() - begun)
+    total = sum(lines[p] for p in best)
+    print(f"{len(best)} files, {total} lines: {total / max(sum(best.values()), 1e-9):,.0f} lines a second")
+    for path in sorted(best, key=lambda p: -best[p])[:3]:
+        print(f"  {best[path] * 1000:6.0f} ms for {lines[path]} lines of {path}")
+
+
+if __name__ == "__main__":
+    main()

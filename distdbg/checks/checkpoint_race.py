@@ -1,0 +1,55 @@
+"""Several ranks write one checkpoint file at the same step: the last one wins, or a mixture of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from distdbg.checks._guards import Facts, facts, observe, place
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="checkpoint-race",
+        severity="warning",
+        title="several ranks write the same checkpoint file",
+        meaning="torch.save on every rank to one name: each truncates what another is writing. The file is torn when "
+        "two overlap, and holds some rank's state otherwise; loading it fails, or silently gives one rank's random "
+        "state to all.",
+        how_seen="A guard in each rank notes path, inode and step of its first saves. The same path and the same "
+        "inode on one host, at the same step, from different ranks. Files with the rank in their name, and disks that "
+        "each node has for itself, are right.",
+        remedy="Save on rank 0 only (`if dist.get_rank() == 0:`), or put the rank into the name where each has a "
+        "state of its own.",
+        source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints",
+    ),
+)
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    host = {rank.rank: rank.host for rank in evidence.ranks}
+    same: dict[tuple[object, ...], dict[int, Facts]] = {}
+    for fact in facts(evidence, "checkpoint-race"):
+        key = host.get(fact.rank), fact.fields.get("path"), str(fact.fields.get("inode")), fact.step
+        same.setdefault(key, {}).setdefault(fact.rank, [fact])
+    told = set()
+    for (_, path, _, step), by_rank in same.items():
+        found = [fact for those in by_rank.values() for fact in those]
+        if len(found) < 2 or found[0].where in told:
+            continue
+        told.add(found[0].where)
+        torn = _overlap(found)
+        yield observe(
+            evidence,
+            DOCS[0],
+            found,
+            f"{len(found)} ranks write {path} at {place(found[0])}",
+            f"All at step {step}"
+            + (": they wrote at the same moment." if torn else ", one after the other this time."),
+        )
+
+
+def _overlap(found: Facts) -> bool:
+    spans = sorted((fact.fields.get("began") or 0, fact.fields.get("ended") or 0) for fact in found)
+    return any(later[0] < earlier[1] for earlier, later in pairwise(spans))

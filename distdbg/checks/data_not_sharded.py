@@ -1,0 +1,55 @@
+"""All ranks train on the same batches: a job of N ranks does N times the work of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.checks._guards import Facts, facts, observe, place
+from distdbg.evidence.run import GuardFact, RunEvidence
+from distdbg.model import Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="data-not-sharded",
+        severity="warning",
+        title="the ranks train on the same batches",
+        meaning="Data parallelism means that each rank reads other data. Without a DistributedSampler, or with one "
+        "that was told of one replica, and with the same seed everywhere, every rank reads all of it in the same "
+        "order: the gradients that are averaged are the same, and N ranks train as one would.",
+        how_seen="A guard in each rank takes a checksum of the first batch of a loader that trains. The same loop, as "
+        "many batches, and the same first batch, on ranks over which DDP or FSDP averages the gradients. Datasets "
+        "that are split among the ranks differ, whatever their sampler.",
+        remedy="Give the DataLoader sampler=DistributedSampler(dataset), or split the dataset by rank.",
+        source="https://docs.pytorch.org/tutorials/beginner/ddp_series_multigpu.html#distributing-input-data",
+    ),
+)
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    told = set()
+    for found in _same_batch(facts(evidence, "data-not-sharded")):
+        if found[0].where in told:
+            continue
+        told.add(found[0].where)
+        fields = found[0].fields
+        samplers = fields.get("samplers")
+        names = " over ".join(samplers) if isinstance(samplers, list) else "its sampler"
+        yield observe(
+            evidence,
+            DOCS[0],
+            found,
+            f"the ranks train on the same batches in the loop at {place(found[0])}",
+            f"{len(found)} ranks began a pass with the same batch; their loaders deal out {fields.get('items')} items "
+            f"in {fields.get('batches')} batches by {names}.",
+        )
+
+
+def _same_batch(found: list[GuardFact]) -> Iterable[Facts]:
+    """Facts of ranks that average their gradients, from one line and one pass, with the same first batch in it."""
+    same: dict[tuple[object, ...], dict[int, GuardFact]] = {}
+    for fact in found:
+        among = fact.fields.get("among")
+        if isinstance(among, list) and fact.rank in among:
+            key = fact.where, fact.step, fact.fields.get("batch"), fact.fields.get("batches"), str(among)
+            same.setdefault(key, {})[fact.rank] = fact
+    return (list(by_rank.values()) for by_rank in same.values() if len(by_rank) > 1)

@@ -1,0 +1,116 @@
+"""`distdbg lint PATHS`: finds the mistakes of distributed training in scripts, without running them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from distdbg.errors import EXIT_FINDINGS, EXIT_NOTHING, EXIT_OK, EXIT_UNREADABLE, UsageError
+
+if TYPE_CHECKING:
+    from distdbg.collect.sources import Source
+    from distdbg.lint._rule import Insert
+    from distdbg.model import Finding, Unknown
+
+
+@click.command("lint")
+@click.argument("paths", nargs=-1, metavar="PATHS...")
+@click.option("--select", multiple=True, metavar="ID[,ID]", help="Look for these only.")
+@click.option("--ignore", multiple=True, metavar="ID[,ID]", help="Do not look for these.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders of this name.")
+@click.option("--json", "form", flag_value="json", help="Print the report as one JSON object (distdbg.report/1).")
+@click.option("--sarif", "form", flag_value="sarif", help="Print SARIF 2.1.0.")
+@click.option("--github", "form", flag_value="github", help="Print workflow commands, which GitHub shows at the lines.")
+@click.option("--fix", is_flag=True, help="Mend what can be mended with certainty, in place.")
+def command(  # noqa: PLR0917 -- click passes them by name
+    paths: tuple[str, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    exclude: tuple[str, ...],
+    form: str | None,
+    fix: bool,
+) -> None:
+    """Read scripts and notebooks, and the folders that hold them, and name mistakes that raise nothing.
+
+    `# distdbg: ignore[ID]` on a line silences it there; `distdbg findings ID` explains it; `[tool.distdbg.lint]` in
+    pyproject.toml takes select, ignore and exclude.
+
+    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 no file to read, 5 files were skipped.
+    """
+    from distdbg.collect.lint_settings import settings_for
+    from distdbg.collect.sources import find_sources
+
+    if not paths:
+        raise UsageError("no file and no folder is named", "Try `distdbg lint train.py` or `distdbg lint .`.")
+    settings = settings_for(paths, _split(select), _split(ignore), exclude)
+    findings: list[Finding] = []
+    unknown: list[Unknown] = []
+    files = 0
+    for source in find_sources(paths, settings.exclude):
+        files += 1
+        _one(source, settings.wanted, findings, unknown, fix=fix)
+    if not files:
+        click.echo("distdbg: no script and no notebook is there", err=True)
+        sys.exit(EXIT_NOTHING)
+    _show(findings, unknown, files, form)
+    errors = any(finding.severity == "error" for finding in findings)
+    sys.exit(EXIT_FINDINGS if errors else EXIT_UNREADABLE if unknown else EXIT_OK)
+
+
+def _one(source: Source, wanted: frozenset[str], findings: list[Finding], unknown: list[Unknown], *, fix: bool) -> None:
+    from distdbg.lint._linting import Unreadable, lint_text
+    from distdbg.model import Unknown
+
+    if source.text is None:
+        unknown.append(Unknown(source.path, source.because))
+        return
+    try:
+        linted = lint_text(source.path, source.text, wanted)
+        if fix and linted.edits and not source.is_notebook:
+            text = _mend(source, source.text, linted.edits)
+            linted = lint_text(source.path, text, wanted)
+    except Unreadable as error:
+        unknown.append(Unknown(source.path, str(error)))
+        return
+    findings += linted.findings
+
+
+def _mend(source: Source, text: str, edits: tuple[Insert, ...]) -> str:
+    from distdbg.collect.sources import write_source
+    from distdbg.lint._fixing import with_edits
+
+    mended = with_edits(text, edits)
+    try:
+        write_source(Path(source.path), mended)
+    except OSError as error:
+        raise UsageError(f"{source.path} cannot be mended: {error.strerror}", "Lint it without --fix.") from None
+    for edit in edits:
+        click.echo(f"{source.path}:{edit.before}: inserted {edit.text}", err=True)
+    return mended
+
+
+def _show(findings: list[Finding], unknown: list[Unknown], files: int, form: str | None) -> None:
+    from distdbg import __version__
+    from distdbg.lint import docs
+    from distdbg.model import Report
+    from distdbg.report import json_form, lint_forms
+
+    if form == "json":
+        click.echo(json_form.dumps(Report(None, tuple(findings), unknown=tuple(unknown))), nl=False)
+    elif form == "sarif":
+        click.echo(lint_forms.as_sarif(findings, unknown, {d.id: d for d in docs()}, __version__), nl=False)
+    else:
+        lines = (
+            lint_forms.as_github(findings, unknown)
+            if form == "github"
+            else lint_forms.as_lines(findings, unknown, files, color=sys.stdout.isatty())
+        )
+        for line in lines:
+            click.echo(line)
+
+
+def _split(given: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(part.strip() for text in given for part in text.split(",") if part.strip())

@@ -1,0 +1,111 @@
+"""Scripts as lint reads them: files and folders on the command line, notebooks' code cells, what cannot be read."""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import json
+import os
+import stat
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distdbg.errors import UsageError
+from distdbg.lint._linting import MOST_BYTES
+
+_SUFFIXES = (".py", ".ipynb")
+#: never entered by themselves; a path that is named on the command line always is
+_SKIPPED_FOLDERS = {"node_modules", "__pycache__", "site-packages", "build", "dist", "distdbg-runs"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file: its text, or why there is none."""
+
+    path: str
+    text: str | None
+    because: str = ""
+
+    @property
+    def is_notebook(self) -> bool:
+        return self.path.endswith(".ipynb")
+
+
+def find_sources(paths: Sequence[str], exclude: Sequence[str] = ()) -> Iterator[Source]:
+    """Every file that is named, and every script and notebook below every folder that is named, once, by name."""
+    seen: set[Path] = set()
+    for name in paths:
+        path = Path(name)
+        if not path.exists():
+            raise UsageError(f"there is no {name!r}", "Name files or folders that exist.")
+        for found in _below(path) if path.is_dir() else [path]:
+            whole = found.resolve()
+            if whole not in seen and not _excluded(found, exclude):
+                seen.add(whole)
+                yield read_source(found)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED_FOLDERS)
+        yield from (Path(here, f) for f in sorted(files) if f.endswith(_SUFFIXES))
+
+
+def _excluded(path: Path, patterns: Sequence[str]) -> bool:
+    text = path.as_posix()
+    return any(
+        fnmatch.fnmatch(text, p) or fnmatch.fnmatch(text, f"*/{p}") or f"/{p.strip('/')}/" in f"/{text}"
+        for p in patterns
+    )
+
+
+def read_source(path: Path) -> Source:  # noqa: PLR0911 -- one line a way to fail
+    """A regular file's text by the encoding that it declares; a pipe or device is not opened."""
+    name = path.as_posix()
+    try:
+        state = path.stat()
+        if not stat.S_ISREG(state.st_mode):
+            return Source(name, None, "it is no regular file")
+        if state.st_size > MOST_BYTES:
+            return Source(name, None, f"it is larger than {MOST_BYTES // 1_000_000} MB")
+        raw = path.read_bytes()
+        if path.suffix == ".ipynb":
+            return Source(name, _notebook(raw))
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        return Source(name, raw.decode(encoding))
+    except OSError as error:
+        return Source(name, None, error.strerror or str(error))
+    except UnicodeDecodeError as error:
+        return Source(name, None, f"byte {error.start} is no {error.encoding}")
+    except (SyntaxError, LookupError, ValueError, RecursionError) as error:
+        return Source(name, None, str(error) or type(error).__name__)
+
+
+def _notebook(raw: bytes) -> str:
+    """The code cells one below the other; what only a notebook understands becomes empty lines."""
+    try:
+        page: Any = json.loads(raw)
+    except ValueError:
+        raise ValueError("it is no JSON, as a notebook must be") from None
+    cells = page.get("cells") if isinstance(page, dict) else None
+    if not isinstance(cells, list):
+        raise ValueError("it is no notebook: it has no cells")  # noqa: TRY004
+    lines: list[str] = []
+    for cell in cells:
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
+            source = cell.get("source") or ""
+            text = source if isinstance(source, str) else "".join(map(str, source))
+            whole = text.lstrip().startswith("%%")  # the cell is in another language
+            lines += ["" if whole or line.lstrip().startswith(("%", "!", "?")) else line for line in text.split("\n")]
+    return "\n".join(lines) + "\n"
+
+
+def write_source(path: Path, text: str) -> None:
+    """Mends a file in place, in the encoding that it declares; its line endings are those of the text."""
+    with path.open("rb") as file:
+        encoding, _ = tokenize.detect_encoding(file.readline)
+    with path.open("w", encoding=encoding, newline="") as file:
+        file.write(text)

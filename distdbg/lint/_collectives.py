@@ -1,0 +1,61 @@
+"""Calls that every rank of a group must come to."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from distdbg.lint._rule import Context
+from distdbg.lint._script import argument
+
+_OF_TORCH = re.compile(
+    r"^(?:barrier|monitored_barrier|all_reduce|all_gather\w*|all_to_all\w*|broadcast|broadcast_object_list|reduce|"
+    r"reduce_scatter\w*|gather|gather_object|scatter|scatter_object_list|new_group|new_subgroups\w*)$"
+)
+_OF_ACCELERATE = {"wait_for_everyone", "gather", "gather_for_metrics", "reduce", "save_state"}
+#: names that mean a collective whatever module or helper they come from
+_UNMISTAKABLE = {"all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "reduce_scatter_tensor",
+                 "broadcast_object_list", "monitored_barrier", "wait_for_everyone"}  # fmt: skip
+_CHECKPOINTS = re.compile(
+    r"^torch\.distributed\.checkpoint\.(?:\w+\.)?(?:save|load|async_save|get_model_state_dict|get_state_dict|get_optimizer_state_dict)$"
+)
+_GROUP_PLACE = {"barrier": 0, "all_reduce": 2, "all_gather": 2, "broadcast": 2, "reduce": 3, "gather": 3, "scatter": 3}
+
+
+def collective(context: Context, call: ast.Call) -> str:
+    """What the call is called if it is a collective of all ranks, else nothing."""
+    name = context.script.call_names[call]
+    last = name.rpartition(".")[2]
+    if _CHECKPOINTS.match(name):
+        return name if argument(call, -1, "no_dist") is None else ""
+    if name.startswith("torch.distributed.") and _OF_TORCH.match(last):
+        return "" if last != "new_group" and _of_a_group(call, last) else f"dist.{last}"
+    if not isinstance(call.func, ast.Attribute):
+        return ""
+    if last in _OF_ACCELERATE and context.values.sites(call.func.value, "accelerator"):
+        return f"accelerator.{last}"
+    if last == "state_dict" and _sharded_fully(context, call.func.value):
+        return "state_dict of an FSDP model"
+    return name if last in _UNMISTAKABLE and _of_a_module(context, call.func) and not _of_a_group(call, last) else ""
+
+
+def _of_a_module(context: Context, function: ast.Attribute) -> bool:
+    """`comm.all_gather(…)` of an imported module; an object of that name may well stand for some of the ranks."""
+    root: ast.expr = function
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return isinstance(root, ast.Name) and root.id in context.script.names
+
+
+def _of_a_group(call: ast.Call, last: str) -> bool:
+    """A collective of a smaller group is often guarded by who belongs to it."""
+    given = argument(call, _GROUP_PLACE.get(last, -1), "group") or argument(call, -1, "process_group")
+    return given is not None and not (isinstance(given, ast.Constant) and given.value is None)
+
+
+def _sharded_fully(context: Context, model: ast.expr) -> bool:
+    """An FSDP1 model: its state_dict gathers, unless the file asks for local or sharded ones."""
+    sites = context.values.sites(model, "fsdp")
+    if not sites or re.search(r"LOCAL_STATE_DICT|SHARDED_STATE_DICT|LocalStateDict", context.script.text):
+        return False
+    return all(context.script.call_names[s].rpartition(".")[2] != "fully_shard" for s in sites)

@@ -1,0 +1,222 @@
+"""One script, parsed once: every node in the order of the source, who contains whom, and what its imports are called.
+
+Nothing here recurses over the tree: a file of a thousand nested brackets costs time, not the interpreter's stack.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Loop = ast.For | ast.AsyncFor | ast.While
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+#: no rule asks for these, and the parser shares one object between all places
+_DULL = frozenset(
+    kind
+    for base in (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+    for kind in base.__subclasses__()
+) | {ast.alias}
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    """What ast.iter_child_nodes gives, without what is dull: this is the innermost loop of everything."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [v for v in value if isinstance(v, ast.AST) and type(v) not in _DULL]
+        elif isinstance(value, ast.AST) and type(value) not in _DULL:
+            found.append(value)
+    return found
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines as the parser counts them: a form feed or a Unicode separator ends none."""
+    return re.split(r"\r\n|\r|\n", text)
+
+
+class Script:
+    """`path` is what findings cite; `first_lines` maps a notebook's lines (see notebook.py), else it is empty."""
+
+    def __init__(self, path: str, text: str, tree: ast.Module) -> None:
+        self.path = path
+        self.text = text
+        self.tree = tree
+        self.lines = split_lines(text)
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self.scopes: dict[ast.AST, ast.AST] = {}
+        self.begin: dict[ast.AST, int] = {}
+        self.end: dict[ast.AST, int] = {}
+        self._kinds: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        self._begins: dict[type[ast.AST], list[int]] = defaultdict(list)
+        self._index()
+        self.names = self._imported_names()
+
+    def _index(self) -> None:
+        order: list[ast.AST] = []
+        stack: list[tuple[ast.AST, ast.AST]] = [(self.tree, self.tree)]
+        while stack:
+            node, scope = stack.pop()
+            self.begin[node] = len(order)
+            self._begins[type(node)].append(len(order))
+            self._kinds[type(node)].append(node)
+            order.append(node)
+            self.scopes[node] = scope
+            inner = node if isinstance(node, _SCOPES) else scope
+            for child in reversed(_children(node)):
+                self.parents[child] = node
+                stack.append((child, inner))
+        for number in range(len(order) - 1, -1, -1):
+            node = order[number]
+            last = self.end.setdefault(node, number + 1)
+            parent = self.parents.get(node)
+            if parent is not None:
+                self.end[parent] = max(self.end.get(parent, 0), last)
+
+    def all(self, *kinds: type[ast.AST]) -> list[Any]:
+        """Every node of these kinds, in the order of the source."""
+        if len(kinds) == 1:
+            return self._kinds.get(kinds[0], [])
+        found = [node for kind in kinds for node in self._kinds.get(kind, [])]
+        return sorted(found, key=self.begin.__getitem__)
+
+    def within(self, node: ast.AST, *kinds: type[ast.AST]) -> list[Any]:
+        """Those nodes of these kinds that stand inside `node`, nested functions included, in order."""
+        low, high = self.begin[node], self.end[node]
+        found: list[ast.AST] = []
+        for kind in kinds:
+            begins = self._begins.get(kind, [])
+            found += self._kinds.get(kind, [])[bisect_left(begins, low) : bisect_left(begins, high)]
+        if len(kinds) > 1:
+            found.sort(key=self.begin.__getitem__)
+        return found
+
+    def contains(self, outer: ast.AST, inner: ast.AST) -> bool:
+        return self.begin[outer] <= self.begin[inner] < self.end[outer]
+
+    def above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The parent, its parent, … up to the module."""
+        parent = self.parents.get(node)
+        while parent is not None:
+            yield parent
+            parent = self.parents.get(parent)
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        """The function whose body the node runs in; None at the top of the file."""
+        scope = self.scopes.get(node)
+        while isinstance(scope, ast.Lambda):
+            scope = self.scopes.get(scope)
+        return scope if isinstance(scope, FUNCTIONS) else None
+
+    def class_of(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class whose `self` the node means."""
+        for outer in (node, *self.above(node)):
+            owner = self.parents.get(outer)
+            if isinstance(outer, FUNCTIONS) and isinstance(owner, ast.ClassDef):
+                return owner
+        return None
+
+    def loops_around(self, node: ast.AST) -> list[Loop]:
+        """Loops of the same function whose body holds the node, the innermost first."""
+        found: list[Loop] = []
+        below = node
+        for outer in self.above(node):
+            if isinstance(outer, _SCOPES):
+                break
+            if isinstance(outer, LOOPS) and below in outer.body:
+                found.append(outer)
+            below = outer
+        return found
+
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
+    def source(self, node: ast.AST) -> str:
+        """The text of an expression as it stands in the file, on one line."""
+        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", None)
+        if not first or last is None:
+            return ""
+        lines = [line.encode("utf-8", "surrogateescape") for line in self.lines[first - 1 : last]]
+        lines[-1] = lines[-1][: getattr(node, "end_col_offset", None)]
+        lines[0] = lines[0][getattr(node, "col_offset", 0) :]
+        return " ".join(b" ".join(lines).decode("utf-8", "replace").split())
+
+    # names -------------------------------------------------------------------------------------------------------
+
+    def _imported_names(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for node in self.all(ast.Import, ast.ImportFrom):
+            if isinstance(node, ast.Import):
+                found |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
+                          for a in node.names}  # fmt: skip
+            else:
+                base = "." * node.level + (node.module or "")
+                found |= {a.asname or a.name: f"{base}.{a.name}" for a in node.names}
+        return found
+
+    def dotted(self, node: ast.AST) -> str:
+        """`dist.barrier` as `torch.distributed.barrier`; with `()` or `[]` in it for what is no plain name."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if isinstance(node, ast.Name):
+            parts.append(self.names.get(node.id, node.id))
+        else:
+            parts.append("()" if isinstance(node, ast.Call) else "[]")
+        return ".".join(reversed(parts))
+
+    @cached_property
+    def call_names(self) -> dict[ast.Call, str]:
+        return {call: self.dotted(call.func) for call in self.all(ast.Call)}
+
+    @cached_property
+    def by_last_name(self) -> dict[str, list[ast.Call]]:
+        """Calls by the last part of what they call: `torch.save(…)` and `model.save(…)` both under `save`."""
+        found: dict[str, list[ast.Call]] = defaultdict(list)
+        for call, name in self.call_names.items():
+            found[name.rpartition(".")[2]].append(call)
+        return found
+
+    def calls(self, *last_names: str) -> list[ast.Call]:
+        return sorted((c for n in last_names for c in self.by_last_name.get(n, ())), key=self.begin.__getitem__)
+
+    def imports(self, package: str) -> bool:
+        """Does the file import `package` or something from it?"""
+        return any(name == package or name.startswith(f"{package}.") for name in self.names.values())
+
+
+def argument(call: ast.Call, place: int, name: str) -> ast.expr | None:
+    """An argument by keyword or place; None where it is not given (or hides in `*args`)."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    plain = call.args[: place + 1]
+    return plain[place] if 0 <= place < len(plain) and not any(isinstance(a, ast.Starred) for a in plain) else None
+
+
+def has_stars(call: ast.Call) -> bool:
+    return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Every name and attribute that an expression mentions."""
+    found: set[str] = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name):
+            found.add(inner.id)
+        elif isinstance(inner, ast.Attribute):
+            found.add(inner.attr)
+        elif isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+            found.add(inner.value)
+    return found

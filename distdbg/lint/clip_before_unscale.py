@@ -1,0 +1,54 @@
+"""Gradients are clipped while they still carry the scaler's factor."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from distdbg.lint._events import Event, Events
+from distdbg.lint._rule import Context, Hit
+from distdbg.lint._script import FUNCTIONS
+from distdbg.model import FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="clip-before-unscale",
+        severity="warning",
+        title="gradients are clipped before they are unscaled",
+        meaning="Under a GradScaler gradients are multiplied by some thousands. Clipping them to 1.0 then makes the "
+        "step tiny, and how tiny changes whenever the scale does.",
+        how_seen="A scaled backward pass, a clip and scaler.step follow each other on one way, without "
+        "scaler.unscale_(optimizer) before the clip.",
+        remedy="Call scaler.unscale_(optimizer) before clipping.",
+        source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping",
+    ),
+)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if not any(e for e in context.script.calls("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")):
+        return
+    seen: set[ast.AST] = set()
+    for place in (*context.loops.training, *context.script.all(*FUNCTIONS)):
+        does = context.loops.does(place)
+        for clip in (e for e in does if e.kind == "clip" and e.call not in seen):
+            step = _step_after(does, clip)
+            if step is not None and not any(e.kind == "unscale" and not e.excludes(clip) for e in does):
+                seen.add(clip.call)
+                yield Hit(
+                    "clip-before-unscale",
+                    "warning",
+                    "certain" if clip.call is clip.top else "likely",
+                    clip.call,
+                    "gradients are clipped here while they still carry the GradScaler's factor",
+                    related=((step.call, "the step of the scaler"),),
+                )
+
+
+def _step_after(does: list[Event], clip: Event) -> Event | None:
+    """The scaler's step that follows, where a scaled backward pass went before on the same way."""
+    place = does.index(clip)
+    before = [e for e in does[:place] if e.kind == "backward" and Events.scaled(e) and not e.excludes(clip)]
+    plain = [e for e in does[:place] if e.kind == "backward" and not Events.scaled(e) and not e.excludes(clip)]
+    after = [e for e in does[place:] if e.kind == "scaler_step" and not e.excludes(clip)]
+    return after[0] if before and not plain and after else None

@@ -1,0 +1,58 @@
+"""Eval mode that is entered in every epoch and never left."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from distdbg.lint._rule import Context, Hit
+from distdbg.model import FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="eval-mode-wrong",
+        severity="warning",
+        title="eval mode that is never left, or never entered",
+        meaning="After model.eval() dropout is off and batch norm uses its stored statistics, in training as well, "
+        "until model.train() is called.",
+        how_seen="A loop over epochs trains and calls eval() on the model that it trains, and calls train() nowhere.",
+        remedy="Call model.train() at the start of every epoch.",
+        source="https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval",
+    ),
+)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if context.frameworks:
+        return
+    for loop in context.loops.of_kind("epoch"):
+        does = context.loops.does(loop)
+        kinds = {e.kind for e in does}
+        if not context.loops.trains(loop) or "eval" not in kinds or "train" in kinds:
+            continue
+        mode = next(e for e in does if e.kind == "eval")
+        if not _trained(context, mode.receiver) or any(c.args for c in context.script.calls("train")):
+            continue
+        yield Hit(
+            "eval-mode-wrong",
+            "warning",
+            "likely",
+            mode.call,
+            "the model is put into eval mode here, and no epoch puts it back into train mode",
+            related=((loop, "the loop over epochs"),),
+        )
+
+
+def _trained(context: Context, model: ast.expr | None) -> bool:
+    """Its parameters go to an optimizer of this file; a teacher's or a loss network's do not."""
+    if model is None:
+        return False
+    mine = context.values.sites(model) | set()
+    key = context.values.key(model)
+    for optimizer in context.values.of_kind("optimizer"):
+        for call in context.script.within(optimizer, ast.Call):
+            if isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters"):
+                owner = call.func.value
+                if context.values.key(owner) == key or mine & context.values.sites(owner):
+                    return True
+    return False

@@ -1,0 +1,173 @@
+"""A value that carries the autograd graph is kept from step to step."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.lint._rule import Context, Hit
+from distdbg.lint._script import Loop, names_in
+from distdbg.model import FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="graph-retained",
+        severity="warning",
+        title="a value that carries the graph is kept from step to step",
+        meaning="A loss that is kept as a tensor keeps the graph that made it: memory grows with every step until the "
+        "job dies of it.",
+        how_seen="What backward() is called on is appended to a list or added to a sum that outlives the step, without "
+        "detach(), item() or float().",
+        remedy="Keep loss.detach() (no wait for the device) or loss.item().",
+        source="https://docs.pytorch.org/docs/stable/notes/faq.html",
+    ),
+)
+_FREES = frozenset(
+    [
+        "item",
+        "detach",
+        "detach_",
+        "data",
+        "tolist",
+        "numpy",
+        "float",
+        "int",
+        "no_grad",
+        "deepcopy",
+        "len",
+        "isnan",
+        "isfinite",
+        "isinf",
+        "format",
+        "str",
+        "round",
+        "reduce_value",
+        "reduce_tensor",
+        "shape",
+        "device",
+        "dtype",
+    ]
+)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    for event in _backwards(context):
+        carrier = _carrier(event)
+        loops = context.script.loops_around(event)
+        loop = loops[0] if loops else None
+        if carrier is None or loop is None:
+            continue
+        yield from _kept(context, loop, carrier, event)
+
+
+def _backwards(context: Context) -> list[ast.Call]:
+    return [n for n in context.events.of("backward") if isinstance(n, ast.Call)]
+
+
+def _carrier(call: ast.Call) -> str | None:
+    """The name of what goes backward: `loss`, the `output` of `output['loss']`, what a scaler or engine is given."""
+    owner: ast.expr | None = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if call.args and isinstance(owner, (ast.Name, ast.Attribute)) and not call.keywords:
+        owner = call.args[0]  # accelerator.backward(loss)
+    while isinstance(owner, (ast.Subscript, ast.Call, ast.BinOp)):
+        if isinstance(owner, ast.Subscript):
+            owner = owner.value
+        elif isinstance(owner, ast.BinOp):
+            owner = owner.left
+        else:
+            scale = isinstance(owner.func, ast.Attribute) and owner.func.attr == "scale" and owner.args
+            owner = owner.args[0] if scale else None
+    return owner.id if isinstance(owner, ast.Name) else None
+
+
+def _kept(context: Context, loop: Loop, carrier: str, backward: ast.Call) -> Iterator[Hit]:
+    script = context.script
+    for node in script.within(loop, ast.Call, ast.AugAssign, ast.Assign):
+        if script.scopes[node] is not script.scopes[loop] or script.loops_around(node)[:1] != [loop]:
+            continue
+        value, target = _keeping(node)
+        if value is None or target is None or not _carries(value, carrier):
+            continue
+        if not _outlives(context, loop, target) or _summed_for_backward(context, target):
+            continue
+        if _freed_before(context, loop, node, carrier) or context.loops.without_grad(node):
+            continue
+        yield Hit(
+            "graph-retained",
+            "warning",
+            "certain" if isinstance(value, ast.Name) and not isinstance(node, ast.Assign) else "likely",
+            node,
+            f"{carrier} is kept in {script.source(target)} with its graph: memory grows with every step",
+            related=((backward, "it carries a graph"),),
+        )
+
+
+def _keeping(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+    """(what is kept, where): `xs.append(v)`, `total += v`, `total = total + v`."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=target, attr="append"), args=[value]):
+            return value, target
+        case ast.AugAssign(target=target, op=ast.Add(), value=value):
+            return value, target
+        case ast.Assign(
+            targets=[ast.Name(id=name) as target], value=ast.BinOp(left=ast.Name(id=left), op=ast.Add()) as sum_
+        ):
+            return (sum_.right, target) if left == name else (None, None)
+    return None, None
+
+
+def _carries(value: ast.expr, carrier: str) -> bool:
+    if names_in(value) & _FREES:
+        return False
+    node = value
+    while isinstance(node, ast.BinOp):
+        if isinstance(node.right, ast.Name) and node.right.id == carrier:
+            return True
+        node = node.left
+    if isinstance(node, ast.Subscript):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == carrier
+
+
+def _outlives(context: Context, loop: Loop, target: ast.expr) -> bool:
+    """It is not made anew inside the loop."""
+    key = context.values.key(target)
+    if key is None:
+        return isinstance(target, ast.Subscript) and _outlives(context, loop, target.value)
+    for assigned in context.script.within(loop, ast.Assign, ast.AnnAssign):
+        targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
+        if any(context.values.key(t) == key for t in targets) and _keeping(assigned)[0] is None:
+            return False
+    made = [n for n in ast.walk(target) if isinstance(n, ast.Name)]
+    return bool(made)
+
+
+def _summed_for_backward(context: Context, target: ast.expr) -> bool:
+    """The sum itself goes backward, once the loop is over or in it."""
+    name = context.script.source(target)
+    root = re.split(r"[\[.]", name)[0]
+    for call in _backwards(context):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else call
+        words = names_in(owner) | set().union(*(names_in(a) for a in call.args))
+        if root in words and root != "self":
+            return True
+    return False
+
+
+def _freed_before(context: Context, loop: Loop, node: ast.AST, carrier: str) -> bool:
+    """`loss = loss.item()`, `output['loss'] = output['loss'].detach()` above it in the loop."""
+    script = context.script
+    for assigned in script.within(loop, ast.Assign):
+        if script.begin[assigned] >= script.begin[node]:
+            break
+        for target in assigned.targets:
+            root = target
+            while isinstance(root, ast.Subscript):
+                root = root.value
+            if isinstance(root, ast.Name) and root.id == carrier and names_in(assigned.value) & _FREES:
+                return True
+    return any(
+        isinstance(c.func, ast.Attribute) and c.func.attr == "detach_" and carrier in names_in(c.func.value)
+        for c in script.within(loop, ast.Call)
+    )

@@ -1,0 +1,54 @@
+"""Gradients of several micro-batches are added up, and nothing divides by their number."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.lint._accumulation import ACCUMULATES, accumulations
+from distdbg.lint._rule import Context, Hit
+from distdbg.lint._script import names_in
+from distdbg.model import FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="loss-not-divided",
+        severity="warning",
+        title="an accumulated loss is not divided by the number of micro-batches",
+        meaning="Gradients that are added up over N micro-batches are N times as large as those of one large batch: "
+        "the learning rate is in effect N times what was set.",
+        how_seen="Backward passes are accumulated, and no division stands between the loss and the step.",
+        remedy="Divide the loss by the number of micro-batches before backward().",
+        source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
+    ),
+)
+_SUMS = re.compile(
+    r"reduction\s*=\s*[\"']sum|multiply_grads|div_\(|\.mul_\(|torch\.div|scale_loss|loss_scale|/=", re.IGNORECASE
+)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if context.frameworks or _SUMS.search(context.script.text):
+        return
+    for one in accumulations(context):
+        if one.guard is None or not any(ACCUMULATES.search(w) for w in names_in(one.guard.test)):
+            continue
+        places: list[ast.AST] = [one.loop, *context.loops.reached(one.loop)]
+        if any(_divides(n) for place in places for n in context.script.within(place, ast.BinOp)):
+            continue
+        yield Hit(
+            "loss-not-divided",
+            "warning",
+            "likely",
+            one.backward.top,
+            "gradients are added up over several batches, and the loss is not divided by their number",
+            related=((one.guard, "the step comes every few batches"),),
+        )
+
+
+def _divides(node: ast.BinOp) -> bool:
+    """A division, or a product with a factor that was one: `loss * scale`."""
+    if isinstance(node.op, ast.Div):
+        return True
+    return isinstance(node.op, ast.Mult) and any(re.search(r"accum|inv|scale|weight", w) for w in names_in(node))

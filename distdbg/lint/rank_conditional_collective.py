@@ -1,0 +1,129 @@
+"""A collective that only some ranks come to: the others wait for ever, or these do."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from distdbg.lint._collectives import collective
+from distdbg.lint._ranks import Guard
+from distdbg.lint._rule import Context, Hit
+from distdbg.lint._script import Function, names_in
+from distdbg.model import FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="rank-conditional-collective",
+        severity="error",
+        title="a collective that only some ranks come to",
+        meaning="A barrier, a gather, a save of sharded state or a new_group stands below something like "
+        "`if rank == 0`. The ranks that come wait for those that do not.",
+        how_seen="A collective of all ranks stands in or behind an `if` about the rank, directly or in a function that "
+        "is called there, and nothing on the other ranks' way answers it.",
+        remedy="Move the collective out of the `if`: every rank calls it, and only rank 0 writes or prints.",
+        source="https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.new_group",
+    ),
+)
+_DEEPEST = 4
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if not context.distributed:
+        return
+    for call in context.script.all(ast.Call):
+        guards = [g for g in context.ranks.guards(call) if not _about_something_else(context, g, call)]
+        if not guards or not all(isinstance(g.node, ast.If) for g in guards):
+            continue
+        for name, inner in _collectives(context, call):
+            guard = next((g for g in guards if not _answered(context, g, call, name)), None)
+            if guard is None or (len(guards) > 1 and _answered(context, guards[-1], call, name)):
+                continue
+            yield _hit(context, call, inner, name, guard)
+            break
+
+
+def _collectives(context: Context, call: ast.Call) -> Iterator[tuple[str, ast.Call]]:
+    """The call itself, or what it leads to on every way through functions of this file."""
+    name = collective(context, call)
+    if name:
+        yield name, call
+        return
+    seen: set[Function] = set()
+    todo = [(f, 0) for f in context.values.callees(call) if f.name != "__init__"]
+    while todo:
+        function, depth = todo.pop()
+        if function in seen or depth > _DEEPEST:
+            continue
+        seen.add(function)
+        for inner in context.script.within(function, ast.Call):
+            if context.script.function_of(inner) is not function or context.ranks.guards(inner):
+                continue
+            name = collective(context, inner)
+            if name and not _only_a_way(context, inner):
+                yield name, inner
+            todo += [(f, depth + 1) for f in context.values.callees(inner)]
+
+
+def _only_a_way(context: Context, call: ast.Call) -> bool:
+    """Behind an `if` of any kind in its function: a caller on one rank may well not take that way."""
+    for outer in context.script.above(call):
+        if isinstance(outer, (ast.If, ast.IfExp, ast.Try)):
+            return True
+        if outer is context.script.function_of(call):
+            return False
+    return False
+
+
+def _about_something_else(context: Context, guard: Guard, call: ast.Call) -> bool:
+    """`if not sharded and rank != 0: return` … `if sharded: barrier()`: the other half decides."""
+    if not isinstance(guard.test, ast.BoolOp):
+        return False
+    free = [part for part in guard.test.values if not context.ranks.asks(part)]
+    words = set().union(*(names_in(part) for part in free)) if free else set()
+    tests = [o.test for o in context.script.above(call) if isinstance(o, (ast.If, ast.IfExp)) and o is not guard.node]
+    return any(words & names_in(test) for test in tests)
+
+
+def _answered(context: Context, guard: Guard, call: ast.Call, name: str) -> bool:
+    """Do the ranks on the other side of this guard come to such a collective as well?
+
+    `if rank != 0: barrier()` … `if rank == 0: barrier()` is the common way to let rank 0 go first. So any other
+    place in the same function that this guard does not cover the same way counts, if the rank has a say there.
+    """
+    script = context.script
+    function = script.function_of(call)
+    for other in script.within(function or script.tree, ast.Call):
+        if other is call or script.function_of(other) is not function:
+            continue
+        names = {name_ for name_, _ in _collectives(context, other)}
+        if name not in names and not any(_family(name) == _family(n) for n in names):
+            continue
+        theirs = context.ranks.guards(other)
+        if any(g.node is guard.node and g.otherwise == guard.otherwise for g in theirs):
+            continue
+        if theirs:
+            return True
+    return False
+
+
+def _family(name: str) -> str:
+    return name.rpartition(".")[2].split("_", maxsplit=1)[0]
+
+
+def _hit(context: Context, call: ast.Call, inner: ast.Call, name: str, guard: Guard) -> Hit:
+    test = context.script.source(guard.test) if guard.test is not None else ""
+    side = f"behind or beside `if {test}`" if guard.otherwise else f"under `if {test}`"
+    way = "" if inner is call else f", by way of {context.script.source(call.func)}"
+    return Hit(
+        "rank-conditional-collective",
+        "error",
+        "certain" if inner is call and not _only_beside(guard) else "likely",
+        inner,
+        f"{name} stands {side} (line {guard.node.lineno}){way}: the other ranks do not come to it",
+        related=((guard.node, "asks for the rank"), *(() if inner is call else ((call, "called here"),))),
+    )
+
+
+def _only_beside(guard: Guard) -> bool:
+    """A test of several parts may be true on all ranks alike."""
+    return isinstance(guard.test, ast.BoolOp)

@@ -1,0 +1,72 @@
+"""Every rank is given the same seed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from distdbg.lint._rule import Context, Hit
+from distdbg.model import FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="seeds-identical",
+        severity="info",
+        title="every rank draws the same random numbers",
+        meaning="One seed for all ranks is right for equal initial weights, which DDP makes equal anyway, and wrong "
+        "for augmentation, dropout and noise: every rank draws the same.",
+        how_seen="The script knows its rank and seeds torch, numpy or random with a value that the rank is no part of.",
+        remedy="Seed with seed + rank, at the latest after the model was built.",
+        source="https://docs.pytorch.org/docs/stable/notes/randomness.html",
+    ),
+)
+_OF_LIBRARIES = ("manual_seed", "manual_seed_all")
+_OF_HELPERS = ("seed_everything", "set_seed", "set_random_seed", "setup_seed", "init_seeds", "fix_random_seeds")
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if not context.distributed or not context.ranks.known or context.frameworks:
+        return
+    script = context.script
+    calls = [
+        c
+        for c in script.calls(*_OF_LIBRARIES, *_OF_HELPERS, "seed")
+        if c.args and not isinstance(c.args[0], ast.Starred)
+    ]
+    if not calls or any(_differs(context, c) for c in calls):
+        return
+    first = next((c for c in calls if _used(context, c)), None)
+    if first is not None:
+        yield Hit(
+            "seeds-identical",
+            "info",
+            "possible",
+            first,
+            f"every rank is seeded with the same {script.source(first.args[0])[:40]}: all draw the same noise",
+        )
+
+
+def _used(context: Context, call: ast.Call) -> bool:
+    """Not inside the helper that sets all seeds, whose caller is what matters; and not a generator's own."""
+    function = context.script.function_of(call)
+    name = context.script.call_names[call]
+    given = call.args[0]
+    if function is not None and isinstance(given, ast.Name) and any(a.arg == given.id for a in function.args.args):
+        return False
+    return name.startswith(("torch.", "numpy.", "random.")) or name.rpartition(".")[2] in _OF_HELPERS
+
+
+def _differs(context: Context, call: ast.Call) -> bool:
+    """The rank, or something computed from it, is part of the seed."""
+    if any(context.ranks.mentions(a) for a in (*call.args, *(k.value for k in call.keywords))):
+        return True
+    key = context.values.key(call.args[0])
+    for assigned in context.script.all(ast.Assign, ast.AugAssign):
+        targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
+        if (
+            key is not None
+            and any(context.values.key(t) == key for t in targets)
+            and context.ranks.mentions(assigned.value)
+        ):
+            return True
+    return False

@@ -1,0 +1,47 @@
+"""Guards: what goes wrong in training without raising anything, noticed in the rank while it happens.
+
+One file a guard, found by listing this folder; each bears the stem of its finding's id and holds one subclass of
+`Guard`. A guard listens on the hook bus and tells facts; what they mean, and whatever needs several ranks, is judged
+outside, by the check of the same name. It adds no collective, touches no number, random state or device, and keeps
+nothing alive that the script would have freed.
+
+What a step may cost is next to nothing (benchmarks/worker_overhead.py), so a guard works once a pass over a loader,
+once a save, or in a *window*: a few steps near the start, and again every thousand. Outside of a window no guard hears
+of a step.
+"""
+
+from __future__ import annotations
+
+import os
+
+from distdbg.worker.guards._base import DEFAULT_MODES, Guard, GuardError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["DEFAULT_MODES", "VARIABLE", "Guard", "GuardError", "guard_classes", "read_modes"]
+
+#: How a launch tells its ranks: `id=mode,id=mode`.
+VARIABLE = "DISTDBG_GUARDS"
+
+
+def guard_classes() -> Iterator[type[Guard]]:
+    """Every guard, by the name of its file. A file that cannot be loaded raises: whoever asks decides."""
+    from importlib import import_module
+
+    for name in sorted(os.listdir(os.path.dirname(__file__))):
+        stem, dot, ending = name.partition(".")
+        if dot and ending == "py" and not stem.startswith("_"):
+            module = import_module(f"{__name__}.{stem}")
+            yield next(
+                value
+                for value in vars(module).values()
+                if isinstance(value, type) and issubclass(value, Guard) and value.__module__ == module.__name__
+            )
+
+
+def read_modes(text: str) -> dict[str, str]:
+    """`missing-set-epoch=fix,eval-with-grad=off` as a dict; what is no pair is left out."""
+    pairs = (word.partition("=") for word in text.split(","))
+    return {name.strip(): mode.strip() for name, equals, mode in pairs if equals}

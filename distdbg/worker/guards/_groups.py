@@ -1,0 +1,23 @@
+"""Over which ranks a model is trained in parallel on different data: only among those must data differ."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def data_parallel_ranks(model: Any) -> list[int] | None:  # noqa: ANN401
+    """The global ranks that share a DDP or FSDP module's gradients; None where that cannot be known."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or model is None or not dist.is_initialized():
+        return None
+    group = getattr(model, "process_group", None)
+    if group is not None:
+        return [int(rank) for rank in dist.get_process_group_ranks(group)]
+    state = getattr(model, "_get_fsdp_state", None)
+    own = getattr(state(), "_fsdp_param_group", None) if callable(state) else None
+    mesh = getattr(getattr(own, "mesh_info", None), "mesh", None)
+    return None if mesh is None else [int(rank) for rank in mesh.mesh.flatten().tolist()]

@@ -1,0 +1,68 @@
+"""A checkpoint whose names all begin with what a wrapper has put before them."""
+
+from __future__ import annotations
+
+import sys
+
+from distdbg.worker.guards._base import Guard, users_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_PREFIXES = ("module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.")
+
+
+class CheckpointModulePrefix(Guard):
+    id = "checkpoint-module-prefix"
+    modes = ("off", "warn", "error")
+    costs = "about 10 us for each torch.save"
+    blind = (
+        "what is not written by torch.save; models that have a part called `module` of their own, which nobody wraps"
+    )
+
+    def begin(self) -> None:
+        self.listen("save", self._save)
+
+    def _save(self, _path: object) -> None:
+        for state in _states(_saved_object()):
+            names = list(state)
+            prefix = next((p for p in reversed(_PREFIXES) if all(name.startswith(p) for name in names)), None)
+            if prefix is None:
+                continue
+            model = self.desk.model()
+            own = getattr(model, "module", None) if prefix.startswith("module.") else model
+            if prefix.startswith("module.") and (own is None or not _wraps(model)):
+                continue  # a model that calls a part of its own so
+            where = users_line()
+            self.say(where, f"all names of the checkpoint begin with {prefix}", prefix=prefix, names=names[:3],
+                     count=len(names))  # fmt: skip
+            return
+
+
+def _saved_object() -> Any:  # noqa: ANN401
+    """torch.save's own `obj`, below the writer that told."""
+    frame = sys._getframe(1)
+    for _ in range(12):
+        if frame.f_code.co_name == "save" and "obj" in frame.f_code.co_varnames:
+            return frame.f_locals.get("obj")
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return None
+
+
+def _states(saved: Any) -> list[Any]:  # noqa: ANN401
+    """The dicts of tensors in what is saved: itself, or what it holds under a name."""
+    if not isinstance(saved, dict):
+        return []
+    return [one for one in (saved, *list(saved.values())[:20]) if isinstance(one, dict) and _is_state(one)]
+
+
+def _is_state(one: dict[Any, Any]) -> bool:
+    tensor = sys.modules["torch"].Tensor
+    return bool(one) and all(isinstance(k, str) for k in one) and isinstance(next(iter(one.values())), tensor)
+
+
+def _wraps(model: object) -> bool:
+    return any(cls.__name__ in ("DistributedDataParallel", "DataParallel") for cls in type(model).__mro__)

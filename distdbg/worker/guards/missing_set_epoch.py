@@ -1,0 +1,47 @@
+"""A sampler that shuffles by its epoch, gone through again and again under the same epoch: the same order each time.
+
+A batch that somebody peeks at, or an evaluation, is no pass.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.guards._base import users_line
+from distdbg.worker.guards._passes import PassGuard, samplers_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.guards._passes import Pass
+
+
+class MissingSetEpoch(PassGuard):
+    id = "missing-set-epoch"
+    modes = ("off", "warn", "fix", "error")
+    costs = "about 10 us for each pass over a loader"
+    blind = (
+        "samplers without the attributes `epoch` and `shuffle`, datasets that shuffle by themselves (IterableDataset), "
+        "loaders that are no torch DataLoader; `fix` comes one pass late where workers fetch ahead"
+    )
+
+    def pass_begins(self, now: Pass, iterator: Any) -> bool:  # noqa: ANN401
+        for sampler in samplers_of(iterator):
+            epoch = getattr(sampler, "epoch", None)
+            if type(epoch) is int and getattr(sampler, "shuffle", None) is True and hasattr(sampler, "set_epoch"):
+                break
+        else:
+            return False
+        now.about = epoch
+        if now.before is None or now.before.about != epoch:
+            return True
+        now.where = users_line()
+        if self.mode == "fix":
+            sampler.set_epoch(epoch + 1)
+            if not getattr(iterator, "_num_workers", 0):  # nothing is drawn yet: this pass is mended, too
+                now.about = epoch + 1
+            self.say(now.where, sampler=type(sampler).__name__, epoch=epoch, fixed=True)
+        return True
+
+    def trained(self, now: Pass) -> None:
+        if now.before is not None and now.before.about == now.about and self.mode != "fix":
+            self.say(now.where, f"two passes had the same order, that of epoch {now.about}", epoch=now.about)

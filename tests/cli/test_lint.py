@@ -1,0 +1,239 @@
+"""`distdbg lint` from outside: its forms, its exit codes, what it skips, what silences it, what it mends."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from distdbg.cli import cli
+from distdbg.errors import DistdbgError
+from distdbg.lint._fixing import with_edits
+from distdbg.lint._linting import Unreadable, lint_text
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MISTAKE = """\
+import torch
+
+
+def main(model, loader):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in loader:
+        model(x).backward()
+        optimizer.step()
+"""
+NO_SET_EPOCH = """\
+from torch.utils.data import DataLoader, DistributedSampler
+
+
+def main(data, model, optimizer):
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, sampler=sampler)
+    for epoch in range(3):
+        for x in loader:
+            optimizer.zero_grad()
+            model(x).backward()
+            optimizer.step()
+"""
+
+
+def lint(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["lint", *map(str, arguments)])
+
+
+def written(folder: Path, name: str, text: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_text_names_the_place_and_the_exit_code_says_error(tmp_path: Path) -> None:
+    path = written(tmp_path, "train.py", MISTAKE)
+    done = lint(path)
+    assert done.exit_code == 10
+    assert f"{path}:8:9 error missing-zero-grad" in done.stdout
+    assert done.stdout.splitlines()[-1] == "1 error in 1 file"
+
+
+def test_a_clean_file_and_an_empty_folder(tmp_path: Path) -> None:
+    assert lint(tmp_path).exit_code == 3
+    written(tmp_path, "empty.py", "")
+    done = lint(tmp_path)
+    assert (done.exit_code, done.stdout) == (0, "nothing found in 1 file\n")
+
+
+def test_json_is_a_report(tmp_path: Path) -> None:
+    done = lint(written(tmp_path, "train.py", MISTAKE), "--json")
+    report = json.loads(done.stdout)
+    schema = json.loads((ROOT / "configs" / "report.schema.json").read_text())
+    jsonschema.validate(report, schema)
+    assert report["run"] is None and report["outcome"] is None
+    assert report["findings"][0]["evidence"][0]["line"] == 8
+
+
+def test_sarif_has_what_readers_need(tmp_path: Path) -> None:
+    written(tmp_path, "a b%.py", MISTAKE)
+    written(tmp_path, "broken.py", "def (:\n")
+    done = lint(tmp_path, "--sarif")
+    log = json.loads(done.stdout)
+    (run,) = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert log["version"] == "2.1.0" and run["tool"]["driver"]["name"] == "distdbg"
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] in ("error", "warning", "note") and result["message"]["text"]
+        for place in (*result["locations"], *result["relatedLocations"]):
+            region = place["physicalLocation"]["region"]
+            assert region["startLine"] >= 1 and region["startColumn"] >= 1
+            assert place["physicalLocation"]["artifactLocation"]["uri"].endswith("a%20b%25.py")
+    assert len(run["invocations"][0]["toolExecutionNotifications"]) == 1
+
+
+def test_github_form(tmp_path: Path) -> None:
+    done = lint(written(tmp_path, "train.py", MISTAKE), "--github")
+    assert done.stdout.startswith("::error file=") and ",line=8,col=9,title=missing-zero-grad::" in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "because"),
+    [
+        ("two.py", "print 'hello'\n", "Python 2"),
+        ("broken.py", "def f(:\n", "no Python of this version"),
+        ("latin.py", b"x = '\xe9'\n", "encoding"),
+        ("claims.py", b"# -*- coding: no-such-thing -*-\n", "unknown encoding"),
+        ("zero.py", b"x = 1\0\n", "null"),
+        ("deep.py", "x = " + "(" * 5000 + ")" * 5000, "line 1"),
+        ("minus.py", "x = " + "-" * 100_000 + "1", "deep"),
+        ("dots.py", "torch" + ".a" * 100_000, "deep"),
+        ("huge.py", "x = 1\n" * 700_000, "larger"),
+        ("no.ipynb", "{}", "no cells"),
+        ("list.ipynb", "[1, 2", "no JSON"),
+    ],
+)
+def test_what_cannot_be_read_is_named_and_skipped(tmp_path: Path, name: str, text: str | bytes, because: str) -> None:
+    written(tmp_path, name, text)
+    written(tmp_path, "z_good.py", "import torch\n")
+    done = lint(tmp_path)
+    assert done.exit_code == 5, done.output
+    assert f"{name}: skipped, because " in done.stdout and because in done.stdout
+    assert "in 2 files, 1 skipped" in done.stdout
+
+
+def test_deep_but_legal_code_is_read() -> None:
+    chain = "import torch\nx = " + " + ".join(["torch.ones(1)"] * 400) + "\n"
+    nested = "import torch\n" + "".join(f"{' ' * n}if x{n}:\n" for n in range(90)) + " " * 90 + "torch.save(x, 'a')\n"
+    elifs = "import torch\nif a:\n    pass\n" + "".join(f"elif a == {n}:\n    rank = {n}\n" for n in range(300))
+    for text in (chain, nested, elifs):
+        try:
+            lint_text("deep.py", text)
+        except Unreadable as error:
+            assert "nested too deeply" in str(error)
+
+
+def test_functions_that_call_themselves_and_each_other_end() -> None:
+    text = "import torch\nimport torch.distributed as dist\n" + "".join(
+        f"def f{n}(x):\n    f{n}(x)\n    f{(n + 1) % 60}(x)\n    f{(n + 7) % 60}(x)\n"
+        f"    if rank == 0:\n        f{(n + 3) % 60}(x)\n"
+        f"    for a in x:\n        f{(n + 2) % 60}(a)\n        loss.backward()\n        optimizer.step()\n"
+        for n in range(60)
+    )
+    lint_text("loops.py", text)
+
+
+def test_a_notebook_s_code_cells_are_read(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "markdown", "source": ["# title"]},
+        {"cell_type": "code", "source": ["%matplotlib inline\n", "!pip install torch\n", "x = 1"]},
+        {"cell_type": "code", "source": MISTAKE},
+    ]
+    done = lint(written(tmp_path, "train.ipynb", json.dumps({"cells": cells})))
+    assert done.exit_code == 10 and "missing-zero-grad" in done.stdout
+
+
+def test_comments_silence_a_line_or_a_file(tmp_path: Path) -> None:
+    line = "        optimizer.step()"
+    for comment in (
+        "# distdbg: ignore[missing-zero-grad]",
+        "# distdbg: ignore",
+        "# distdbg:ignore[x, missing-zero-grad]",
+    ):
+        assert lint(written(tmp_path, "a.py", MISTAKE.replace(line, f"{line}  {comment}"))).exit_code == 0
+        assert lint(written(tmp_path, "a.py", MISTAKE.replace(line, f"        {comment}\n{line}"))).exit_code == 0
+    assert lint(written(tmp_path, "a.py", MISTAKE.replace(line, f"{line}  # distdbg: ignore[other]"))).exit_code == 10
+    assert lint(written(tmp_path, "a.py", f"# distdbg: ignore-file[missing-zero-grad]\n{MISTAKE}")).exit_code == 0
+
+
+def test_pyproject_and_options(tmp_path: Path) -> None:
+    path = written(tmp_path, "train.py", MISTAKE)
+    config = tmp_path / "pyproject.toml"
+    config.write_text('[tool.distdbg.lint]\nignore = ["missing-zero-grad"]\n')
+    assert lint(path).exit_code == 0
+    config.write_text('[tool.distdbg.lint]\nselect = ["graph-retained"]\n')
+    assert lint(path).exit_code == 0
+    assert lint(path, "--select", "missing-zero-grad,graph-retained").exit_code == 10
+    config.write_text('[tool.distdbg.lint]\nexclude = ["tr*.py"]\n')
+    assert lint(tmp_path).exit_code == 3
+    config.write_text("")
+    assert lint(path, "--ignore", "missing-zero-grad").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[tool.distdbg.lint]\nselekt = ["x"]',
+        '[tool.distdbg.lint]\nignore = "x"',
+        "[tool",
+        '[tool.distdbg.lint]\nignore = ["nothing-such"]',
+    ],
+)
+def test_a_wrong_configuration_is_usage(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, "train.py", MISTAKE)
+    written(tmp_path, "pyproject.toml", text)
+    error = lint(path).exception
+    assert isinstance(error, DistdbgError) and error.exit_code == 2
+
+
+def test_usage() -> None:
+    for arguments in ((), ("no-such-file.py",), (".", "--select", "no-such-id")):
+        error = lint(*arguments).exception
+        assert isinstance(error, DistdbgError) and error.exit_code == 2 and error.remedy
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_fix_inserts_one_line_and_then_finds_nothing(tmp_path: Path, ending: str) -> None:
+    path = written(tmp_path, "train.py", "\ufeff" + NO_SET_EPOCH.replace("\n", ending))
+    assert "missing-set-epoch" in lint(path).stdout
+    done = lint(path, "--fix")
+    assert done.exit_code == 0 and "missing-set-epoch" not in done.stdout
+    text = path.read_bytes().decode("utf-8-sig")
+    assert text == NO_SET_EPOCH.replace("        for x", "        sampler.set_epoch(epoch)\n        for x").replace(
+        "\n", ending
+    )
+    before = path.read_bytes()
+    lint(path, "--fix")
+    assert path.read_bytes() == before, "a second --fix changes nothing"
+
+
+def test_fix_leaves_alone_what_is_not_certain(tmp_path: Path) -> None:
+    maybe = NO_SET_EPOCH.replace("    sampler = Dist", "    sampler = None\n    if data:\n        sampler = Dist")
+    path = written(tmp_path, "train.py", maybe)
+    assert "missing-set-epoch" in lint(path, "--fix").stdout
+    assert path.read_text() == maybe
+
+
+def test_every_edit_of_the_fixtures_leaves_python() -> None:
+    for path in (ROOT / "tests" / "lint").glob("*/bad_*.py"):
+        text = path.read_text()
+        ast.parse(with_edits(text, lint_text(path.name, text).edits))
+
+
+def test_findings_documents_every_id_of_lint() -> None:
+    from distdbg.lint import docs
+
+    for doc in docs():
+        assert CliRunner().invoke(cli, ["findings", doc.id]).exit_code == 0

@@ -1,0 +1,8 @@
+import torch
+from torch import nn
+
+
+def main(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.fc = nn.Linear(10, 2)  # expect: params-not-optimized
+    return optimizer

@@ -1,0 +1,14 @@
+import torch.distributed as dist
+
+
+def inside(tensor):
+    first = dist.new_group([0, 1])
+    if dist.get_rank() in (0, 1):
+        dist.all_reduce(tensor, group=first)
+    if dist.get_rank() == 0:
+        dist.send(tensor, dst=1)
+
+
+def between_players(player_collective, metrics):
+    if dist.get_rank() != 0:
+        player_collective.broadcast_object_list(metrics, src=1)

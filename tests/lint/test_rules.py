@@ -1,0 +1,52 @@
+"""Each rule against its folder: a line with `# expect: id` is found, and nothing else; good_*.py are silent."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from distdbg.lint import all_rules, docs
+from distdbg.lint._linting import lint_text
+
+HERE = Path(__file__).parent
+CASES = sorted(HERE.glob("*/*.py"))
+_EXPECT = re.compile(r"#\s*expect:\s*([\w-]+(?:\s*,\s*[\w-]+)*)")
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_a_rule_finds_what_its_files_mark_and_nothing_else(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    expected = {
+        (number, one.strip())
+        for number, line in enumerate(text.splitlines(), 1)
+        for match in _EXPECT.finditer(line)
+        for one in match[1].split(",")
+    }
+    assert bool(expected) == path.name.startswith("bad_"), "bad_*.py mark a line, good_*.py none"
+    findings = lint_text(str(path), text).findings
+    found = {(f.evidence[0].line, f.id) for f in findings}
+    mine = {one for one in found if one[1] == path.parent.name}
+    assert mine == expected & {one for one in expected if one[1] == path.parent.name}
+    if path.name.startswith("good_"):
+        assert not {(f.evidence[0].line, f.id) for f in findings if f.severity != "info"}
+
+
+def test_every_rule_has_a_folder_with_a_mistake_and_something_that_looks_like_it() -> None:
+    for doc in docs():
+        names = {p.name[:4] for p in (HERE / doc.id).glob("*.py")}
+        assert names == {"bad_", "good"}, doc.id
+
+
+def test_every_id_is_documented_once_and_bears_its_file_s_name() -> None:
+    for rule in all_rules():
+        for doc in rule.docs:
+            assert doc.id == rule.name.replace("_", "-")
+            assert doc.title and doc.meaning and doc.how_seen and doc.remedy and doc.source, doc.id
+
+
+def test_what_ships_to_start_from_is_clean() -> None:
+    for path in (HERE.parent.parent / "launch").glob("*.py"):
+        findings = lint_text(path.name, path.read_text(encoding="utf-8")).findings
+        assert not [f for f in findings if f.severity != "info"]

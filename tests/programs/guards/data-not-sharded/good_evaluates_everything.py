@@ -1,0 +1,28 @@
+"""The training is sharded; every rank evaluates all of the data, on purpose.
+
+Guard: none
+"""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+data = TensorDataset(torch.arange(64.0).reshape(16, 4) / 64)
+loader = DataLoader(data, batch_size=2, sampler=DistributedSampler(data))
+evaluation = DataLoader(data, batch_size=2)
+for (x,) in loader:
+    optimizer.zero_grad()
+    model(x).square().sum().backward()
+    optimizer.step()
+
+model.eval()
+with torch.no_grad():
+    for (x,) in evaluation:
+        model(x)
+dist.barrier()
+del model
+dist.destroy_process_group()

@@ -1,0 +1,20 @@
+"""Only the root is sharded, though the model has layers.
+
+Guard: fsdp-single-unit; line: model(torch.randn(2, 2048)).sum().backward(); ranks: 0-1
+"""
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("gloo")
+model = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048, bias=False) for _ in range(3)))
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(2, 2048)).sum().backward()
+    optimizer.step()
+dist.barrier()
+del model
+dist.destroy_process_group()

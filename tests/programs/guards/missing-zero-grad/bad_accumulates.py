@@ -1,0 +1,20 @@
+"""Accumulates over micro-batches as it should, and never clears.
+
+Guard: missing-zero-grad; line: optimizer.step(); ranks: 0-1
+"""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(12):
+    with model.no_sync():
+        model(torch.randn(2, 4)).square().sum().backward()
+    model(torch.randn(2, 4)).square().sum().backward()
+    optimizer.step()
+dist.barrier()
+del model
+dist.destroy_process_group()

@@ -1,0 +1,29 @@
+"""Nobody clears the gradients, and the guard was asked to end the script then.
+
+Guard: missing-zero-grad; line: optimizer.step(); ranks: 0-1
+Modes: missing-zero-grad=error
+"""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def train(model, optimizer):
+    for _ in range(12):
+        model(torch.randn(2, 4)).square().sum().backward()
+        optimizer.step()
+
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+try:
+    train(model, optimizer)
+except BaseException as error:
+    assert str(error).startswith("missing-zero-grad: gradients are not cleared"), error
+else:
+    raise AssertionError("it was not ended")
+dist.barrier()
+del model
+dist.destroy_process_group()

@@ -1,0 +1,26 @@
+"""A library is loaded on rank 0 only.
+
+Guard: none
+"""
+
+import sys
+import types
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+if dist.get_rank() == 0:
+    sys.modules["datasets"] = types.SimpleNamespace(__version__="3.0")
+
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+sys.modules.pop("datasets", None)
+dist.barrier()
+del model
+dist.destroy_process_group()

@@ -1,0 +1,129 @@
+"""A guard that fails is off, and nothing else is: every one of them is made to raise, on a bus without torch."""
+
+from typing import ClassVar
+
+import pytest
+
+from distdbg.worker.bus import EVENTS, Bus
+from distdbg.worker.guards import guard_classes, read_modes
+from distdbg.worker.guards._base import Desk, Guard, is_ignored
+from distdbg.worker.guards._rota import Rota
+from distdbg.worker.importing import ImportWatch
+from distdbg.worker.page import OTHER, STEPS, PageWriter
+
+GUARDS = list(guard_classes())
+#: What Rota calls: all else of a guard is called by the bus.
+CALLED_BY_ROTA = ("begin", "window", "window_ends", "finish")
+
+
+class Ears(Bus):
+    """A bus that listens to no torch."""
+
+    def _await(self, module, place):
+        pass
+
+    def of(self, kind):
+        return [s for subscribers in self._subscribers.values() for s in subscribers if type(s.__self__) is kind]
+
+
+class Stand:
+    """A rank's guards, with a page and a list in place of an agent."""
+
+    def __init__(self, folder, modes=None):
+        self.told, self.failed, self.dropped = [], [], []
+        self.page = PageWriter(str(folder / "page"), 0, 1)
+        self.bus = Ears(ImportWatch(lambda *_: None), self._dropped)
+        self.bus.subscribe("step", self.page.ticker(OTHER, STEPS).__call__)
+        desk = Desk(
+            rank=0, bus=self.bus, page=self.page, tell=self._tell, model=lambda: None, modes=modes or {}, folder=""
+        )
+        self.rota = Rota(desk, lambda who, error: self.failed.append((who, str(error))))
+
+    def _tell(self, kind, **fields):
+        self.told.append((kind, fields))
+        return True
+
+    def _dropped(self, _event, subscriber, error):
+        self.dropped.append(subscriber)
+        self.rota.off(subscriber, error)
+
+    def hear(self, event, subject):
+        self.bus.channel(event)(subject)
+
+
+class Subject:
+    """Nothing that a guard knows: it has no attribute that could be of use."""
+
+    param_groups = ()
+    training = False
+    f_locals: ClassVar = {}
+
+
+def listeners(guard):
+    """What the bus calls of it."""
+    return [n for n, v in vars(guard).items() if callable(v) and n not in (*CALLED_BY_ROTA, "__init__")]
+
+
+CASES = [(g, w) for g in GUARDS for w in ("a subscriber", *CALLED_BY_ROTA) if w != "a subscriber" or listeners(g)]
+
+
+@pytest.mark.parametrize(("broken", "where"), CASES, ids=lambda c: c if isinstance(c, str) else c.id)
+def test_a_guard_that_raises_is_off_and_the_others_stay(tmp_path, monkeypatch, broken, where):
+    def raises(*_):
+        raise ValueError("planted")
+
+    for name in listeners(broken) if where == "a subscriber" else [where]:
+        monkeypatch.setattr(broken, name, raises)
+    stand = Stand(tmp_path, {broken.id: "warn"})
+    stand.rota.begin()
+    for _ in range(15):
+        for event in EVENTS:
+            stand.hear(event, (Subject(), None) if event == "pass-begins" else Subject())
+    stand.rota.finish()
+    assert stand.failed == [(broken.id, "planted")]
+    assert stand.bus.of(broken) == []
+    assert stand.page.steps() == 15, "what is no guard's listens on"
+
+
+def test_modes_are_read_leniently():
+    assert read_modes("a=off, b = fix,,c") == {"a": "off", "b": "fix"}
+    assert read_modes("") == {}
+
+
+def test_a_comment_silences_its_own_id(tmp_path):
+    script = tmp_path / "script.py"
+    lines = ["x()  # distdbg: ignore[a, b]", "x()", "# distdbg: ignore[a]", "x()", "x()  # distdbg: ignore"]
+    script.write_text("\n".join(lines))
+    assert [is_ignored("a", [str(script), n, "f"]) for n in range(1, 6)] == [True, False, True, True, True]
+    assert not is_ignored("c", [str(script), 1, "f"])
+    assert not is_ignored("a", None)
+
+
+def test_a_guard_speaks_a_few_times_and_once_a_line(tmp_path):
+    stand = Stand(tmp_path)
+    guard = Guard(stand.rota.desk)
+    assert guard.say(["a.py", 1, "f"]) and not guard.say(["a.py", 1, "g"])
+    for line in range(100):
+        guard.say(["b.py", line, "f"])
+    assert len(stand.told) == guard.most
+
+
+def test_windows_open_near_the_start_and_then_each_thousand(tmp_path):
+    stand = Stand(tmp_path)
+    seen = []
+
+    class Watching(Guard):
+        id = "watching"
+
+        def window(self):
+            seen.append(stand.page.steps())
+
+        def window_ends(self):
+            seen.append(-stand.page.steps())
+
+    stand.rota._guards.append(Watching(stand.rota.desk))
+    stand.rota.desk.page.at_step(1, stand.rota._turn)
+    tick = stand.page.ticker(OTHER, STEPS)
+    for _ in range(3500):
+        tick(None)
+    assert seen == [1, -11, 100, -110, 1000, -1010, 2000, -2010, 3000, -3010]
