@@ -38,6 +38,7 @@ MOST_NODES = 100_000
 SHORTEST_TIMEOUT = 2
 LONGEST_TIMEOUT = 30 * 86400
 #: What stands for a number of ranks; the number is found where the ranks run.
+SKIP_WORDS = ("all", "all-but-last")
 RANK_WORDS = ("auto", "gpu", "cpu", "xpu")
 
 _RANKS_SCHEMA: dict[str, Any] = {
@@ -102,6 +103,12 @@ class JobSettings(BaseModel):
     on_hang: Literal["report", "kill", "restart"] = "report"
     """What to do once a hang is captured and explained: report lets the job live, kill ends it with exit code 75,
     restart starts it again, as often as torchrun's max-restarts says, else once. Default: report."""
+    keep_layers: int | None = Field(None, ge=1, le=100_000)
+    """Build only the first N layers of each stack of a transformers model, more where a kind of layer comes later.
+    Changes what is computed: for reproducing a problem, not for training. Default: all."""
+    skip_attention: str | None = None
+    """Leave attention out, with its shapes, memory and gradients as they were: all, all-but-last, or the first N
+    layers. Changes what is computed. Default: none."""
     on_finding: str | None = None
     """Shell command that gets report.json on standard input when there is a finding. Default: none."""
     torchrun: dict[str, str] = Field(default_factory=dict)
@@ -119,6 +126,14 @@ class JobSettings(BaseModel):
         if isinstance(value, str) and value not in RANK_WORDS:
             raise ValueError(f"{value!r} is neither a number nor one of {', '.join(RANK_WORDS)}")
         return value
+
+    @field_validator("skip_attention", mode="before")
+    @classmethod
+    def _layers(cls, value: object) -> object:
+        text = _text(value)
+        if text is None or text in SKIP_WORDS or (isinstance(text, str) and text.isdecimal() and int(text) > 0):
+            return text
+        raise ValueError(f"a number of layers is expected, or {' or '.join(SKIP_WORDS)}")
 
     @field_validator("hang_timeout", "startup_timeout", mode="before")
     @classmethod
@@ -188,6 +203,13 @@ class JobSettings(BaseModel):
     def _one_program(self) -> JobSettings:
         if sum(p is not None for p in (self.script, self.module, self.command)) > 1:
             raise ValueError("name one program: script, module or command")
+        return self
+
+    @model_validator(mode="after")
+    def _shrinkable(self) -> JobSettings:
+        if (self.keep_layers or self.skip_attention) and (self.worker_side == "off" or self.command):
+            raise ValueError("keep_layers and skip_attention need distdbg's code inside the ranks: a Python script, "
+                             "and worker_side on")  # fmt: skip
         return self
 
     @property

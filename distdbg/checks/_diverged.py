@@ -40,8 +40,8 @@ def diverged(evidence: RunEvidence, kind: Kind, remedy: str) -> Iterable[Finding
 def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str) -> Finding:
     """A desync that a rank died of: nobody stands anywhere any more, but the calls are kept."""
     subject = who(evidence, found.ranks)
-    sides = sides_text((f"{operation}{_called(dump, ranks)}", ranks) for operation, ranks in found.sides)
-    verb = "was" if len(found.ranks) == 1 else "were"
+    sides = sides_text((f"{operation}{_called(evidence, dump, ranks)}", ranks) for operation, ranks in found.sides)
+    verb = "came" if found.kind is Kind.SHAPE else "was" if len(found.ranks) == 1 else "were"
     others = f" than {who(evidence, found.others)}" if found.others else ", equally many in each"
     what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
     dead = tuple(sorted(f.rank.rank for f in failures(evidence)))
@@ -62,10 +62,13 @@ def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str)
     )  # fmt: skip
 
 
-def _called(dump: Dump, ranks: Iterable[int]) -> str:
-    """The line of the last call that one of `ranks` made."""
+def _called(evidence: RunEvidence, dump: Dump, ranks: Iterable[int]) -> str:
+    """The line of the user's that one of `ranks` stood in when it failed, else that of the last call it made."""
+    where = {f.rank.rank: f.where for f in failures(evidence) if f.where is not None}
     for rank in ranks:
         calls = dump.ranks[rank].calls if rank in dump.ranks else ()
+        if rank in where:
+            return f" at {where[rank].file.rpartition('/')[2]}:{where[rank].line}"
         if calls and calls[-1].file:
             return f" at {calls[-1].file.rpartition('/')[2]}:{calls[-1].line}"
     return ""
@@ -78,7 +81,7 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
     verb = "is" if len(found.ranks) == 1 else "are"
     if found.kind is Kind.RANK_CONDITIONAL and found.condition is not None and found.frame is not None:
         file = found.frame.file.rpartition("/")[2]
-        return f"{subject} {verb} alone in another collective, because of `if {found.condition.test}` at " + (
+        return f"{subject} {verb} alone in another collective, because of `{found.condition.text}` at " + (
             f"{file}:{found.condition.line}: {_sides(hang, found)}"
         )
     if found.kind is Kind.UNEVEN:
@@ -86,6 +89,7 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
     if found.kind is Kind.UNUSED:
         return f"{subject} did not use all parameters, and the others wait for the gradients: {_sides(hang, found)}"
     what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
+    verb = "comes" if found.kind is Kind.SHAPE and len(found.ranks) == 1 else verb
     return f"{subject} {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
 
 
@@ -103,8 +107,8 @@ def _detail(evidence: RunEvidence, found: Divergence) -> str:
     if found.kind is Kind.UNUSED:
         return " ".join(_without(records[r]) for r in found.ranks if r in records)
     if found.kind is Kind.RANK_CONDITIONAL and found.frame is not None and found.condition is not None:
-        where = "its else branch, or behind it" if found.condition.otherwise else "it"
-        return f"{short(found.frame)} stands in {where}."
+        where = "runs only where that does not hold" if found.condition.otherwise else "runs only where that holds"
+        return f"{short(found.frame)} {where}."
     return ""
 
 

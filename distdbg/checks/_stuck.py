@@ -28,19 +28,22 @@ def stuck(evidence: RunEvidence, finding_id: str, doing: Iterable[Doing], remedy
 def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, finding_id: str, remedy: str) -> Finding:
     standing = culprit.standing
     subject = who(evidence, culprit.ranks)
-    alone = "" if culprit.waits else ", and so does every rank" if len(culprit.ranks) > 1 else ""
-    summary = f"{subject} {_plural(standing.phrase, culprit.ranks)}{at(standing)}{alone}"
+    summary = f"{subject} {_plural(standing.phrase, culprit.ranks)}{at(standing)}"
     if culprit.waits:
         waiting = sorted({rank for wait in culprit.waits for rank in wait.waiting})
         summary += f", while {who(evidence, tuple(waiting))} wait{'s' if len(waiting) == 1 else ''} for " + (
             "it" if len(culprit.ranks) == 1 else "them"
         )
+    at_work = hang.may_work(culprit)
+    cause = [_line(hang, standing), waited(evidence, hang, culprit.waits)]
+    if at_work:
+        cause.append(f"It may go on by itself: nothing was heard of it for {hang.quiet_of(culprit.ranks):.0f} s only.")
     return Finding(
         id=finding_id,
-        severity="error",
-        confidence=_confidence(hang, culprit),
+        severity="warning" if at_work else "error",
+        confidence="possible" if at_work else _confidence(hang, culprit),
         summary=summary,
-        cause=" ".join(filter(None, (_line(hang, standing), waited(evidence, hang, culprit.waits)))),
+        cause=" ".join(filter(None, cause)),
         remedy=remedy,
         ranks=culprit.ranks,
         nodes=hosts(evidence, culprit.ranks),
@@ -65,7 +68,7 @@ def _plural(phrase: str, ranks: tuple[int, ...]) -> str:
         return phrase
     verb, _, rest = phrase.partition(" ")
     verb = {"is": "are", "has": "have", "burns": "burn"}.get(verb, verb.removesuffix("s"))
-    return f"{verb} {rest}".strip()
+    return f"{verb} {rest}".strip().replace(" its own", " their own")
 
 
 def at(standing: Standing) -> str:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from distdbg.checks._findings import finding, groups
+from distdbg.checks._findings import finding, groups, hosts
 from distdbg.evidence.failure import failures
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import Citation, Finding, FindingDoc
+from distdbg.model import CauseClass, Citation, Finding, FindingDoc
 
 DOCS = (
     FindingDoc(
@@ -35,6 +35,28 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         if warnings:
             cause += f" NCCL's own words: {warnings[0].where}."
         yield replace(base, cause=cause, evidence=(*base.evidence, *warnings[:2]))
+    yield from _versions(evidence)
+
+
+def _versions(evidence: RunEvidence) -> Iterable[Finding]:
+    """NCCL refuses to connect two versions, and says so on one rank only."""
+    refused = next((r for r in evidence.ranks if r.nccl is not None and r.nccl.mismatched is not None), None)
+    if refused is None or refused.nccl is None or refused.nccl.mismatched is None:
+        return
+    one, its, other, others, line = refused.nccl.mismatched
+    yield Finding(
+        id="nccl-error",
+        severity="error",
+        confidence="certain",
+        summary=f"rank {one} runs NCCL {its} and rank {other} NCCL {others}: they do not connect",
+        cause="NCCL itself has noticed, and refuses.",
+        remedy="Install one build of torch (which brings NCCL) on all nodes; look for an LD_LIBRARY_PATH or LD_PRELOAD "
+        "that differs between them.",
+        ranks=tuple(sorted((one, other))),
+        nodes=hosts(evidence, (one, other)),
+        evidence=(Citation(refused.nccl_path, line or None, f"rank {refused.rank}"),),
+        cause_class=CauseClass.UNCAUGHT_ERROR,
+    )
 
 
 def _warning(rank: RankRecord) -> Citation | None:

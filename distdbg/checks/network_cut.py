@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from distdbg.checks._findings import who
 from distdbg.checks._stuck import citations, since, waited
-from distdbg.evidence.hang import hang_of
+from distdbg.evidence.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.waits import Wait
 from distdbg.model import CauseClass, Finding, FindingDoc
 
 DOCS = (
@@ -29,10 +30,10 @@ DOCS = (
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
-    if hang is None or not hang.stands or hang.culprits or hang.circles:
+    if hang is None or not hang.stands or hang.culprits or hang.circles or hang.mismatch is not None:
         return
     for wait in hang.complete:
-        if wait.sequence is None:
+        if wait.sequence is None or not _all_read(hang, wait):
             continue
         yield Finding(
             id="network-cut",
@@ -45,3 +46,9 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             cause_class=CauseClass.STUCK,
             first_seen=since(hang, (wait,)),
         )
+
+
+def _all_read(hang: Hang, wait: Wait) -> bool:
+    """Of every member of the group it is known what it has begun."""
+    groups = [g for g in hang.groups if g.name == wait.group and set(wait.waiting) <= set(g.ranks)]
+    return all(rank in group.logs for group in groups for rank in group.ranks)

@@ -9,8 +9,8 @@ from distdbg.checks._stuck import short
 from distdbg.evidence.arrivals import Late, Longer, late_ranks, longer_phases
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.hang import hang_of
+from distdbg.evidence.judge import stand
 from distdbg.evidence.run import RunEvidence
-from distdbg.evidence.standing import stand
 from distdbg.evidence.waits import groups
 from distdbg.model import Citation, Finding, FindingDoc
 
@@ -102,7 +102,7 @@ def _by_phase(evidence: RunEvidence, found: Longer) -> Finding:
         confidence="likely",
         summary=f"rank {found.rank} spends {found.share:.0%} of its time {_gerund(found.phase)}, the others "
         f"{found.usual:.0%}: they wait for it in {_phase(found.waits_in)}",
-        cause=f"Seen in {sum(record.phases.values())} looks at each rank's heartbeat page.",
+        cause=f"The median of {record.phases.get('windows', 0)} windows of some steps each.",
         remedy=DOCS[0].remedy,
         ranks=(found.rank,),
         nodes=hosts(evidence, (found.rank,)),

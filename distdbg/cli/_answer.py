@@ -37,7 +37,7 @@ def show(report: Report, evidence: RunEvidence, *, as_json: bool) -> None:
     width, color = min(shutil.get_terminal_size((100, 24)).columns, 120), sys.stdout.isatty()
     click.echo(render_text(report, color=color, width=width))
     picture = report_picture(report, evidence)
-    if picture is not None:
+    if picture is not None and picture.tree.ranks:
         boxes = "utf" in (sys.stdout.encoding or "").lower()
         text = picture_text(picture, color=color, ascii_only=not boxes, width=width, most_lines=_MOST_TREE_LINES)
         click.echo(f"\n{text}")

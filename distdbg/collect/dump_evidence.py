@@ -60,7 +60,7 @@ def evidence_of(dump: Dump, told: Mapping[str, Any], unknown: list[Unknown]) -> 
     counted: dict[int, int] = {}
     local = {n: _next(counted, dump.ranks[n].node_rank) for n in numbers if n in dump.ranks}
     return RunEvidence(
-        job={"name": told.get("name"), "argv": told.get("argv"), "cwd": told.get("cwd"),
+        job={"name": jsonl.text(told, "name") or None, "argv": _words(told.get("argv")), "cwd": jsonl.text(told, "cwd"),
              "topology": {"world_size": size} if size else {}},
         attempt=1,
         ranks=tuple(_rank(dump, number, local.get(number, 0), everybody) for number in numbers),
@@ -68,6 +68,10 @@ def evidence_of(dump: Dump, told: Mapping[str, Any], unknown: list[Unknown]) -> 
         unknown=tuple(unknown),
         dump=dump,
     )  # fmt: skip
+
+
+def _words(value: object) -> list[str]:
+    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
 
 
 def _next(counted: dict[int, int], key: int) -> int:

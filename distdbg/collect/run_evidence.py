@@ -33,6 +33,7 @@ _FULL_TAILS = 64
 _MOST_EVENTS = 16 << 20
 _MOST_FACTS = 4 << 20
 _MOST_JSON = 4 << 20
+_MOST_NCCL = 1 << 20
 #: A cancel by one of these is a person's or the scheduler's wish, not a consequence of a failure.
 _OTHERS_FAILED = ("another node", "the job hung")
 
@@ -58,7 +59,7 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
     dump = reader.newest_dump(chosen)
     finished = any(e.get("event") in ("finished", "agents-gone") for _, e in events)
     if finished or not any(e.get("event") == "stalled" for _, e in events):  # who looks at a hang knows that it lives
-        reader.unknown += unknown_exits(ranks, finished=finished)
+        reader.unknown += unknown_exits(_due(ranks, dump, finished), finished=finished)
     for node in nodes:
         reader.unknown += lost(node)
     return RunEvidence(
@@ -74,6 +75,11 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
         run_path=str(run.path),
         dump=dump,
     )
+
+
+def _due(ranks: list[RankRecord], dump: Dump | None, finished: bool) -> list[RankRecord]:
+    """A dump shows ranks that live: that they have not ended is what it is about."""
+    return ranks if dump is None or finished else [rank for rank in ranks if rank.ended is not None]
 
 
 def _cancelled_by(events: Events, nodes: Iterable[NodeRecord]) -> str | None:
@@ -155,6 +161,7 @@ class _Reader:
             stdout=read_end(files.stdout, size if failed else min(size, 16 << 10)),
             stderr=read_end(files.stderr, size),
             nccl=read_end(files.nccl, 16 << 10).text if failed else "",
+            nccl_head=read_whole(files.nccl, _MOST_NCCL)[0] or "",
         )
 
     def json_file(self, path: Any) -> dict[str, Any] | None:  # noqa: ANN401

@@ -21,7 +21,10 @@ _FEWEST = 10
 WORTH = 0.1
 _OWN = 0.75
 _WAITS_SHOWN_BY = 0.05
-_FEWEST_LOOKS = 100
+_FEWEST_WINDOWS = 6
+#: A checkpoint, a compilation or a full disk makes a rank late once, and nobody a straggler: so much of the longest is
+#: left out.
+_EXCEPTIONS = 0.1
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,9 @@ def _judge(group: Group, rows: Sequence[list[tuple[int, int]]], error: int) -> L
         return None
     ranks, times = max(lost.items(), key=lambda item: sum(item[1]))
     everything = sum(sum(other) for other in lost.values())
-    share = sum(times) / span
+    longest = sorted(times)[-max(1, round(_EXCEPTIONS * len(times))) :]
+    usual = sum(times) - sum(longest)
+    share = usual / max(1, span - sum(longest))
     if share < WORTH or sum(times) < _OWN * everything:
         return None
     typical = median(sorted(times)[len(times) // 2 :]) / 1e9
@@ -134,9 +139,9 @@ class Longer:
 def longer_phases(phases: Mapping[int, Mapping[str, int]]) -> list[Longer]:
     """Ranks that spend more time in one phase than the others, who spend it in another: there they wait."""
     shares = {
-        rank: {name: count / total for name, count in counts.items()}
+        rank: {name: count / 1000 for name, count in counts.items() if name != "windows"}
         for rank, counts in phases.items()
-        if (total := sum(counts.values())) >= _FEWEST_LOOKS
+        if counts.get("windows", 0) >= _FEWEST_WINDOWS
     }
     if len(shares) < 2 or len(shares) < len(phases):
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -128,26 +128,49 @@ def _of_forming(hang: Hang) -> Divergence | None:
 
 
 def _conditional(hang: Hang, few: Iterable[int], many: Iterable[int]) -> tuple[Condition, Frame] | None:
-    """The `if` about the rank that one side stands in, or behind, and the other does not."""
-    ours, theirs = _conditions(hang, few), _conditions(hang, many)
-    for own, other in ((ours, theirs), (theirs, ours)):
-        for key, found in own.items():
-            if key not in other:
-                return found
+    """The `if` about the rank that all of one side stand in, or behind, and nobody of the other; the innermost."""
+    ours, theirs = [_branches(hang, r) for r in few], [_branches(hang, r) for r in many]
+    for side, opposite in ((ours, theirs), (theirs, ours)):
+        for key, branch in side[0].items() if side else ():
+            if all(key in found for found in side) and not any(_hides(branch, key, found) for found in opposite):
+                return branch.condition, branch.frame
     return None
 
 
-def _conditions(hang: Hang, ranks: Iterable[int]) -> dict[tuple[str, int, bool], tuple[Condition, Frame]]:
-    """By file, line and branch: those that hold for every one of `ranks`."""
-    together: dict[tuple[str, int, bool], tuple[Condition, Frame]] | None = None
-    for rank in ranks:
-        found = {}
-        for frame in hang.standings[rank].frames if rank in hang.standings else ():
-            condition = condition_of(hang.dump.sources.get(frame.file, ""), frame.line)
-            if condition is not None:
-                found[frame.file, condition.line, condition.otherwise] = condition, frame
-        together = found if together is None else {k: v for k, v in together.items() if k in found}
-    return together or {}
+@dataclass(frozen=True)
+class _Branch:
+    """`frame` stands in a branch of `condition`; `inner` is what it calls, None where that is not the user's."""
+
+    condition: Condition
+    frame: Frame
+    inner: Frame | None
+
+
+_Key = tuple[str, int, bool]
+
+
+def _branches(hang: Hang, rank: int) -> dict[_Key, _Branch]:
+    """By file, line and branch, the innermost first."""
+    found: dict[_Key, _Branch] = {}
+    inner = None
+    for frame in hang.standings[rank].frames if rank in hang.standings else ():
+        condition = condition_of(hang.dump.sources.get(frame.file, ""), frame.line)
+        if condition is not None:
+            key = frame.file, condition.line, condition.otherwise
+            found.setdefault(key, _Branch(condition, frame, inner))
+        inner = frame
+    return found
+
+
+def _hides(branch: _Branch, key: _Key, other: Mapping[_Key, _Branch]) -> bool:
+    """The same branch, or another one that calls the same function: then it is deeper down that the ranks part."""
+    file, line, otherwise = key
+    if key in other:
+        return True
+    opposite = other.get((file, line, not otherwise))
+    if opposite is None or opposite.inner is None or branch.inner is None:
+        return False
+    return (opposite.inner.file, opposite.inner.function) == (branch.inner.file, branch.inner.function)
 
 
 def _uneven(

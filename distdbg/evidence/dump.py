@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.evidence.calls import Call
+from distdbg.evidence.calls import KEPT, Call
 from distdbg.evidence.recorder import RecorderLog, Signatures
 from distdbg.evidence.stacks import Thread, main_thread
 
@@ -59,6 +59,11 @@ class RankDump:
     @property
     def native_main(self) -> Thread | None:
         return main_thread(self.native, self.pid)
+
+    @property
+    def overrun(self) -> bool:
+        """Older calls than these were made, and are not kept."""
+        return len(self.calls) >= KEPT
 
     @property
     def recorder(self) -> RecorderLog | None:

@@ -7,20 +7,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from distdbg.evidence.calls import Call
 from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.judge import stand
+from distdbg.evidence.life import life
 from distdbg.evidence.mismatch import Mismatch, earliest_mismatch
+from distdbg.evidence.roots import other_root
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks import Frame
-from distdbg.evidence.standing import Doing, Standing, stand
-from distdbg.evidence.waits import Group, Wait, ends, find_waits, groups
+from distdbg.evidence.standing import Doing, Standing
+from distdbg.evidence.waits import Ends, Group, Wait, ends, find_waits, groups
 
 #: A dump that somebody asked for by hand shows a hang once nothing has moved for so long.
 QUIET_S = 10.0
+#: Ranks beside which others go on are given more time: an evaluation on some of them is no hang.
+PARTLY_QUIET_S = 60.0
 #: Of a job without heartbeats: a wait that burns so much of the time is work; who stood in one place in so many looks
 #: stands there for good, whatever it burns.
 _WORKS = 0.05
 ENOUGH_LOOKS = 4
+#: What a healthy rank does for a while, too.
+_PASSES = (Doing.PYTHON, Doing.NATIVE, Doing.IO, Doing.LOADER, Doing.LOCK)
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,10 @@ class Culprit:
 
 @dataclass(frozen=True, eq=False)
 class Hang:
-    """What a dump shows. `moved` are the ranks that went on between the two looks: then nothing hangs for good."""
+    """What a dump shows. `moved` are the ranks that went on between the two looks.
+
+    Then nothing hangs for good, but for ranks that none of those has to do with: other groups may well go on.
+    """
 
     dump: Dump
     standings: Mapping[int, Standing]
@@ -48,13 +57,32 @@ class Hang:
     moved: tuple[int, ...]
     #: seconds since any rank was heard, None where no heartbeat page was had
     quiet_s: float | None
+    #: what moves though nothing is heard, in words; empty for nothing, and where a detector has looked for it before
+    life: str = ""
 
     @property
     def stands(self) -> bool:
         """True where it is known that nothing moves: by the detector, or by the pages' own age."""
         if self.moved:
+            return bool(self.culprits or self.circles)
+        if self.life:
             return False
         return self.dump.quiet_s is not None or self.quiet_s is None or self.quiet_s >= QUIET_S
+
+    def may_work(self, culprit: Culprit) -> bool:
+        """It was heard a while ago, in a dump that was asked for by hand: it evaluates, loads or waits, and goes on."""
+        quiet_s = self.quiet_of(culprit.ranks)
+        return (
+            culprit.standing.doing in _PASSES
+            and self.dump.quiet_s is None
+            and quiet_s is not None
+            and quiet_s < PARTLY_QUIET_S
+        )
+
+    def quiet_of(self, ranks: Iterable[int]) -> float | None:
+        """Seconds since one of these was heard, None where nobody listens."""
+        pages = [had.last.page for r in ranks if (had := self.dump.ranks.get(r)) is not None and had.last.page]
+        return min((float(page["quiet_s"]) for page in pages if "quiet_s" in page), default=None)
 
     def waits_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
         wanted = set(ranks)
@@ -68,25 +96,99 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     if dump is None or dump.reason == "death" or not dump.ranks or _went_on(evidence, dump):
         return None
     records = {record.rank: record for record in evidence.ranks}
-    standings = {rank: stand(had, records.get(rank), dump) for rank, had in dump.ranks.items()}
-    standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in dump.missing.items()}
     known = groups(dump, records)
-    waits = find_waits(dump, records, standings, known)
-    found = ends(waits, standings)
+    standings, waits, found = _follow(dump, records, known)
     moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had)) or _moved_unheard(dump, waits)
+    culprits = tuple(_culprits(found.sinks, standings, waits))
+    circles, complete, mismatch = found.circles, found.complete, _mismatch(dump, known, waits, standings, found.sinks)
+    if moved:
+        apart = _apart(dump, moved)
+        culprits = tuple(
+            c for c in culprits if c.waits and apart.issuperset(c.ranks) and apart.issuperset(_in(c.waits))
+        )
+        circles = tuple(c for c in circles if apart.issuperset(c))
+        complete, mismatch = (), None
     quiet = [had.last.page["quiet_s"] for had in dump.ranks.values() if had.last.page and "quiet_s" in had.last.page]
     return Hang(
         dump=dump,
         standings=standings,
         groups=tuple(known),
         waits=tuple(waits),
-        culprits=tuple(_culprits(found.sinks, standings, waits)),
-        circles=found.circles,
-        complete=found.complete,
-        mismatch=earliest_mismatch(known, dump.signatures, standings),
+        culprits=culprits,
+        circles=circles,
+        complete=complete,
+        mismatch=mismatch,
         moved=moved,
         quiet_s=min(quiet, default=None),
+        life=life(dump, waits) if dump.quiet_s is None else "",
     )
+
+
+def _apart(dump: Dump, moved: Iterable[int]) -> set[int]:
+    """Ranks that have been silent for so long that they hang, whatever the others do."""
+    return {
+        rank
+        for rank, had in dump.ranks.items()
+        if had.last.page and float(had.last.page.get("quiet_s") or 0) >= PARTLY_QUIET_S
+    }.difference(moved)
+
+
+def _in(waits: Iterable[Wait]) -> set[int]:
+    return {rank for wait in waits for rank in wait.waiting}
+
+
+def _follow(
+    dump: Dump, records: Mapping[int, RankRecord], known: list[Group]
+) -> tuple[dict[int, Standing], list[Wait], Ends]:
+    """Where all stand, what they wait for, and where that ends.
+
+    A main thread that waits for a thread of its own is taken at that one's word, unless that closes a circle: then the
+    thread may well wait for those who wait for the main thread, and its standing says nothing of why that one waits.
+    """
+    own: set[int] = set()
+    while True:
+        standings = {
+            rank: stand(had, records.get(rank), dump, delegates=rank not in own) for rank, had in dump.ranks.items()
+        }
+        standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in dump.missing.items()}
+        standings |= {rank: _nowhere(rank) for rank in _done_by_peers(standings, known)}
+        waits = find_waits(dump, records, standings, known)
+        found = ends(waits, standings)
+        circular = {rank for circle in found.circles for rank in circle if standings[rank].thread}
+        if not circular:
+            return standings, waits, found
+        own |= circular
+
+
+def _mismatch(
+    dump: Dump, known: list[Group], waits: list[Wait], standings: Mapping[int, Standing], sinks: tuple[int, ...]
+) -> Mismatch | None:
+    """One that nobody waits in any more, and that all have got over, is not why a living rank keeps the others."""
+    found = earliest_mismatch(known, dump.signatures, standings)
+    if found is not None and not found.open and any(standings[r].doing is not Doing.ENDED for r in sinks):
+        return None
+    return found or other_root(dump, known, waits)
+
+
+def _done_by_peers(standings: Mapping[int, Standing], known: Iterable[Group]) -> list[int]:
+    """Ranks that only their recorder says to wait, in what a peer has finished: gloo takes note of an end late."""
+    alone = [r for r, s in standings.items() if s.doing is Doing.COLLECTIVE and not s.frames and not s.sure]
+    return [rank for rank in alone if not any(_waits_in(rank, group) for group in known)]
+
+
+def _waits_in(rank: int, group: Group) -> bool:
+    log = group.logs.get(rank)
+    first = log.first_open if log is not None else None
+    if log is None or first is None:
+        return False
+    sequence = log.sequence[first]
+    peers = [other for peer, other in group.logs.items() if peer != rank]
+    return not any((at := other.index(sequence)) is not None and other.done[at] for other in peers)
+
+
+def _nowhere(rank: int) -> Standing:
+    because = "there is no stack, and its peers have finished the last operation that its recorder knows"
+    return Standing(rank, Doing.UNKNOWN, f"stands somewhere unknown: {because}", because=because)
 
 
 def _went_on(evidence: RunEvidence, dump: Dump) -> bool:
@@ -158,14 +260,3 @@ def _chain(ranks: Iterable[int], waits: list[Wait]) -> tuple[Wait, ...]:
         found += near
         reached.update(rank for wait in near for rank in wait.waiting)
     return tuple(found)
-
-
-def call_of(had: RankDump, created_ns: int, others_ns: Iterable[int]) -> Call | None:
-    """The line that began an operation: the newest call before it, unless another operation came in between.
-
-    Operations that C++ begins by itself, such as DDP's reductions, have none.
-    """
-    call = next((c for c in reversed(had.calls) if c.t <= created_ns), None)
-    if call is None or any(call.t <= other < created_ns for other in others_ns):
-        return None
-    return call

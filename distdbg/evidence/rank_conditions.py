@@ -8,26 +8,43 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+_WHICH = (
+    r"(?:fs_local|data_parallel|tp|dp|pp|cp|ep|sp|mp|fsdp|ddp|shard|mesh|stage|pipe|process|worker|group|replica|"
+    r"current|this)"
+)
+_MAIN = r"(?:main|master|primary|zero|rank_?zero|rank_?0|chief|root|coordinator|main_process|process_zero|global_zero)"
 _NAMES = re.compile(
-    r"^(?:(?:get_)?(?:(?:global|fs_local|local|node|world|my|dist|ddp|dp|tp|pp|data_parallel|process)_)?rank|is_(?:local_|global_|world_|rank_)?"
-    r"(?:main|master|primary|chief|zero|rank0|rank_0|main_process|process_zero|rank_zero|global_zero)(?:_process)?|"
-    r"is_rank_?(?:zero|0)|(?:local_)?process_index|master_process|main_process)$",
+    rf"^(?:(?:get_|global_|local_|node_|world_|my_|dist_|{_WHICH}_)?rank|is_(?:on_)?(?:local_|global_|world_|rank_)?{_MAIN}"
+    rf"(?:_process|_rank)?|is_(?:local_)?(?:first|last)_(?:stage|rank|process)|get_(?:global_|local_|node_|{_WHICH}_)?rank|"
+    r"(?:local_)?process_index|stage_(?:id|idx|index)|(?:local_)?(?:master|main)_process)$",
     re.IGNORECASE,
 )
-_VARIABLES = {"RANK", "LOCAL_RANK", "GROUP_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"}
+#: Decorators that let only some ranks into a function: Lightning's, Accelerate's, and those that people write.
+_DECORATORS = re.compile(
+    r"^(?:(?:rank_?zero|zero_rank|rank_?0|(?:local_)?(?:main|master)(?:_process|_rank)?|process_zero)_only|"
+    r"(?:run_|only_)?on_(?:(?:local_)?(?:main|last|master)_(?:process|rank)|process|rank_?(?:zero|0)|main|master))$"
+)
+_VARIABLES = {"RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",
+              "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMIX_RANK",
+              "MV2_COMM_WORLD_RANK"}  # fmt: skip
+#: what gives a name to the rank; everything else of a file is passed over
+_TELLING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Call, ast.FunctionDef)
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """The `if` at `line` (1-based) whose test is `test`; `otherwise` where the line runs when it does not hold."""
+    """What asks for the rank at `line` (1-based), as it is written there: `if rank == 0`, `@rank_zero_only`.
+
+    `otherwise` where the line in question runs when it does not hold.
+    """
 
     line: int
-    test: str
+    text: str
     otherwise: bool
 
 
@@ -47,22 +64,58 @@ def _conditions(source: str) -> dict[int, Condition]:
     for node in ast.walk(tree):
         for body in _blocks(node):
             _left_behind(body, tainted, found)
-    for node in ast.walk(tree):  # outer ones first: the innermost `if` has the last word
-        if isinstance(node, ast.If) and asks(node.test, tainted):
-            test = ast.unparse(node.test)
-            _mark(node.body, Condition(node.lineno, test, False), found)
-            _mark(node.orelse, Condition(node.lineno, test, True), found)
+    for node in ast.walk(tree):  # outer ones first: the innermost one has the last word
+        for part, condition in _parts(node, tainted):
+            _mark(part, condition, found)
     return found
+
+
+def _parts(node: ast.AST, tainted: set[str]) -> Iterator[tuple[Sequence[ast.stmt | ast.expr], Condition]]:
+    """What of `node` runs on some ranks only."""
+    match node:
+        case ast.If(test=test, body=body, orelse=orelse) | ast.While(test=test, body=body, orelse=orelse):
+            if asks(test, tainted):
+                text = f"{'if' if isinstance(node, ast.If) else 'while'} {ast.unparse(test)}"
+                yield body, Condition(node.lineno, text, False)
+                yield orelse, Condition(node.lineno, text, True)
+        case ast.IfExp(test=test, body=kept, orelse=other) if asks(test, tainted):
+            text = f"if {ast.unparse(test)}"
+            if not _calls(other):
+                yield [kept], Condition(test.lineno, text, False)
+            if not _calls(kept):
+                yield [other], Condition(test.lineno, text, True)
+        case ast.BoolOp(op=op, values=[first, *others]) if asks(first, tainted) and any(map(_calls, others)):
+            word = "if" if isinstance(op, ast.And) else "if not"
+            yield others, Condition(first.lineno, f"{word} {ast.unparse(first)}", False)
+        case ast.Match(subject=subject, cases=cases) if asks(subject, tainted):
+            for case in cases:
+                text = f"match {ast.unparse(subject)}: case {ast.unparse(case.pattern)}"
+                yield case.body, Condition(case.pattern.lineno, text, False)
+        case ast.FunctionDef(decorator_list=decorators, body=body):
+            for decorator in decorators:
+                if keeps_ranks_out(decorator):
+                    yield body, Condition(decorator.lineno, f"@{ast.unparse(decorator)}", False)
+
+
+def keeps_ranks_out(decorator: ast.expr) -> bool:
+    """`@rank_zero_only`, `@accelerator.on_main_process`, `@on_rank(0)` …: only some ranks come into the function."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return any(_DECORATORS.match(name) for name in _name(called))
+
+
+def _calls(value: ast.expr) -> bool:
+    """Something that could hang: not a question about the rank itself, as in `rank == 0 and is_main()`."""
+    return isinstance(value, (ast.Call, ast.Await, ast.NamedExpr)) and not is_rank(value, set())
 
 
 def _left_behind(body: list[ast.stmt], tainted: set[str], found: dict[int, Condition]) -> None:
     """Marks what stands behind `if rank != 0: return` in one block."""
     for number, statement in enumerate(body):
         if isinstance(statement, ast.If) and asks(statement.test, tainted) and isinstance(statement.body[-1], _LEAVES):
-            _mark(body[number + 1 :], Condition(statement.lineno, ast.unparse(statement.test), True), found)
+            _mark(body[number + 1 :], Condition(statement.lineno, f"if {ast.unparse(statement.test)}", True), found)
 
 
-def _mark(body: list[ast.stmt], condition: Condition, found: dict[int, Condition]) -> None:
+def _mark(body: Sequence[ast.stmt | ast.expr], condition: Condition, found: dict[int, Condition]) -> None:
     for statement in body:
         for line in range(statement.lineno, (statement.end_lineno or statement.lineno) + 1):
             found[line] = condition
@@ -79,9 +132,11 @@ def names_for_rank(nodes: Iterable[ast.AST], known: Iterable[str] = ()) -> set[s
     """Names that stand for the rank or for a question about it: `main = rank == 0`, `def is_first(): return …`.
 
     Only what is assigned from such an expression itself counts: a seed that was computed from the rank does not.
+    `nodes` are those of a whole file, in any order; `known` are names that hold the rank for another reason.
     """
-    nodes = [n for n in nodes if isinstance(n, (ast.Assign, ast.FunctionDef))]
     tainted = set(known)
+    nodes = [n for n in nodes if isinstance(n, _TELLING)]
+    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
     while True:
         before = len(tainted)
         for node in nodes:
@@ -92,12 +147,30 @@ def names_for_rank(nodes: Iterable[ast.AST], known: Iterable[str] = ()) -> set[s
                     tainted |= {n for t, v in zip(names, values, strict=True) if is_rank(v, tainted) for n in _name(t)}
                 case ast.Assign(targets=targets, value=value) if is_rank(value, tainted):
                     tainted |= {n for target in targets for n in _name(target)}
+                case ast.AnnAssign(target=target, value=ast.expr() as value) if is_rank(value, tainted):
+                    tainted |= set(_name(target))
+                case ast.NamedExpr(target=target, value=value) if is_rank(value, tainted):
+                    tainted.add(target.id)
+                case ast.Call(func=function, args=values, keywords=keywords):
+                    tainted |= _parameters(functions.get(next(_name(function), "")), values, keywords, tainted)
                 case ast.FunctionDef(name=name, body=[*_, ast.Return(value=ast.expr() as value)]) if is_rank(
                     value, tainted
                 ):
                     tainted.add(name)
         if len(tainted) == before:
             return tainted
+
+
+def _parameters(
+    function: ast.FunctionDef | None, values: list[ast.expr], keywords: list[ast.keyword], tainted: set[str]
+) -> set[str]:
+    """Parameters of this file's functions that are given the rank or a question about it: `save(model, rank == 0)`."""
+    if function is None:
+        return set()
+    names = [argument.arg for argument in function.args.args]
+    names = names[1:] if names[:1] == ["self"] else names
+    given = {n for n, value in zip(names, values, strict=False) if is_rank(value, tainted)}
+    return given | {k.arg for k in keywords if k.arg is not None and is_rank(k.value, tainted)}
 
 
 def _name(target: ast.expr) -> Iterator[str]:
@@ -112,16 +185,16 @@ def is_rank(value: ast.expr, tainted: set[str]) -> bool:  # noqa: PLR0911 -- one
     match value:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return _NAMES.match(name) is not None or name in tainted
-        case ast.Call(func=ast.Name(id="int" | "bool" | "str"), args=[inner, *_]):
+        case ast.Call(func=ast.Name(id="int" | "bool" | "str"), args=[inner, *_]) | ast.NamedExpr(value=inner):
             return is_rank(inner, tainted)
-        case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv()):
-            return is_rank(left, tainted)
         case (
             ast.Call(func=ast.Name(id="getenv"), args=[ast.Constant(value=str(name)), *_])
             | ast.Call(func=ast.Attribute(attr="get" | "getenv"), args=[ast.Constant(value=str(name)), *_])
             | ast.Subscript(slice=ast.Constant(value=str(name)))
         ):
             return name in _VARIABLES or (isinstance(value, ast.Subscript) and _NAMES.match(name) is not None)
+        case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv()):
+            return is_rank(left, tainted)
         case ast.Call(func=function):
             return is_rank(function, tainted)
         case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from distdbg.evidence.nccl_log import read_nccl_log
 from distdbg.evidence.records import Tail
 from distdbg.evidence.run import ExceptionFact
 from distdbg.evidence.traceback_text import last_chain
@@ -61,6 +62,10 @@ def read_log(tail: Tail, path: str, rank: int | None) -> LogFound:
     for number, own in texts.items():
         fields = found.setdefault(number, {})
         fields |= {"stderr_tail": own.text[-_MOST_TAIL:], "stderr_path": path, "stderr_first_line": own.first_line}
+        if "NCCL WARN" in own.text:
+            fields |= {"nccl_tail": own.text[-_MOST_TAIL:], "nccl_path": path}
+        if (nccl := read_nccl_log(own.text, own.first_line or 1)) is not None:
+            fields |= {"nccl": nccl, "nccl_path": path}
         if len(own.text) > _MOST_TAIL:
             fields["stderr_first_line"] = 0
         if "exit_code" not in fields:

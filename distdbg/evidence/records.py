@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from distdbg.evidence.jsonl import integer, number, text
-from distdbg.evidence.run import ExceptionFact, NodeRecord, RankRecord, WithoutGradient
-from distdbg.model import Citation, Unknown, fold_ranks
+from distdbg.evidence.nccl_log import read_nccl_log
+from distdbg.evidence.run import ExceptionFact, NodeRecord, RankRecord, Shrunk, WithoutGradient
+from distdbg.model import MOST_RANKS, Citation, Unknown, fold_ranks
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
 
@@ -36,6 +38,8 @@ class RankTexts:
     stdout: Tail = field(default_factory=Tail)
     stderr: Tail = field(default_factory=Tail)
     nccl: str = ""
+    #: its beginning, and with it all of it where it is not long
+    nccl_head: str = ""
 
 
 def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], texts: RankTexts) -> RankRecord:
@@ -74,11 +78,27 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         rss_bytes=integer(fields, "rss"),
         nccl_tail=texts.nccl,
         nccl_path=f"{texts.folder}/nccl.log",
+        nccl=read_nccl_log(texts.nccl_head),
         phases=_phases(fields.get("phases")),
         initialised=any(fact.get("kind") == "init" for _, fact in texts.facts),
         groups=dict(_groups(texts.facts)),
         without_gradient=_without_gradient(texts.facts),
+        shrunk=_shrunk(texts.facts),
     )
+
+
+def _shrunk(facts: Events) -> Shrunk | None:
+    told = next((fact for _, fact in facts if fact.get("kind") in ("shrunk", "not-shrunk")), None)
+    if told is None:
+        return None
+    kept = told["kept"] if isinstance(told.get("kept"), dict) else {}
+    words = [f"{path} has {n[0]} of {n[1]} layers" for path, n in kept.items() if isinstance(n, list) and len(n) == 2]
+    if isinstance(skipped := told.get("skipped"), list) and skipped:
+        real = told.get("real") if isinstance(told.get("real"), list) else []
+        words.append(
+            f"no attention in layers {fold_ranks(skipped)}" + (f", real in {fold_ranks(real)}" if real else "")
+        )
+    return Shrunk("; ".join(words), not words)
 
 
 def _without_gradient(facts: Events) -> WithoutGradient | None:
@@ -100,9 +120,18 @@ def _phases(value: object) -> dict[str, int]:
 
 def _groups(facts: Events) -> Iterable[tuple[str, tuple[int, ...]]]:
     for _, fact in facts:
-        ranks = fact.get("ranks")
-        if fact.get("kind") == "group" and isinstance(ranks, list):
-            yield text(fact, "name"), tuple(r for r in ranks if isinstance(r, int))
+        if fact.get("kind") == "group":
+            match fact.get("ranks"):
+                case {"first": int(first), "step": int(step), "count": int(count)} if 0 < count <= MOST_RANKS and step:
+                    yield text(fact, "name"), _evenly(first, step, count)
+                case list(ranks):
+                    yield text(fact, "name"), tuple(r for r in ranks if isinstance(r, int))
+
+
+@lru_cache(maxsize=4096)
+def _evenly(first: int, step: int, count: int) -> tuple[int, ...]:
+    """One object for all ranks that tell the same."""
+    return tuple(range(first, first + step * count, step))
 
 
 def exceptions(rank: int, facts: Events, path: str) -> Iterable[ExceptionFact]:

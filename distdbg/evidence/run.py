@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.evidence.dump import Dump
+from distdbg.evidence.nccl_log import NcclLog
 from distdbg.model import Citation, Unknown
 
 
@@ -42,6 +43,14 @@ class WithoutGradient:
     parameters: int
     names: tuple[str, ...] = ()
     reduces: bool | None = None
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """What a rank has told of a model that was made smaller; `whole` where nothing came of it."""
+
+    words: str
+    whole: bool
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,9 @@ class RankRecord:
     #: warnings of NCCL from its own file, and that file
     nccl_tail: str = ""
     nccl_path: str = ""
-    #: how often its agent saw it in each phase, of ten looks a second, once it was warm
+    #: what NCCL's own log says; None where it wrote nothing
+    nccl: NcclLog | None = None
+    #: thousandths of its time in each phase, as its agent saw it, and of how many windows of steps it is the median
     phases: Mapping[str, int] = field(default_factory=dict)
     #: True once its default process group stood
     initialised: bool = False
@@ -96,6 +107,8 @@ class RankRecord:
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     #: of the model's parameters, those that had no gradient when the agent asked; None where nobody could say
     without_gradient: WithoutGradient | None = None
+    #: what was left out of its model, as it was asked to; None where nobody asked
+    shrunk: Shrunk | None = None
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.dump import Dump
 from distdbg.evidence.recorder import GroupLog
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.standing import Doing, Standing
-
-_SENDS = {"send", "isend"}
-_RECEIVES = {"recv", "irecv"}
+from distdbg.evidence.transfers import transfers
 
 
 @dataclass(frozen=True)
@@ -60,24 +58,46 @@ class Group:
 
 def groups(dump: Dump, records: Mapping[int, RankRecord]) -> list[Group]:
     """Every group that a recorder has heard of, by its name and its members: two ranks may use one name differently."""
-    found: dict[tuple[str, tuple[int, ...]], dict[int, GroupLog]] = defaultdict(dict)
-    everybody = tuple(sorted(records.keys() | dump.ranks.keys() | dump.missing.keys()))
-    users: dict[str, set[int]] = defaultdict(set)
-    for rank, had in dump.ranks.items():
-        for name in had.recorder.groups if had.recorder else ():
-            users[name].add(rank)
+    members = _Members(dump, records)
+    found: dict[tuple[str, int], dict[int, GroupLog]] = defaultdict(dict)
     for rank, had in dump.ranks.items():
         for name, log in had.recorder.groups.items() if had.recorder else ():
-            told = records[rank].groups.get(name) if rank in records else None
-            default = name in ("0", "") or log.description == "default_pg"
-            members = told or (everybody if default else tuple(sorted(users[name])))
-            found[name, tuple(members)][rank] = log
-    # A member whose recorder was had, and that never used the group, has enqueued nothing there.
-    for (name, members), logs in found.items():
-        for rank in members:
+            found[name, members.of(rank, log)][rank] = log
+    known = []
+    for (name, number), logs in found.items():
+        # A member whose recorder was had, and that never used the group, has enqueued nothing there.
+        for rank in members.known[number]:
             if rank not in logs and rank in dump.ranks and dump.ranks[rank].recorder is not None:
                 logs[rank] = GroupLog(name, "")
-    return [Group(name, members, logs) for (name, members), logs in sorted(found.items())]
+        known.append(Group(name, members.known[number], logs))
+    return sorted(known, key=lambda group: (group.name, group.ranks))
+
+
+class _Members:
+    """Who is in a group, as its ranks have told, by a number: a tuple of 16,384 ranks is hashed once, not by each."""
+
+    def __init__(self, dump: Dump, records: Mapping[int, RankRecord]) -> None:
+        self._records = records
+        self._everybody = tuple(sorted(records.keys() | dump.ranks.keys() | dump.missing.keys()))
+        users: dict[str, list[int]] = defaultdict(list)
+        for rank, had in dump.ranks.items():
+            for name in had.recorder.groups if had.recorder else ():
+                users[name].append(rank)
+        self._users = {name: tuple(sorted(ranks)) for name, ranks in users.items()}
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._by_identity: dict[int, int] = {}
+        self.known: list[tuple[int, ...]] = []
+
+    def of(self, rank: int, log: GroupLog) -> int:
+        told = (self._records[rank].groups.get(log.name) if rank in self._records else None) or log.ranks
+        default = log.name in ("0", "") or log.description == "default_pg"
+        members = told or (self._everybody if default else self._users[log.name])
+        number = self._by_identity.get(id(members))
+        if number is None:
+            number = self._by_identity[id(members)] = self._numbers.setdefault(members, len(self.known))
+            if number == len(self.known):
+                self.known.append(members)
+        return number
 
 
 def find_waits(
@@ -87,7 +107,7 @@ def find_waits(
     collectives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     blind: dict[str, list[int]] = defaultdict(list)
     found: list[Wait] = []
-    for rank, standing in standings.items():
+    for rank, standing in sorted(standings.items()):
         match standing.doing:
             case Doing.COLLECTIVE:
                 at = _open_operation(rank, standing, known, dump)
@@ -96,10 +116,14 @@ def find_waits(
                 else:
                     collectives[at].append(rank)
             case Doing.TRANSFER:
-                found += _transfers(rank, standing, dump)
+                found += (
+                    Wait(what, (rank,), awaited, since=since) for what, awaited, since in transfers(standing, dump)
+                )
             case Doing.FORMING:
                 blind[standing.function].append(rank)
-    found += [_collective(known[g], s, n, tuple(ranks), dump) for (g, s, n), ranks in collectives.items()]
+    for (number, sequence, signature), ranks in collectives.items():
+        unread = set(blind.get(dump.signatures[signature].operation, ()))
+        found.append(_collective(known[number], (sequence, signature), tuple(ranks), dump, unread))
     found += [_blind(function, tuple(ranks), standings, records) for function, ranks in blind.items()]
     return found
 
@@ -123,7 +147,11 @@ def _open_operation(rank: int, standing: Standing, known: list[Group], dump: Dum
     return best[2] if best else None
 
 
-def _collective(group: Group, sequence: int, signature: int, waiting: tuple[int, ...], dump: Dump) -> Wait:
+def _collective(
+    group: Group, operation: tuple[int, int], waiting: tuple[int, ...], dump: Dump, unread: set[int]
+) -> Wait:
+    """`unread` are ranks without a recorder that wait in the same function: those may well have come."""
+    sequence, signature = operation
     late: list[int] = []
     other: list[int] = []
     here = set(waiting)
@@ -131,7 +159,7 @@ def _collective(group: Group, sequence: int, signature: int, waiting: tuple[int,
     for rank in group.ranks:
         log = group.logs.get(rank)
         if log is None:  # nobody could ask it: it may be the one
-            if rank not in here:
+            if rank not in here and rank not in unread:
                 late.append(rank)
             continue
         at = log.index(sequence)
@@ -153,56 +181,22 @@ def _blind(
     standings: Mapping[int, Standing],
     records: Mapping[int, RankRecord],
 ) -> Wait:
-    """No recorder says who takes part: everybody who stands elsewhere may be awaited."""
+    """No recorder says who takes part: everybody who stands elsewhere may be awaited. Not who waits in the same
+    function, by its recorder: that one has come.
+    """
     forming = function in ("init_process_group", "new_group")
     awaited = (
-        r for r in standings if r not in waiting and not (function == "init_process_group" and _formed(records.get(r)))
+        r
+        for r, standing in standings.items()
+        if r not in waiting
+        and not (standing.doing is Doing.COLLECTIVE and standing.function == function)
+        and not (function == "init_process_group" and _formed(records.get(r)))
     )
-    return Wait(function if forming else f"{function}, by the stacks alone", waiting, tuple(awaited))
+    return Wait(function if forming else f"{function}, by the stacks alone", waiting, tuple(sorted(awaited)))
 
 
 def _formed(record: RankRecord | None) -> bool:
     return record is not None and record.initialised
-
-
-# -- send and recv ------------------------------------------------------------------------------------------------
-
-
-def _transfers(rank: int, standing: Standing, dump: Dump) -> list[Wait]:
-    """A wait for each peer that has not done its part; a peer that has is not waited for."""
-    had = dump.ranks[rank]
-    peers = _unpaired(rank, dump)
-    if standing.peer is not None and any(p == standing.peer for _, p in peers):
-        way = "send" if standing.function in ("send", "isend") else "recv"
-        peers = {(w, p) for w, p in peers if p == standing.peer and w == way} or peers
-    if not peers and standing.peer is not None and not had.calls:
-        peers = {(standing.function, standing.peer)}  # only the stack speaks
-    return [
-        Wait(f"{way} {'to' if way == 'send' else 'from'} rank {peer}", (rank,), (peer,), since=_last_call(had))
-        for way, peer in sorted(peers)
-    ]
-
-
-def _unpaired(rank: int, dump: Dump) -> set[tuple[str, int]]:
-    """(send or recv, peer) of this rank's transfers whose other half the peer has not begun, by both ranks' calls."""
-    found = set()
-    for way, own, others in (("send", _SENDS, _RECEIVES), ("recv", _RECEIVES, _SENDS)):
-        for peer, count in _counts(dump.ranks[rank], own).items():
-            if count > (_counts(dump.ranks[peer], others).get(rank, 0) if peer in dump.ranks else 0):
-                found.add((way, peer))
-    return found
-
-
-def _counts(had: RankDump, operations: set[str]) -> dict[int, int]:
-    counts: dict[int, int] = defaultdict(int)
-    for call in had.calls:
-        if call.peer is not None and call.operation in operations:
-            counts[call.peer] += 1
-    return counts
-
-
-def _last_call(had: RankDump) -> float | None:
-    return had.calls[-1].t / 1e9 if had.calls else None
 
 
 # -- where the arrows end -----------------------------------------------------------------------------------------

@@ -139,10 +139,10 @@ class Capture:
         return {"file": self._name(f"recorder/{target.rank:05d}.{number}.json", data)}
 
     def _rarest(self, count: int) -> list[Target]:
-        """One of each kind of stack, the kinds with the fewest ranks first."""
+        """One of each kind of stack: of the fewest ranks first, among equals those outside of torch.distributed."""
         kinds = Counter(_kind(t) for t in self.targets)
         first = {_kind(t): t for t in reversed(self.targets) if t.threads}
-        return [first[kind] for kind, _ in reversed(kinds.most_common()) if kind in first][:count]
+        return [first[k] for k in sorted(first, key=lambda k: (kinds[k], _communicates(k), first[k].rank))][:count]
 
     def _native(self, target: Target) -> None:
         left = self.until - time.monotonic()
@@ -211,6 +211,10 @@ def _kind(target: Target) -> tuple[tuple[str, int], ...]:
     main = next((t for t in target.threads if t.get("os_thread_id") == target.pid), None)
     frames = main.get("frames", ()) if main else ()
     return tuple((str(f.get("filename")), int(f.get("line") or 0)) for f in frames)
+
+
+def _communicates(kind: tuple[tuple[str, int], ...]) -> bool:
+    return any("/torch/distributed/" in file or file.endswith("/torch/autograd/graph.py") for file, _ in kind)
 
 
 def _awaited_children(target: Target) -> list[int]:

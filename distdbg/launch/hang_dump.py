@@ -137,6 +137,8 @@ def _with_doubt(evidence: RunEvidence) -> RunEvidence:
     if hang.moved:
         many = "s" if len(hang.moved) > 1 else ""
         because = f"rank{many} {fold_ranks(hang.moved)} went on between the looks (--looks 5 --interval 5 look longer)"
+    elif hang.life:
+        because = f"{hang.life}: that is work and no hang yet, ask again"
     else:
         because = f"a rank was heard of {hang.quiet_s:.0f} s before: that is no hang yet, ask again"
     return replace(evidence, unknown=(*evidence.unknown, Unknown("why it should hang", because)))

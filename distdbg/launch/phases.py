@@ -1,10 +1,11 @@
-"""How a rank's time divides over its phases: its heartbeat page is looked at ten times a second.
+"""How a rank's steps divide over its phases: its heartbeat page is looked at ten times a second.
 
-A look reads eight bytes of node-local memory, and the rank does nothing for it. Counting begins once every rank of the
-node has made its first steps: those compile, allocate and load. The counts stand in exit.json, and before a dump in
-the event
+A look reads eight bytes of node-local memory, and the rank does nothing for it. Looks are counted in windows of some
+steps each, and of the windows the median tells: one step that took minutes (a checkpoint, a compilation) is one window,
+however long. Counting begins once every rank of the node has made its first steps. Thousandths of the time stand in
+exit.json, and before a dump in the event
 
-    {"event": "phases", "ranks": {"0": {"data": 12, "backward": 301}, …}}
+    {"event": "phases", "ranks": {"0": {"windows": 31, "data": 40, "backward": 960}, …}}
 """
 
 from __future__ import annotations
@@ -12,15 +13,47 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+from collections import Counter, deque
 from collections.abc import Callable, Collection
+from statistics import median
+from typing import TYPE_CHECKING
 
 from distdbg.launch.loop import Loop
-from distdbg.launch.ranks import RankProcess
 from distdbg.worker.page import PHASE_OFFSET, PHASES
+
+if TYPE_CHECKING:
+    from distdbg.launch.ranks import RankProcess
 
 _EVERY_S = 0.1
 _WARM_STEPS = 3
+_WINDOW_STEPS = 5
+_WINDOW_LOOKS = 10
+#: The newest tell how it goes now.
+_MOST_WINDOWS = 60
 _WORD = struct.Struct("@q")
+
+
+class PhaseWindows:
+    """One rank's looks."""
+
+    def __init__(self) -> None:
+        self._windows: deque[Counter[str]] = deque(maxlen=_MOST_WINDOWS)
+        self._open: Counter[str] = Counter()
+        self._since = 0
+
+    def count(self, phase: str, step: int) -> None:
+        self._open[phase] += 1
+        if step - self._since >= _WINDOW_STEPS and self._open.total() >= _WINDOW_LOOKS:
+            self._windows.append(self._open)
+            self._open, self._since = Counter(), step
+
+    def told(self) -> dict[str, int]:
+        """Empty before the first window is full."""
+        if not self._windows:
+            return {}
+        names = {name for window in self._windows for name in window}
+        shares = {name: median(w[name] / w.total() for w in self._windows) for name in sorted(names)}
+        return {"windows": len(self._windows)} | {name: round(1000 * share) for name, share in shares.items()}
 
 
 class PhaseClock:
@@ -32,14 +65,14 @@ class PhaseClock:
         loop.after(_EVERY_S, self._tick)
 
     def told(self) -> dict[str, dict[str, int]]:
-        return {str(rank.rank): dict(rank.phases) for rank in self._living() if rank.phases}
+        return {str(rank.rank): told for rank in self._living() if (told := rank.phases.told())}
 
     def _tick(self) -> None:
         ranks = self._living()
         if all((rank.step or 0) >= _WARM_STEPS for rank in ranks):
             for rank in ranks:
                 with contextlib.suppress(OSError, struct.error, IndexError):
-                    rank.phases[PHASES[_word(rank, PHASE_OFFSET)]] += 1
+                    rank.phases.count(PHASES[_word(rank, PHASE_OFFSET)], rank.step or 0)
         self._loop.after(_EVERY_S, self._tick)
 
 

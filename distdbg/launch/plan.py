@@ -76,7 +76,7 @@ def make_plan(
     foreign = is_one_of_many(settings)
     shares = share_out(settings.model_copy(update={"nodes": 1}) if foreign else settings, machine, environ)
     variables, notes = resolve(settings.presets, settings.env, origins, environ, machine.torch)
-    notes += [*lint({**environ, **settings.env}, machine.torch), *shares.notes]
+    notes += [*_shrunk(settings), *lint({**environ, **settings.env}, machine.torch), *shares.notes]
     unset = tuple(name for name in SWITCH_VARIABLES if name in environ)
     common = [v for v in variables if not v.per_rank and v.name not in unset] + _of_ours(settings, shares, environ)
     program = _program(settings)
@@ -133,7 +133,16 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
     restarts = settings.nodes > 1 and not is_one_of_many(settings) and int(settings.torchrun.get("max-restarts", "0"))
     if restarts and name not in {**environ, **settings.env}:
         found.append(Variable(name, "1", "distdbg: restarts over several nodes fail with a shared store (torch 2.13)"))
+    shrunk = (("DISTDBG_KEEP_LAYERS", settings.keep_layers), ("DISTDBG_SKIP_ATTENTION", settings.skip_attention))
+    for variable, value in shrunk:
+        found += [Variable(variable, str(value), "distdbg: the model is made smaller, as asked")] if value else []
     return found
+
+
+def _shrunk(settings: JobSettings) -> list[str]:
+    asked = [f"--{name.replace('_', '-')} {value}" for name in ("keep_layers", "skip_attention")
+             if (value := getattr(settings, name))]  # fmt: skip
+    return [f"THE MODEL IS MADE SMALLER ({' '.join(asked)}): what it computes is not what it would be"] if asked else []
 
 
 def _topology(settings: JobSettings, shares: Shares) -> dict[str, Any]:

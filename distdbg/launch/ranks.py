@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from distdbg.launch import processes
+from distdbg.launch.phases import PhaseWindows
 from distdbg.worker.page import PAGE_BYTES, Page, read_page
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -40,8 +40,7 @@ class RankProcess:
     cpu_s: float | None = None
     page: Page | None = None
     rate: float | None = None
-    #: how often it was seen in each phase, once warm: see phases.py
-    phases: Counter[str] = field(default_factory=Counter)
+    phases: PhaseWindows = field(default_factory=PhaseWindows)
     #: the shortest timeout of its process groups, and whether it waits for its accelerator by spinning
     timeout_s: float | None = None
     spins: bool = False
@@ -130,7 +129,7 @@ class RankProcess:
         names = ("rank", "local_rank", "attempt", "pid", "started", "ended", "exit_code", "unknown_because")
         record = {name: getattr(self, name) for name in names}
         record |= {"asked_to_stop": self.asked_to_stop, "step": self.step, "phase": self.phase, "rss": self.rss}
-        return record | {"phases": dict(self.phases)}
+        return record | {"phases": self.phases.told()}
 
 
 def page_facts(page: Page) -> dict[str, Any]:

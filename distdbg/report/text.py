@@ -80,8 +80,12 @@ class _Text:
     def _finding(self, finding: Finding) -> Iterable[str]:
         mark = self.style.error if finding.severity == "error" else self.style.warning
         sure = "" if finding.confidence == "certain" else f" ({finding.confidence})"
-        head = f"{self._paint(mark, finding.id)}{sure}  {self._paint(self.style.strong, one_line(finding.summary))}"
-        yield head
+        first, *rest = textwrap.wrap(
+            one_line(finding.summary), self.width, initial_indent=" " * len(f"{finding.id}{sure}  "),
+            subsequent_indent="  ", break_long_words=False, break_on_hyphens=False,
+        ) or [""]  # fmt: skip
+        yield f"{self._paint(mark, finding.id)}{sure}  {self._paint(self.style.strong, first.strip())}"
+        yield from (self._paint(self.style.strong, line) for line in rest)
         yield from self._field("why", finding.cause)
         yield from self._field("do", finding.remedy)
         for place, citation in enumerate(finding.evidence):

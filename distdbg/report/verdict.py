@@ -12,6 +12,7 @@ from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.jsonl import integer, number
 from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.evidence.undecided import undecided
 from distdbg.model import CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
 
 #: Root causes: what stands below them in the order can be their consequence.
@@ -37,7 +38,7 @@ def build_report(evidence: RunEvidence) -> Report:
         run=run_facts(evidence),
         exit_code=code,
         exit_code_of=whose,
-        unknown=(*evidence.unknown, *_blind_spots(evidence)),
+        unknown=(*_why_hung(evidence, findings, outcome), *evidence.unknown, *_blind_spots(evidence)),
         ranks=tuple(rank_summaries(evidence)),
     )
 
@@ -80,7 +81,8 @@ def _own_up(evidence: RunEvidence, findings: list[Finding]) -> list[Finding]:
     if not findings or findings[0].cause_class is not CauseClass.COMMUNICATION:
         return findings
     lead = findings[0]
-    silent = [rank.rank for rank in evidence.ranks if rank.rank not in lead.ranks and rank.exit_code != 0]
+    told = {rank for finding in findings for rank in finding.ranks}
+    silent = [rank.rank for rank in evidence.ranks if rank.rank not in told and rank.exit_code != 0]
     words = "Why is not known: no rank shows an error of its own."
     if silent:
         words += f" Rank{'s' if len(silent) > 1 else ''} {fold_ranks(silent)} said nothing before the end."
@@ -232,6 +234,7 @@ def run_facts(evidence: RunEvidence) -> dict[str, Any]:
     job = evidence.job
     times = [t for _, event in evidence.events if (t := number(event, "t")) is not None]
     ends = [rank.ended for rank in evidence.ranks if rank.ended is not None]
+    ends += [evidence.dump.t] if evidence.dump is not None else []
     topology = job.get("topology") if isinstance(job.get("topology"), dict) else {}
     return {
         "id": evidence.run_id,
@@ -276,6 +279,14 @@ def rank_state(rank: RankRecord, failure: RankFailure | None) -> str:
     if failure.kind == "abort-at-exit":
         return f"finished, then aborted ({how})"
     return f"killed ({how})" if failure.kind == "signal" else f"failed ({how})"
+
+
+def _why_hung(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> Iterable[Unknown]:
+    """A job that hangs without a finding is never passed over in silence."""
+    if outcome not in ("hung", "unknown") or any(f.severity == "error" for f in findings):
+        return
+    if (why := undecided(evidence, hung=outcome == "hung")) is not None:
+        yield why
 
 
 def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:

@@ -221,6 +221,10 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
 }
 
 
+#: What stands in a compiled step by the user's own wish.
+_TRACED = ("distdbg.worker.traced", "distdbg.worker.shrunk")
+
+
 def hide_from_compiler(trace_rules: Any) -> None:  # noqa: ANN401
     """Once torch.compile is loaded: it leaves our code alone, but for traced.py.
 
@@ -228,5 +232,5 @@ def hide_from_compiler(trace_rules: Any) -> None:  # noqa: ANN401
     Raises AttributeError where this torch has no such list.
     """
     for name in list(sys.modules):
-        if name.startswith("distdbg.worker.") and name != "distdbg.worker.traced":
+        if name.startswith("distdbg.worker.") and not name.startswith(_TRACED):
             trace_rules.add(name)

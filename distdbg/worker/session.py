@@ -6,7 +6,7 @@ import _thread
 import os
 import sys
 
-from distdbg.worker import exceptions, heartbeat, orphans, recorder
+from distdbg.worker import exceptions, heartbeat, orphans, recorder, shrunk
 from distdbg.worker.bus import Bus
 from distdbg.worker.calls import CallLog
 from distdbg.worker.importing import ImportWatch
@@ -52,7 +52,7 @@ class Session:
         self.link.send("hello", {"rank": rank, "pid": os.getpid()})
         self._agent = self.link.peer()
         self._parent = self._end_with_parent()
-        imports = ImportWatch(self._not_hooked)
+        self.imports = imports = ImportWatch(self._not_hooked)
         self.bus = Bus(imports, self._dropped)
         heartbeat.subscribe(self.bus, self.page)
         self.calls = CallLog(self._stem)
@@ -66,6 +66,13 @@ class Session:
         # warn where a script forks.
         imports.after("torch.distributed.distributed_c10d", self._listen)
         imports.after("torch._dynamo.trace_rules", hide_from_compiler)
+        self._shrink()
+
+    def _shrink(self) -> None:
+        try:
+            shrunk.start(self)
+        except Exception as error:
+            self.fact("not-shrunk", error=repr(error))
 
     def fact(self, kind: str, **fields: object) -> bool:
         """Tell the agent something for this rank's facts; False where it was dropped. Never blocks, never raises."""
@@ -142,7 +149,7 @@ class Session:
         group, ranks = made
         name, about = getattr(group, "group_name", None), getattr(group, "group_desc", "")
         if name is not None:
-            self.fact("group", name=name, desc=about, ranks=[int(rank) for rank in ranks])
+            self.fact("group", name=name, desc=about, ranks=_short([int(rank) for rank in ranks]))
 
     def _listen(self, _module: ModuleType) -> None:
         # Below threading: the script's own count of its threads stays what it was.
@@ -170,6 +177,14 @@ class Session:
             self.link.send("exceptions", {"id": question.get("id"), "threads": threads})
         elif question.get("op") == "model":
             self.link.send("model", {"id": question.get("id"), **self.model.without_gradient()})
+
+
+def _short(ranks: list[int]) -> list[int] | dict[str, int]:
+    """Evenly spaced ranks, as nearly all groups have them, in three numbers: else 16,384 ranks tell 16,384 each."""
+    count, step = len(ranks), ranks[1] - ranks[0] if len(ranks) > 1 else 1
+    if count > 2 and ranks == list(range(ranks[0], ranks[0] + step * count, step or 1)):
+        return {"first": ranks[0], "step": step, "count": count}
+    return ranks
 
 
 def _exit_status(error: SystemExit) -> int:

@@ -42,6 +42,11 @@ def ranks_of(launcher):
     return None
 
 
+def errors(report):
+    """A busy machine makes stragglers, which are warnings."""
+    return [(f["id"], f["ranks"]) for f in report["findings"] if f["severity"] == "error"]
+
+
 @pytest.fixture
 def start(tmp_path):
     """Starts a command in the test's folder; in the end it gets SIGTERM and has a minute."""
@@ -65,7 +70,7 @@ def test_any_torchrun_job_by_its_launchers_pid(start, distdbg, tmp_path):
     done = distdbg("hang-dump", "--pid", launcher, "--json", "--html", "page.html")
     report = json.loads(done.out)
     assert (done.code, report["run"], report["outcome"]) == (10, None, None), done
-    assert [(f["id"], f["ranks"]) for f in report["findings"]] == [("stuck-in-python", [SLEEPER])]
+    assert errors(report) == [("stuck-in-python", [SLEEPER])]
     assert "sleeps_in_step.py:16" in report["findings"][0]["summary"]
     assert "stuck-in-python" in (tmp_path / "page.html").read_text()
     (folder,) = (p for p in (tmp_path / "distdbg-dumps").iterdir() if p.is_dir())
@@ -137,7 +142,7 @@ def test_a_run_of_ours_is_asked_through_its_directory(start, distdbg, tmp_path):
     report = json.loads(done.out)
     (run,) = list_runs(tmp_path / "distdbg-runs")
     assert report["run"]["id"] == run.id
-    assert [(f["id"], f["ranks"]) for f in report["findings"]] == [("stuck-in-python", [SLEEPER])]
+    assert errors(report) == [("stuck-in-python", [SLEEPER])]
     newest = run.attempts()[-1].dumps()[-1]
     assert newest.name.endswith("-asked")
     assert {p.name for p in (newest / "nodes").iterdir()} == {"0000.json", "0001.json"}

@@ -74,11 +74,16 @@ def test_a_clock_that_is_ahead_is_no_lateness_and_a_late_rank_is_found_in_spite_
     assert 0 < found.clock_error_s < 0.11
 
 
-WAITING = {"data": 10, "backward": 190}
+def test_a_rank_that_was_late_once_and_for_long_is_no_straggler():
+    late = group(blocking_steps(lambda step, rank: 60_000 * MS if (step, rank) == (30, 1) else 0))
+    assert late_ranks(late, ONE_HOST) is None
+
+
+WAITING = {"windows": 20, "data": 50, "backward": 950}
 
 
 def test_the_rank_that_is_longer_in_its_data_while_the_others_wait():
-    (found,) = longer_phases({0: WAITING, 1: {"data": 150, "backward": 50}, 2: WAITING, 3: WAITING})
+    (found,) = longer_phases({0: WAITING, 1: {"windows": 20, "data": 750, "backward": 250}, 2: WAITING, 3: WAITING})
     assert (found.rank, found.phase, found.waits_in) == (1, "data", "backward")
     assert (found.share, found.usual) == (0.75, 0.05)
 
@@ -87,9 +92,9 @@ def test_the_rank_that_is_longer_in_its_data_while_the_others_wait():
     "phases",
     [
         dict.fromkeys(range(4), WAITING),
-        {0: WAITING, 1: {"data": 9, "backward": 1}},  # too few looks
+        {0: WAITING, 1: {"windows": 2, "data": 900, "backward": 100}},  # too few
         {0: WAITING, 1: {}},  # a rank that nobody saw
-        {0: WAITING, 1: {"data": 14, "backward": 186}, 2: WAITING},  # within the noise
+        {0: WAITING, 1: {"windows": 20, "data": 70, "backward": 930}, 2: WAITING},  # within the noise
         {},
     ],
     ids=["even", "few", "unseen", "noise", "none"],

@@ -3,7 +3,7 @@
 import sys
 from types import SimpleNamespace
 
-from distdbg.evidence.calls import read_calls
+from distdbg.evidence.calls import NUMBERS, read_calls
 from distdbg.worker.calls import CALLS, CallLog
 
 
@@ -22,6 +22,9 @@ exec(  # a module of its own, as torch.distributed is one
     "import sys\ndef all_reduce(tensor): told(sys._getframe())\n"
     "def irecv(tensor, src, group=None, group_src=None): told(sys._getframe())\n"
     "def recv(tensor, src): irecv(tensor, src)\n"
+    "def isend(tensor, dst): told(sys._getframe())\n"
+    "def gather(tensor, dst): told(sys._getframe())\n"
+    "def gather_object(thing, dst): gather(thing, dst)\n"
     "def batch_isend_irecv(group, peer): irecv(None, None, group=group, group_src=peer)\n"
     "_pg_group_ranks = {'pair': {2: 0, 5: 1}}\n",
     TORCHS,
@@ -67,3 +70,31 @@ def test_what_is_no_such_file_is_empty(tmp_path):
     assert read() == []
     assert read_calls(b"\0" * 100, "") == []
     assert read_calls((tmp_path / "00000.calls").read_bytes()[:-1], "x") == []
+
+
+def test_a_transfer_is_numbered_by_its_peer_and_its_way(tmp_path):
+    told, read = written(tmp_path)
+    TORCHS["told"] = told
+    for peer in (1, 2, 1, None):
+        TORCHS["recv"](None, peer)
+    TORCHS["isend"](None, 1)
+    TORCHS["all_reduce"](None)
+    assert [(c.peer, c.number) for c in read()] == [(1, 1), (2, 1), (1, 2), (None, 0), (1, 1), (None, 0)]
+
+
+def test_numbers_begin_anew_before_they_are_too_long(tmp_path):
+    told, read = written(tmp_path)
+    TORCHS["told"] = told
+    for _ in range(NUMBERS + 2):
+        TORCHS["recv"](None, 2**31 - 2)
+    newest = read()[-3:]
+    assert [(c.peer, c.number) for c in newest] == [(2**31 - 2, NUMBERS), (2**31 - 2, 1), (2**31 - 2, 2)]
+    assert {c.operation for c in newest} == {"irecv"}
+
+
+def test_the_root_of_a_gather_is_kept(tmp_path):
+    told, read = written(tmp_path)
+    TORCHS["told"] = told
+    TORCHS["gather_object"](None, 3)
+    (call,) = read()
+    assert (call.operation, call.peer, call.number) == ("gather_object", 3, 0)

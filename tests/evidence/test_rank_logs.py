@@ -59,6 +59,11 @@ def test_a_rank_without_an_exit_code_still_raised():
     assert (error.type, error.message, error.where[1], error.citation.line) == ("RuntimeError", "planted", 16, 2)
 
 
+def test_warnings_of_nccl_are_kept_for_the_rank():
+    own = "[rank1]: n7:1:2 [0] NCCL WARN Call to ibv_modify_qp failed\n[rank1]: Traceback (most recent call last):\n"
+    assert "ibv_modify_qp" in read_log(Tail(own), "job.log", None).ranks[1]["nccl_tail"]
+
+
 def test_teed_lines_lose_their_mark():
     found = read_log(Tail("[default2]:Traceback (most recent call last):\n[default2]:ValueError: x\n"), "job.log", None)
     assert found.ranks[2]["stderr_tail"].startswith("Traceback")

@@ -1,4 +1,5 @@
 """The sampler is made in one method, the loop stands in another."""
+
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 from tqdm import tqdm

@@ -1,0 +1,65 @@
+"""Some ranks talk over a slower network than the others, by NCCL's own words at its start."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from distdbg.checks._findings import hosts, who
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.model import Citation, Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="slow-link",
+        severity="warning",
+        title="some ranks use a slower network than the others",
+        meaning="A collective is as fast as its slowest member's link. Where one node fell back to sockets, or one of "
+        "its cards works without GPU Direct RDMA, all wait for it in every step, and nothing is printed.",
+        how_seen="`Using network` and `GPU Direct RDMA` lines of the ranks' NCCL logs (NCCL_DEBUG=INFO, as the presets "
+        "debug and network set it) that differ between ranks.",
+        remedy="On the named node: is the HCA there and up (`ibv_devinfo`), NCCL_IB_HCA and NCCL_SOCKET_IFNAME right, "
+        "the nvidia_peermem module loaded, the container given /dev/infiniband?",
+        source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+    ),
+)
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    known = [rank for rank in evidence.ranks if rank.nccl is not None]
+    yield from _parted(evidence, {rank.rank: rank.nccl.network for rank in known if rank.nccl and rank.nccl.network})
+    direct = {
+        rank.rank: "with" if not rank.nccl.indirect else "without"
+        for rank in known
+        if rank.nccl and (rank.nccl.direct or rank.nccl.indirect)
+    }
+    yield from _parted(evidence, direct, "{} GPU Direct RDMA on all of their cards")
+
+
+def _parted(evidence: RunEvidence, said: dict[int, str], words: str = "network {}") -> Iterable[Finding]:
+    """Those on the slower side, where there are two."""
+    sides: dict[str, list[int]] = defaultdict(list)
+    for rank, what in said.items():
+        sides[what].append(rank)
+    slow = next((name for name in ("Socket", "without") if name in sides), None)
+    if slow is None or len(sides) < 2:
+        return
+    ranks = tuple(sorted(sides[slow]))
+    others = tuple(sorted(rank for name, side in sides.items() if name != slow for rank in side))
+    fast = " or ".join(sorted(name for name in sides if name != slow))
+    records = {rank.rank: rank for rank in evidence.ranks}
+    yield Finding(
+        id="slow-link",
+        severity="warning",
+        confidence="certain",
+        summary=f"{who(evidence, ranks)} use {words.format(slow)}, {who(evidence, others)} {words.format(fast)}",
+        cause=f"Their devices: {_devices(records[ranks[0]])}; the others': {_devices(records[others[0]])}.",
+        remedy=DOCS[0].remedy,
+        ranks=ranks,
+        nodes=hosts(evidence, ranks),
+        evidence=tuple(Citation(records[rank].nccl_path, None, f"rank {rank}") for rank in (ranks[0], others[0])),
+    )
+
+
+def _devices(rank: RankRecord) -> str:
+    return ", ".join(rank.nccl.devices) if rank.nccl and rank.nccl.devices else "not told"

@@ -1,0 +1,24 @@
+"""A model made small while an unmodified script runs: `distdbg launch --keep-layers N --skip-attention …`.
+
+Nothing of this is loaded unless it was asked for. It changes what is computed, so it is said loudly: by the launcher,
+in every report, and beside every checkpoint that is written meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from distdbg.worker.session import Session
+
+KEEP, SKIP = "DISTDBG_KEEP_LAYERS", "DISTDBG_SKIP_ATTENTION"
+
+
+def start(session: Session) -> None:
+    """Does nothing where nothing was asked for. May raise: then the rank runs whole, and its facts say so."""
+    if not (os.environ.get(KEEP) or os.environ.get(SKIP)):
+        return
+    from distdbg.worker.shrunk.shrinking import Shrinking
+
+    Shrinking(session, int(os.environ.get(KEEP) or 0), os.environ.get(SKIP, "")).start()

@@ -1,0 +1,76 @@
+"""Only the first layers of each stack: the others are dropped as soon as a transformers model is built.
+
+from_pretrained builds on the meta device and loads what the model has: the weights of layers that are gone are never
+read. A prefix keeps every name, number and periodic rule as it was; it is made longer where a kind of layer comes in
+later, for two dense layers say nothing about a model of experts.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.shrunk.stacks import stacks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class KeepLayers:
+    """`kept` tells of each stack: path -> (layers kept, layers that there were)."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.kept: dict[str, tuple[int, int]] = {}
+
+    def patch_transformers(self, module: Any) -> None:  # noqa: ANN401
+        plain, keep = module.PreTrainedModel.post_init, self.shorten
+
+        def post_init(model: Any) -> None:  # noqa: ANN401
+            keep(model)
+            plain(model)
+
+        module.PreTrainedModel.post_init = post_init
+
+    def shorten(self, model: Any) -> None:  # noqa: ANN401
+        """The model's own stacks; those of models within it have been shortened at the end of their own building."""
+        for path, stack in list(stacks(model)):
+            layers = list(stack.children())
+            count = max(self._count, _last_new_kind(layers, getattr(model, "config", None)) + 1)
+            if count >= len(layers):
+                continue
+            for key in list(stack._modules)[count:]:
+                del stack._modules[key]
+            self.kept[f"{type(model).__name__}.{path}"] = (count, len(layers))
+            _shorten_config(getattr(model, "config", None), count, len(layers))
+
+
+def _last_new_kind(layers: list[Any], config: Any) -> int:  # noqa: ANN401
+    """The place of the layer that is the first of its kind, of the kind that comes last."""
+    kinds: dict[object, int] = {}
+    lists = [v for v in vars(config).values() if _is_per_layer(v, len(layers))] if config is not None else []
+    for place, layer in enumerate(layers):
+        modules = tuple(type(m) for m in layer.modules())
+        shapes = tuple(tuple(p.shape) for p in layer.parameters())
+        kinds.setdefault((modules, shapes, tuple(str(v[place]) for v in lists)), place)
+    # As many kinds as layers are no kinds: a list holds a number of its own for each.
+    return max(kinds.values()) if len(kinds) < len(layers) else 0
+
+
+def _is_per_layer(value: object, count: int) -> bool:
+    return isinstance(value, list) and len(value) == count and all(isinstance(v, (str, bool, int)) for v in value)
+
+
+def _shorten_config(config: Any, count: int, layers: int) -> None:  # noqa: ANN401
+    """What the model reads while it runs (how many layers, which kind each is), and what it would save.
+
+    A config that checks itself and refuses keeps what it has."""
+    if config is None:
+        return
+    for name, value in list(vars(config).items()):
+        try:
+            if _is_per_layer(value, layers):
+                setattr(config, name, value[:count])
+            elif name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers",
+                          "depth") and value == layers:  # fmt: skip
+                setattr(config, name, count)
+        except Exception:
+            continue

@@ -1,0 +1,81 @@
+"""Puts in place what was asked for, and tells what came of it: a model that cannot be covered is said to be whole."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from distdbg.worker.shrunk.keep_layers import KeepLayers
+from distdbg.worker.shrunk.skip_attention import SkipAttention
+from distdbg.worker.shrunk.stacks import place_modules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+    from distdbg.worker.session import Session
+
+
+class Shrinking:
+    """Of one rank. Raises ValueError where what is asked for is not understood."""
+
+    def __init__(self, session: Session, keep: int, skip: str) -> None:
+        self._session = session
+        self._keep = KeepLayers(keep) if keep else None
+        self._skip = SkipAttention(skip) if skip else None
+        self._told = False
+
+    def start(self) -> None:
+        imports, bus = self._session.imports, self._session.bus
+        imports.after("transformers.modeling_utils", self._transformers)
+        if self._skip is not None:
+            imports.after("torch.nn.functional", self._skip.patch_functional)
+            imports.after("torch.nn.attention.flex_attention", self._skip.patch_flex)
+            bus.subscribe("forward", self._place)
+        bus.subscribe("step", self._tell)
+        bus.subscribe("save-end", self._mark)
+
+    def _transformers(self, module: ModuleType) -> None:
+        if self._keep is not None:
+            self._keep.patch_transformers(module)
+        if self._skip is not None:
+            self._skip.patch_transformers(module)
+            _after_post_init(module)
+
+    def _place(self, model: Any) -> None:  # noqa: ANN401
+        """A plain module shows itself at the first forward of its DDP or FSDP wrapper."""
+        if not getattr(model, "_distdbg_placed", False):
+            place_modules(model)
+            model.__dict__["_distdbg_placed"] = True
+
+    def _tell(self, _optimizer: object) -> None:
+        if self._told:
+            return
+        self._told = True
+        told: dict[str, Any] = {}
+        if self._keep is not None:
+            told["kept"] = {path: list(counts) for path, counts in self._keep.kept.items()}
+        if self._skip is not None:
+            told |= {"skipped": sorted(self._skip.skipped), "real": sorted(self._skip.kept)}
+            told["unplaced"] = self._skip.unplaced
+        self._session.fact("shrunk", **told)
+
+    def _mark(self, path: object) -> None:
+        """Beside a checkpoint: whoever finds it later must not take it for the whole model's."""
+        if isinstance(path, (str, os.PathLike)):
+            words = " ".join(sys.argv)
+            with open(f"{os.fspath(path)}.shrunk.txt", "w", encoding="utf-8") as file:
+                file.write(
+                    f"Written while distdbg had made the model smaller (--keep-layers, --skip-attention): {words}\n"
+                )
+
+
+def _after_post_init(module: Any) -> None:  # noqa: ANN401
+    plain = module.PreTrainedModel.post_init
+
+    def post_init(model: Any) -> None:  # noqa: ANN401
+        plain(model)
+        place_modules(model)
+
+    module.PreTrainedModel.post_init = post_init

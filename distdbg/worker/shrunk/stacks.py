@@ -1,0 +1,43 @@
+"""Where a module stands in its model: its layer's place in the stack of layers.
+
+The outermost ModuleLists are the stacks; what stands in one of them (experts, heads) belongs to a layer. A place is
+written into each module's own dict, since code that torch.compile traces can read it there.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+#: (place of the layer from 0, number of layers of its stack)
+PLACE = "_distdbg_layer"
+#: Two blocks of something are no stack of layers.
+_FEWEST = 2
+
+
+def stacks(model: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """(path, ModuleList) of each stack: lists of at least two modules of one class, most of them with parameters."""
+    from torch.nn import ModuleList
+
+    found: list[str] = []
+    for path, module in model.named_modules():
+        if not isinstance(module, ModuleList) or any(path.startswith(f"{outer}.") for outer in found):
+            continue
+        layers = list(module.children())
+        if len(layers) >= _FEWEST and all(any(True for _ in layer.parameters()) for layer in layers):
+            found.append(path)
+            yield path, module
+
+
+def place_modules(model: Any) -> int:  # noqa: ANN401
+    """Write down where each module below a stack stands; the number of layers."""
+    count = 0
+    for _, stack in stacks(model):
+        layers = list(stack.children())
+        count += len(layers)
+        for place, layer in enumerate(layers):
+            for module in layer.modules():
+                module.__dict__[PLACE] = (place, len(layers))
+    return count

@@ -1,0 +1,68 @@
+"""Whom a rank waits for in send and recv, by the numbers of both sides."""
+
+from distdbg.evidence.calls import KEPT, NUMBERS, Call
+from distdbg.evidence.standing import Doing, Standing
+from distdbg.evidence.transfers import transfers
+from tests.hang_cases import c10d, evidence, made, recv, send
+
+
+def awaited(calls, rank=0, function="wait", peer=None, missing=None):
+    """`calls` is {rank: its calls}."""
+    dump = evidence({r: made(c10d("recv"), calls=c) for r, c in calls.items()}, missing=missing).dump
+    found = transfers(Standing(rank, Doing.TRANSFER, "", function=function, peer=peer), dump)
+    return {(what, ranks) for what, ranks, _ in found}
+
+
+def test_a_peer_that_has_not_done_its_part_is_waited_for():
+    assert awaited({0: [send(1), recv(1)], 1: [recv(0)]}) == {("recv from rank 1", (1,))}
+    assert awaited({0: [send(1), recv(1)], 1: [send(0)]}) == {("send to rank 1", (1,))}
+
+
+def test_both_where_both_are_left():
+    assert awaited({0: [send(1), recv(2)], 1: [], 2: []}) == {("send to rank 1", (1,)), ("recv from rank 2", (2,))}
+
+
+def test_the_stack_says_which():
+    calls = {0: [send(1), recv(2)], 1: [], 2: []}
+    assert awaited(calls, function="recv", peer=2) == {("recv from rank 2", (2,))}
+    assert awaited(calls, function="isend", peer=1) == {("send to rank 1", (1,))}
+    assert awaited(calls, function="recv", peer=1) == {("recv from rank 2", (2,)), ("send to rank 1", (1,))}
+
+
+def test_nobody_where_all_have_done_their_part():
+    """Tags or sizes differ, or the network is cut."""
+    assert awaited({0: [send(1)], 1: [recv(0)]}, function="send", peer=1) == {("send", ())}
+
+
+def test_only_the_stack_speaks():
+    assert awaited({0: [], 1: [], 2: []}, function="recv", peer=2) == {("recv from rank 2", (2,))}
+
+
+def test_a_receive_from_anybody_waits_for_all_others():
+    calls = {0: [send(1), recv(None)], 1: [recv(0)], 2: []}
+    assert awaited(calls, function="recv", missing={3: "gone"}) == {("recv from any rank", (1, 2, 3))}
+
+
+def test_a_receive_from_anybody_may_be_the_other_half_of_any_send():
+    assert awaited({0: [send(1)], 1: [recv(None)]}, function="send", peer=1) == {("send", ())}
+    assert awaited({0: [send(1), send(1)], 1: [recv(None)]}, function="send", peer=1) == {("send to rank 1", (1,))}
+
+
+def test_numbers_outlive_what_a_ring_has_kept():
+    """Rank 0 has one neighbour, rank 1 two: of as many calls each keeps another stretch of time."""
+    mine = [recv(1, number=n) for n in range(9000 - KEPT + 1, 9001)]
+    theirs = [call for n in range(9000 - KEPT // 2, 9001) for call in (send(0, number=n), send(2, number=n))][-KEPT:]
+    assert awaited({0: mine, 1: theirs, 2: []}, function="recv", peer=1) == {("recv", ())}
+    ahead = [*mine[1:], recv(1, number=9001)]
+    assert awaited({0: ahead, 1: theirs, 2: []}, function="recv", peer=1) == {("recv from rank 1", (1,))}
+
+
+def test_numbers_begin_anew():
+    assert awaited({0: [recv(1, number=1)], 1: [send(0, number=NUMBERS)]}) == {("recv from rank 1", (1,))}
+    assert awaited({0: [recv(1, number=NUMBERS)], 1: [send(0, number=1)]}) == {("wait", ())}
+
+
+def test_a_peer_whose_ring_has_forgotten_is_not_accused():
+    forgotten = [Call(1, "all_reduce", "", 0, "")] * KEPT
+    assert awaited({0: [recv(1, number=5)], 1: forgotten}) == {("wait", ())}
+    assert awaited({0: [recv(1, number=5)], 1: forgotten[1:]}) == {("recv from rank 1", (1,))}

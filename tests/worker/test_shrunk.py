@@ -1,0 +1,187 @@
+"""Smaller while it runs: attention left out with its memory and gradients, layers dropped with their weights unread."""
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from distdbg.worker.shrunk.keep_layers import KeepLayers
+from distdbg.worker.shrunk.skip_attention import SkipAttention, parse
+from distdbg.worker.shrunk.stacks import place_modules, stacks
+
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 64,
+}
+
+
+def llama(layers=4, **fields):
+    return transformers.LlamaConfig(num_hidden_layers=layers, **SMALL, **fields)
+
+
+@pytest.fixture
+def hooked(monkeypatch):
+    """patch(thing): as the import hook would, undone after the test."""
+    from transformers import modeling_utils
+
+    def patch(thing):
+        monkeypatch.setattr(modeling_utils.AttentionInterface, "get_interface",
+                            modeling_utils.AttentionInterface.get_interface)  # fmt: skip
+        monkeypatch.setattr(modeling_utils.PreTrainedModel, "post_init", modeling_utils.PreTrainedModel.post_init)
+        thing.patch_transformers(modeling_utils)
+        return thing
+
+    return patch
+
+
+def saved_bytes(model, ids):
+    """What autograd keeps between forward and backward, each storage once, parameters left out."""
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+    loss.backward()
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize(("text", "skipped"), [("all", {0, 1, 2, 3}), ("all-but-last", {0, 1, 2}), ("1", {0})])
+def test_which_layers(hooked, text, skipped):
+    skip = hooked(SkipAttention(text))
+    model = transformers.LlamaForCausalLM(llama())
+    assert place_modules(model) == 4
+    ids = torch.randint(0, 64, (2, 16))
+    model(input_ids=ids, labels=ids).loss.backward()
+    assert (skip.skipped, skip.kept, skip.unplaced) == (skipped, {0, 1, 2, 3} - skipped, 0)
+    assert all(p.grad is not None for p in model.parameters())
+    assert torch.count_nonzero(model.model.layers[3].self_attn.q_proj.weight.grad) == 0 or 3 not in skipped
+
+
+def test_memory_is_that_of_fused_attention(hooked):
+    model = transformers.LlamaForCausalLM(llama(attn_implementation="sdpa"))
+    ids = torch.randint(0, 64, (2, 256))
+    real = saved_bytes(model, ids)
+    hooked(SkipAttention("all"))
+    place_modules(model)
+    assert saved_bytes(model, ids) == pytest.approx(real, rel=0.05)
+
+
+def test_plain_modules_call_torchs_own(monkeypatch):
+    import torch.nn.functional as functional
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.project = torch.nn.Linear(8, 24)
+
+        def forward(this, batch):
+            query, key, value = (part[:, None] for part in this.project(batch).chunk(3, -1))
+            return batch + functional.scaled_dot_product_attention(query, key, value, is_causal=True)[:, 0]
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", functional.scaled_dot_product_attention)
+    skip = SkipAttention("1")
+    skip.patch_functional(functional)
+    layers = torch.nn.ModuleList([Block(), Block()])
+    model = torch.nn.ModuleDict({"h": layers})
+    batch = torch.randn(2, 5, 8)
+    assert not torch.equal(layers[0](batch), batch), "nothing is placed yet"
+    place_modules(model)
+    assert torch.equal(layers[0](batch), batch)
+    assert not torch.equal(layers[1](batch), batch)
+    layers[0](batch).sum().backward()
+    assert torch.count_nonzero(layers[0].project.weight.grad) == 0
+
+
+def test_the_first_layers_are_kept_and_what_is_written_can_be_read(hooked, tmp_path):
+    whole = transformers.LlamaForCausalLM(llama(6))
+    whole.save_pretrained(tmp_path / "whole")
+    keep = hooked(KeepLayers(2))
+    model = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "whole")
+    assert keep.kept == {"LlamaModel.layers": (2, 6)}
+    assert [len(stack) for _, stack in stacks(model)] == [2]
+    assert torch.equal(model.model.layers[1].mlp.up_proj.weight, whole.model.layers[1].mlp.up_proj.weight)
+    model.save_pretrained(tmp_path / "small")
+    again = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "small")
+    assert again.config.num_hidden_layers == 2
+    assert model.generate(torch.tensor([[1, 2]]), max_new_tokens=3, do_sample=False).shape == (1, 5)
+
+
+def test_a_prefix_is_made_longer_for_a_kind_that_comes_later(hooked):
+    config = transformers.Qwen3MoeConfig(num_hidden_layers=6, moe_intermediate_size=16, num_experts=4, head_dim=16,
+                                         num_experts_per_tok=2, mlp_only_layers=[0, 1], **SMALL)  # fmt: skip
+    keep = hooked(KeepLayers(1))
+    model = transformers.Qwen3MoeForCausalLM(config)
+    assert keep.kept == {"Qwen3MoeModel.layers": (3, 6)}
+    ids = torch.randint(0, 64, (1, 8))
+    model(input_ids=ids, labels=ids).loss.backward()
+
+
+@pytest.mark.parametrize("text", ["some", "", "all but last"])
+def test_what_is_not_understood(text):
+    with pytest.raises(ValueError):
+        parse(text)
+
+
+PROGRAM = """
+import sys, torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from transformers import LlamaConfig, LlamaForCausalLM
+dist.init_process_group("gloo")
+model = LlamaForCausalLM(LlamaConfig(hidden_size=64, intermediate_size=128, num_attention_heads=4, num_hidden_layers=6,
+                                     num_key_value_heads=2, vocab_size=64))
+if sys.argv[1] == "fsdp":
+    model.gradient_checkpointing_enable()
+    for layer in model.model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+else:
+    model = DistributedDataParallel(model)
+optimizer = torch.optim.AdamW(model.parameters())
+ids = torch.randint(0, 64, (2, 32))
+for _ in range(10):
+    model(input_ids=ids, labels=ids).loss.backward()
+    assert all(p.grad is not None for p in model.parameters())
+    optimizer.step()
+    optimizer.zero_grad()
+if dist.get_rank() == 0 and sys.argv[1] == "ddp":
+    torch.save(model.state_dict(), "checkpoint.pt")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_ten_steps_of_two_ranks(distdbg, tmp_path, kind):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    result = distdbg(
+        "launch", "--nproc-per-node", "2", "--keep-layers", "3", "--skip-attention", "all-but-last", "train.py", kind
+    )
+    assert result.code == 0, result
+    assert "THE MODEL IS MADE SMALLER (--keep-layers 3 --skip-attention all-but-last)" in result.err
+    (finding,) = json.loads(result.run.report_json.read_text())["findings"]
+    assert (finding["id"], finding["severity"], finding["ranks"]) == ("model-shrunk", "warning", [0, 1])
+    assert "3 of 6 layers; no attention in layers 0-1, real in 2" in finding["summary"]
+    assert (tmp_path / "checkpoint.pt.shrunk.txt").exists() == (kind == "ddp")
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_covered_is_said_to_run_whole(distdbg, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import torch\nmodel = torch.nn.Linear(2, 2)\nmodel(torch.ones(2)).sum().backward()\n"
+        "torch.optim.SGD(model.parameters()).step()\n"
+    )
+    result = distdbg("launch", "--keep-layers", "1", "--skip-attention", "all", "train.py")
+    assert result.code == 0, result
+    assert "it ran whole" in json.loads(result.run.report_json.read_text())["findings"][0]["summary"]
