@@ -135,7 +135,7 @@ def _install(bus: Bus, page: PageWriter, *, guards: bool) -> None:
     heartbeat.subscribe(bus, page)
     model = LastModel(bus)
     if guards:
-        desk = Desk(rank=0, bus=bus, page=page, tell=lambda *_, **__: True, model=model.newest, modes={}, folder="")
+        desk = Desk(rank=0, bus=bus, page=page, tell=lambda *_, **__: True, model=model.newest, modes={})
         Rota(desk, _fail).begin()
 
 

@@ -62,7 +62,7 @@ class Session:
         self.calls.subscribe(self.bus, self.page)
         self.model = LastModel(self.bus)
         self._rota: Rota | None = None
-        self._folder, self._rank = folder, rank
+        self._rank = rank
         imports.after("torch", self._stand_guard)
         self.bus.subscribe("init", self._initialised)
         self._shortest: float | None = None
@@ -146,7 +146,6 @@ class Session:
             return
         desk = Desk(
             rank=self._rank, bus=self.bus, page=self.page, tell=self.fact, model=self.model.newest, modes=modes,
-            folder=self._folder,
         )  # fmt: skip
         self._rota = Rota(desk, self._guard_failed)
         self._rota.begin()

@@ -34,9 +34,7 @@ class Stand:
         self.page = PageWriter(str(folder / "page"), 0, 1)
         self.bus = Ears(ImportWatch(lambda *_: None), self._dropped)
         self.bus.subscribe("step", self.page.ticker(OTHER, STEPS).__call__)
-        desk = Desk(
-            rank=0, bus=self.bus, page=self.page, tell=self._tell, model=lambda: None, modes=modes or {}, folder=""
-        )
+        desk = Desk(rank=0, bus=self.bus, page=self.page, tell=self._tell, model=lambda: None, modes=modes or {})
         self.rota = Rota(desk, lambda who, error: self.failed.append((who, str(error))))
 
     def _tell(self, kind, **fields):
@@ -100,6 +98,11 @@ def test_a_comment_silences_its_own_id(tmp_path):
     assert [is_ignored("a", [str(script), n, "f"]) for n in range(1, 6)] == [True, False, True, True, True]
     assert not is_ignored("c", [str(script), 1, "f"])
     assert not is_ignored("a", None)
+    (tmp_path / "whole.py").write_text("# distdbg: ignore-file[a]\nx()\n\nx()")
+    assert [is_ignored(name, [str(tmp_path / "whole.py"), n, "f"]) for n in (2, 4) for name in "ab"] == [
+        True,
+        False,
+    ] * 2
 
 
 def test_a_guard_speaks_a_few_times_and_once_a_line(tmp_path):

@@ -30,8 +30,8 @@ class Desk:
     """One for a rank: what its guards share."""
 
     def __init__(self, *, rank: int, bus: Bus, page: PageWriter, tell: Callable[..., bool], model: Callable[[], Any],
-                 modes: dict[str, str], folder: str) -> None:  # fmt: skip
-        self.rank, self.bus, self.page, self.tell, self.model, self.folder = rank, bus, page, tell, model, folder
+                 modes: dict[str, str]) -> None:  # fmt: skip
+        self.rank, self.bus, self.page, self.tell, self.model = rank, bus, page, tell, model
         self.modes = modes
         #: the script has ended: there is nothing any more that an error could end
         self.ended = False
@@ -123,19 +123,22 @@ def users_line(skip: int = 1) -> Where | None:
 
 
 def is_ignored(guard: str, where: Where | None) -> bool:
-    """True where that line of the source, or the one above it, says `# distdbg: ignore[ID]`, or without an id."""
-    if where is None:
+    """True where that line of the source, or a comment above it, says `# distdbg: ignore[ID]`, or without an id; or
+    where any line says `# distdbg: ignore-file[ID]`."""
+    if where is None or not isinstance(where[1], int):
         return False
-    from linecache import getline
+    from linecache import getlines
 
-    file, line = str(where[0]), where[1]
-    if not isinstance(line, int):
+    line, lines = where[1], getlines(str(where[0]))
+    above = lines[line - 2 : line - 1] if line > 1 else []
+    near = lines[line - 1 : line] + [source for source in above if source.lstrip().startswith("#")]
+    return any(_names(guard, source, "ignore") for source in near) or any(
+        _names(guard, source, "ignore-file") for source in lines
+    )
+
+
+def _names(guard: str, source: str, word: str) -> bool:
+    _, found, rest = source.partition(f"# distdbg: {word}")
+    if not found or rest.startswith("-"):
         return False
-    for number in (line, line - 1):
-        source = getline(file, number)
-        if number != line and not source.lstrip().startswith("#"):
-            continue
-        _, found, rest = source.partition("# distdbg: ignore")
-        if found and (not rest.startswith("[") or guard in rest[1:].partition("]")[0].replace(" ", "").split(",")):
-            return True
-    return False
+    return not rest.startswith("[") or guard in rest[1:].partition("]")[0].replace(" ", "").split(",")

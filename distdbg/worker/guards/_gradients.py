@@ -46,7 +46,10 @@ def parameters_of(optimizer: Any) -> Any:  # noqa: ANN401
 
 
 def is_filled(gradient: Any) -> bool | None:  # noqa: ANN401
-    """Whether its first numbers hold anything; None where that is not to be read from a device."""
+    """Whether its first row holds anything; None where that is not to be read from a device."""
     if gradient.device.type != "cpu" or gradient.is_sparse or type(gradient).__name__ == "DTensor":
         return None
-    return any(gradient.detach().reshape(-1)[:_LOOKED_AT].tolist())
+    part = gradient.detach()
+    while part.dim() > 1:
+        part = part[0]
+    return any(part[:_LOOKED_AT].tolist()) if part.dim() else bool(part)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Loaders that are remembered; a script that makes more of them gets no advice about the oldest.
 _MOST = 64
+#: After so many passes nothing new is to be learnt: who goes through one batch again and again pays no more.
+_MOST_PASSES = 1000
 
 
 class Pass:
@@ -35,6 +37,7 @@ class PassGuard(Guard):
     def begin(self) -> None:
         self._trained: dict[int, tuple[Callable[[], Any], Pass]] = {}
         self._now: tuple[Callable[[], Any], Pass] | None = None
+        self._left = _MOST_PASSES
         self.listen("pass", self._pass_begins)
         self.listen("data-end", self._data_ends)
 
@@ -51,6 +54,10 @@ class PassGuard(Guard):
 
     def _pass_begins(self, iterator: Any) -> None:  # noqa: ANN401
         self._close()
+        self._left -= 1
+        if self._left < 0:
+            self.deaf("pass")
+            return
         sampler = getattr(iterator, "_index_sampler", None)
         reference = weak(sampler)
         if reference is None:

@@ -33,20 +33,24 @@ class DataNotSharded(PassGuard):
 
     def begin(self) -> None:
         super().begin()
-        self._left = 24
+        self._batches_left = 24
         self.listen("pass-begins", self._first_batch)
 
     def pass_begins(self, now: Pass, _iterator: Any) -> bool:  # noqa: ANN401
-        if now.total < 2 or self._left <= 0 or self.desk.distributed() is None:
+        if now.total < 2 or self._batches_left <= 0 or self.desk.distributed() is None:
             return False
         now.where = users_line()
         return True
 
     def _first_batch(self, began: tuple[Any, Any]) -> None:
         iterator, batch = began
-        if self._now is None or self._now[0]() is not getattr(iterator, "_index_sampler", None) or self._left <= 0:
+        if (
+            self._now is None
+            or self._now[0]() is not getattr(iterator, "_index_sampler", None)
+            or self._batches_left <= 0
+        ):
             return
-        self._left -= 1
+        self._batches_left -= 1
         numbers: list[str] = []
         _collect(batch, numbers, _THINGS)
         if len(set(" ".join(numbers).split())) >= 4:

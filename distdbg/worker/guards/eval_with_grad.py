@@ -31,7 +31,9 @@ class EvalWithGrad(Guard):
     def _pass(self, _iterator: object) -> None:
         self._at_rest()
         self._left -= 1
-        if self._left >= 0:
+        if self._left < 0:
+            self.deaf()
+        else:
             self._from, self._graphs = self.desk.batches, set[int]()
             self.listen("forward-end", self._forward)
             self.listen("backward", self._backward)
