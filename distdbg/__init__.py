@@ -9,7 +9,7 @@ import os
 import sys
 
 __version__ = "0.1.0"
-__all__ = ["is_rank_zero", "rank", "rank_zero_only", "tick", "world_size"]
+__all__ = ["is_rank_zero", "rank", "rank_zero_only", "see_memory_usage", "tick", "world_size"]
 
 TYPE_CHECKING = False  # typing costs more to import than all of this
 if TYPE_CHECKING:
@@ -55,3 +55,15 @@ def tick(step: int | None = None) -> None:
             current.page.user_step(step)
         except (TypeError, ValueError):  # no number, or one that does not fit into the page
             return
+
+
+def see_memory_usage(message: str, force: bool = False) -> None:
+    """Print memory figures of the GPU and the host on rank 0, and what changed; `force` collects garbage first."""
+    if not is_rank_zero():
+        return
+    try:
+        from distdbg.worker.memory_line import lines
+
+        print(lines(message, collect=force), flush=True)  # noqa: T201 -- it is what it is for
+    except Exception:  # a figure is not worth a training
+        return

@@ -46,3 +46,32 @@ def test_importing_it_loads_next_to_nothing():
     code = "import sys; before = set(sys.modules); import distdbg; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= {"distdbg", "__future__"}
+
+
+def test_see_memory_usage_prints_figures_and_collects_only_where_asked(monkeypatch, capsys):
+    import gc
+
+    monkeypatch.delenv("RANK", raising=False)
+    collected = []
+    monkeypatch.setattr(gc, "collect", lambda *_: collected.append(1))
+    distdbg.see_memory_usage("before")
+    kept = bytearray(200 << 20)
+    kept[::4096] = b"x" * len(kept[::4096])
+    distdbg.see_memory_usage("after")
+    assert not collected
+    distdbg.see_memory_usage("collected", force=True)
+    assert collected == [1]
+    out = capsys.readouterr().out
+    first, second, _ = (part for part in out.split("CPU Virtual Memory: used")[:3])
+    assert first.startswith("before\nMA 0.00 GB") and "RSS" in first
+    assert "(+0.2" in second or "(+0.19" in second, second
+    monkeypatch.setenv("RANK", "1")
+    distdbg.see_memory_usage("silent")
+    assert capsys.readouterr().out == ""
+
+
+def test_see_memory_usage_never_raises(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    broken = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: 1 / 0)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=broken))
+    distdbg.see_memory_usage("x")

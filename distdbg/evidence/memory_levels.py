@@ -104,7 +104,9 @@ class Kinds:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._at = [event for event, _ in trace.phases]
+        # An error ends a forward as its backward would: the exception frees what it meets, saved or not.
+        ends = {event for event, _ in trace.phases} | {r.at for r in trace.rare if r.action == "oom"}
+        self._at = sorted(ends)
 
     def of(self, n: int) -> str:
         trace = self.trace

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-_WHICH = r"(?:tp|dp|pp|cp|ep|sp|mp|fsdp|ddp|shard|mesh|stage|pipe|process|worker|group|replica|current|this)"
-_MAIN = r"(?:main|master|zero|rank_?zero|rank_?0|chief|root|coordinator|main_process|process_zero|global_zero)"
+_WHICH = (
+    r"(?:fs_local|data_parallel|tp|dp|pp|cp|ep|sp|mp|fsdp|ddp|shard|mesh|stage|pipe|process|worker|group|replica|"
+    r"current|this)"
+)
+_MAIN = r"(?:main|master|primary|zero|rank_?zero|rank_?0|chief|root|coordinator|main_process|process_zero|global_zero)"
 _NAMES = re.compile(
     rf"^(?:(?:get_|global_|local_|node_|world_|my_|dist_|{_WHICH}_)?rank|is_(?:on_)?(?:local_|global_|world_|rank_)?{_MAIN}"
     rf"(?:_process|_rank)?|is_(?:local_)?(?:first|last)_(?:stage|rank|process)|get_(?:global_|local_|node_|{_WHICH}_)?rank|"
@@ -28,6 +31,8 @@ _DECORATORS = re.compile(
 _VARIABLES = {"RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",
               "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_RANK", "PMIX_RANK",
               "MV2_COMM_WORLD_RANK"}  # fmt: skip
+#: what gives a name to the rank; everything else of a file is passed over
+_TELLING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Call, ast.FunctionDef)
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 
 
@@ -54,7 +59,7 @@ def _conditions(source: str) -> dict[int, Condition]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
-    tainted = _names_for_rank(tree)
+    tainted = names_for_rank(list(ast.walk(tree)))
     found: dict[int, Condition] = {}
     for node in ast.walk(tree):
         for body in _blocks(node):
@@ -69,39 +74,44 @@ def _parts(node: ast.AST, tainted: set[str]) -> Iterator[tuple[Sequence[ast.stmt
     """What of `node` runs on some ranks only."""
     match node:
         case ast.If(test=test, body=body, orelse=orelse) | ast.While(test=test, body=body, orelse=orelse):
-            if _asks(test, tainted):
+            if asks(test, tainted):
                 text = f"{'if' if isinstance(node, ast.If) else 'while'} {ast.unparse(test)}"
                 yield body, Condition(node.lineno, text, False)
                 yield orelse, Condition(node.lineno, text, True)
-        case ast.IfExp(test=test, body=kept, orelse=other) if _asks(test, tainted):
+        case ast.IfExp(test=test, body=kept, orelse=other) if asks(test, tainted):
             text = f"if {ast.unparse(test)}"
             if not _calls(other):
                 yield [kept], Condition(test.lineno, text, False)
             if not _calls(kept):
                 yield [other], Condition(test.lineno, text, True)
-        case ast.BoolOp(op=op, values=[first, *others]) if _asks(first, tainted) and any(map(_calls, others)):
+        case ast.BoolOp(op=op, values=[first, *others]) if asks(first, tainted) and any(map(_calls, others)):
             word = "if" if isinstance(op, ast.And) else "if not"
             yield others, Condition(first.lineno, f"{word} {ast.unparse(first)}", False)
-        case ast.Match(subject=subject, cases=cases) if _asks(subject, tainted):
+        case ast.Match(subject=subject, cases=cases) if asks(subject, tainted):
             for case in cases:
                 text = f"match {ast.unparse(subject)}: case {ast.unparse(case.pattern)}"
                 yield case.body, Condition(case.pattern.lineno, text, False)
         case ast.FunctionDef(decorator_list=decorators, body=body):
             for decorator in decorators:
-                called = decorator.func if isinstance(decorator, ast.Call) else decorator
-                if any(_DECORATORS.match(name) for name in _name(called)):
+                if keeps_ranks_out(decorator):
                     yield body, Condition(decorator.lineno, f"@{ast.unparse(decorator)}", False)
+
+
+def keeps_ranks_out(decorator: ast.expr) -> bool:
+    """`@rank_zero_only`, `@accelerator.on_main_process`, `@on_rank(0)` …: only some ranks come into the function."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return any(_DECORATORS.match(name) for name in _name(called))
 
 
 def _calls(value: ast.expr) -> bool:
     """Something that could hang: not a question about the rank itself, as in `rank == 0 and is_main()`."""
-    return isinstance(value, (ast.Call, ast.Await, ast.NamedExpr)) and not _is_rank(value, set())
+    return isinstance(value, (ast.Call, ast.Await, ast.NamedExpr)) and not is_rank(value, set())
 
 
 def _left_behind(body: list[ast.stmt], tainted: set[str], found: dict[int, Condition]) -> None:
     """Marks what stands behind `if rank != 0: return` in one block."""
     for number, statement in enumerate(body):
-        if isinstance(statement, ast.If) and _asks(statement.test, tainted) and isinstance(statement.body[-1], _LEAVES):
+        if isinstance(statement, ast.If) and asks(statement.test, tainted) and isinstance(statement.body[-1], _LEAVES):
             _mark(body[number + 1 :], Condition(statement.lineno, f"if {ast.unparse(statement.test)}", True), found)
 
 
@@ -118,30 +128,32 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
             yield block
 
 
-def _names_for_rank(tree: ast.Module) -> set[str]:
+def names_for_rank(nodes: Iterable[ast.AST], known: Iterable[str] = ()) -> set[str]:
     """Names that stand for the rank or for a question about it: `main = rank == 0`, `def is_first(): return …`.
 
     Only what is assigned from such an expression itself counts: a seed that was computed from the rank does not.
+    `nodes` are those of a whole file, in any order; `known` are names that hold the rank for another reason.
     """
-    tainted: set[str] = set()
-    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    tainted = set(known)
+    nodes = [n for n in nodes if isinstance(n, _TELLING)]
+    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
     while True:
         before = len(tainted)
-        for node in ast.walk(tree):
+        for node in nodes:
             match node:
                 case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(
                     values
                 ):
-                    tainted |= {n for t, v in zip(names, values, strict=True) if _is_rank(v, tainted) for n in _name(t)}
-                case ast.Assign(targets=targets, value=value) if _is_rank(value, tainted):
+                    tainted |= {n for t, v in zip(names, values, strict=True) if is_rank(v, tainted) for n in _name(t)}
+                case ast.Assign(targets=targets, value=value) if is_rank(value, tainted):
                     tainted |= {n for target in targets for n in _name(target)}
-                case ast.AnnAssign(target=target, value=ast.expr() as value) if _is_rank(value, tainted):
+                case ast.AnnAssign(target=target, value=ast.expr() as value) if is_rank(value, tainted):
                     tainted |= set(_name(target))
-                case ast.NamedExpr(target=target, value=value) if _is_rank(value, tainted):
+                case ast.NamedExpr(target=target, value=value) if is_rank(value, tainted):
                     tainted.add(target.id)
                 case ast.Call(func=function, args=values, keywords=keywords):
                     tainted |= _parameters(functions.get(next(_name(function), "")), values, keywords, tainted)
-                case ast.FunctionDef(name=name, body=[*_, ast.Return(value=ast.expr() as value)]) if _is_rank(
+                case ast.FunctionDef(name=name, body=[*_, ast.Return(value=ast.expr() as value)]) if is_rank(
                     value, tainted
                 ):
                     tainted.add(name)
@@ -157,8 +169,8 @@ def _parameters(
         return set()
     names = [argument.arg for argument in function.args.args]
     names = names[1:] if names[:1] == ["self"] else names
-    given = {n for n, value in zip(names, values, strict=False) if _is_rank(value, tainted)}
-    return given | {k.arg for k in keywords if k.arg is not None and _is_rank(k.value, tainted)}
+    given = {n for n, value in zip(names, values, strict=False) if is_rank(value, tainted)}
+    return given | {k.arg for k in keywords if k.arg is not None and is_rank(k.value, tainted)}
 
 
 def _name(target: ast.expr) -> Iterator[str]:
@@ -168,35 +180,49 @@ def _name(target: ast.expr) -> Iterator[str]:
         yield target.attr
 
 
-def _is_rank(value: ast.expr, tainted: set[str]) -> bool:
+def is_rank(value: ast.expr, tainted: set[str]) -> bool:  # noqa: PLR0911 -- one line a form
     """The rank itself, or a comparison with it."""
     match value:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return _NAMES.match(name) is not None or name in tainted
         case ast.Call(func=ast.Name(id="int" | "bool" | "str"), args=[inner, *_]) | ast.NamedExpr(value=inner):
-            return _is_rank(inner, tainted)
+            return is_rank(inner, tainted)
         case (
             ast.Call(func=ast.Name(id="getenv"), args=[ast.Constant(value=str(name)), *_])
             | ast.Call(func=ast.Attribute(attr="get" | "getenv"), args=[ast.Constant(value=str(name)), *_])
             | ast.Subscript(slice=ast.Constant(value=str(name)))
         ):
-            return name in _VARIABLES
+            return name in _VARIABLES or (isinstance(value, ast.Subscript) and _NAMES.match(name) is not None)
+        case ast.BinOp(left=left, op=ast.Mod() | ast.FloorDiv()):
+            return is_rank(left, tainted)
         case ast.Call(func=function):
-            return _is_rank(function, tainted)
+            return is_rank(function, tainted)
         case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
-            return _asks(value, tainted)
+            return asks(value, tainted)
     return False
 
 
-def _asks(test: ast.expr, tainted: set[str]) -> bool:
+def asks(test: ast.expr, tainted: set[str]) -> bool:
     """A comparison with the rank, or its truth, somewhere in `and`, `or` and `not`."""
     match test:
         case ast.BoolOp(values=values):
-            return any(_asks(v, tainted) for v in values)
+            return any(asks(v, tainted) for v in values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return _asks(operand, tainted)
+            return asks(operand, tainted)
+        case ast.Compare() if _asks_whether_distributed(test):
+            return False
         case ast.Compare(left=left, comparators=comparators):
-            return any(_is_rank(v, tainted) for v in (left, *comparators))
+            return any(is_rank(v, tainted) for v in (left, *comparators))
         case ast.BinOp(left=left, right=right):
-            return _is_rank(left, tainted) or _is_rank(right, tainted)
-    return _is_rank(test, tainted)
+            return is_rank(left, tainted) or is_rank(right, tainted)
+    return is_rank(test, tainted)
+
+
+def _asks_whether_distributed(test: ast.Compare) -> bool:
+    """`rank != -1`, `local_rank >= 0`, `rank is not None`: every rank of a job answers alike."""
+    match test:
+        case ast.Compare(comparators=[ast.UnaryOp(op=ast.USub()) | ast.Constant(value=None)]):
+            return not isinstance(test.ops[0], (ast.In, ast.NotIn))
+        case ast.Compare(ops=[ast.GtE() | ast.Lt()], comparators=[ast.Constant(value=0)]):
+            return True
+    return False

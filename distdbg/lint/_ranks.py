@@ -8,14 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from distdbg.lint._questions import asks, is_rank, names_for_rank
+from distdbg.evidence.rank_conditions import asks, is_rank, keeps_ranks_out, names_for_rank
 from distdbg.lint._script import FUNCTIONS, Function, Script, names_in
 from distdbg.lint._values import Values
 
-#: decorators that keep a function to one rank
-_ONE_RANK = re.compile(
-    r"(?:rank_?(?:zero|0)|main_process|master)(?:_only)?$|^(?:on|only_on)_(?:main|master)", re.IGNORECASE
-)
+_TELLING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Call, ast.FunctionDef)
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _DEEPEST = 12
 
@@ -41,7 +38,7 @@ class Ranks:
     @cached_property
     def names(self) -> set[str]:
         """Names of this file that hold the rank or a question about it, parameters that are given it included."""
-        nodes: list[ast.AST] = list(self.script.all(ast.Assign, ast.FunctionDef))
+        nodes: list[ast.AST] = self.script.all(*_TELLING)
         found = names_for_rank(nodes)
         for _ in range(2):
             given = self._given(found) - found
@@ -102,7 +99,7 @@ class Ranks:
                 found.append(Guard(outer, statement not in outer.body))
             found += self._left_behind(outer, statement)
             if isinstance(outer, FUNCTIONS):
-                found += [Guard(outer, False)] if self._for_one_rank(outer) else []
+                found += [Guard(outer, False)] if any(map(keeps_ranks_out, outer.decorator_list)) else []
             else:
                 found += self._of_statement(outer)
         self._known_guards[statement] = found
@@ -134,10 +131,6 @@ class Ranks:
                 "os._exit",
             )
         return isinstance(last, _LEAVES)
-
-    def _for_one_rank(self, function: Function) -> bool:
-        plain = (d.func if isinstance(d, ast.Call) else d for d in function.decorator_list)
-        return any(_ONE_RANK.search(self.script.dotted(d).rpartition(".")[2]) for d in plain)
 
     def guarded(self, node: ast.AST) -> bool:
         """Does the node run on some ranks only, by its own place or by all the places its function is called from?"""

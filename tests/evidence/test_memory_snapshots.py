@@ -269,6 +269,7 @@ def test_a_fragmented_error_is_judged_by_the_segments_of_its_moment(form):
     assert 3 * MIB <= oom.largest_hole < oom.request <= oom.free_usable
     assert oom.by == oom.free_usable + oom.device_free - oom.request
     assert oom.free_inside == oom.reserved - oom.active
+    assert next(iter(answer.at_oom.kinds)) == "activations"  # although the exception freed them, and no backward came
     first = memory_report([answer]).findings[0]
     assert first.id == "cuda-oom" and "fragmented" in first.summary and "expandable_segments" in first.remedy
     assert "model.py:80 attend" in first.summary

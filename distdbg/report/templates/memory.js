@@ -47,7 +47,9 @@ for (const section of document.querySelectorAll("section.memory")) {
     const inside = p >= from && p <= to;
     peak.setAttribute("visibility", inside ? "visible" : "hidden");
     if (inside) {
-      peak.setAttribute("transform", `translate(${x(p).toFixed(1)},${y(view.rows.reduce((s, r) => s + r[p], 0)).toFixed(1)})`);
+      const high = y(view.rows.reduce((s, r) => s + r[p], 0));
+      peak.setAttribute("transform", `translate(${x(p).toFixed(1)},${high.toFixed(1)})`);
+      peak.querySelector("line").setAttribute("y2", H - high);
       peak.classList.toggle("left", x(p) < 140);
     }
     const event = (i) => Math.round(view.first + ((view.last - view.first) * i) / Math.max(1, view.t.length - 1));
