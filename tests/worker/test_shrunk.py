@@ -156,7 +156,7 @@ for _ in range(10):
     optimizer.step()
     optimizer.zero_grad()
 if dist.get_rank() == 0 and sys.argv[1] == "ddp":
-    torch.save(model.state_dict(), "checkpoint.pt")
+    torch.save(model.module.state_dict(), "checkpoint.pt")
 dist.destroy_process_group()
 """
 
