@@ -129,7 +129,8 @@ def test_without_arguments_it_finds_the_job_itself(tmp_path, need):
 
 @pytest.mark.slow
 def test_a_run_of_ours_is_asked_through_its_directory(start, distdbg, tmp_path):
-    start("distdbg", "launch", "--hang-timeout", "off", "--nodes", "2", "--nproc-per-node", "2", "--grace", "1", "--on-hang", "report", HANGS)
+    words = ["--hang-timeout", "off", "--nodes", "2", "--nproc-per-node", "2", "--grace", "1", "--on-hang", "report"]
+    start("distdbg", "launch", *words, HANGS)
 
     def stands():
         """Nothing has moved for ten seconds, and it is said to be a hang."""
