@@ -19,10 +19,12 @@ _MOST_FRAMES = 12
 def stuck(evidence: RunEvidence, finding_id: str, doing: Iterable[Doing], remedy: str) -> Iterable[Finding]:
     """A finding for each place where ranks stand in one of these ways and keep others waiting."""
     hang = hang_of(evidence)
+    if hang is None or not hang.stands:
+        return
     wanted = set(doing)
-    for culprit in hang.culprits if hang is not None and hang.stands else ():
+    for culprit in hang.culprits:
         if culprit.standing.doing in wanted:
-            yield _finding(evidence, hang, culprit, finding_id, remedy)  # type: ignore[arg-type]
+            yield _finding(evidence, hang, culprit, finding_id, remedy)
 
 
 def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, finding_id: str, remedy: str) -> Finding:

@@ -28,8 +28,10 @@ DOCS = (
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
-    for culprit in hang.culprits if hang is not None and hang.stands else ():
-        if culprit.standing.doing not in (Doing.UNKNOWN, Doing.ENDED) or not culprit.waits or hang is None:
+    if hang is None or not hang.stands:
+        return
+    for culprit in hang.culprits:
+        if culprit.standing.doing not in (Doing.UNKNOWN, Doing.ENDED) or not culprit.waits:
             continue
         waiting = tuple(sorted({rank for wait in culprit.waits for rank in wait.waiting}))
         subject = who(evidence, culprit.ranks)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
 import click
 
-from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EvidenceUnreadable, NothingToAnalyse, UsageError
+from distdbg.cli._answer import exit_code, screen, write_page
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
-from distdbg.rundir import RunDir, find_run_dir, write_whole
+from distdbg.rundir import RunDir, find_run_dir
 
 
 @click.command("report")
@@ -40,13 +40,10 @@ def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int
     if attempt is None:
         _write(folder, report, evidence)
     if html_path is not None:
-        _write_html(html_path, report, evidence)
-    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-    click.echo(
-        dumps(report) if as_json else render_text(report, color=sys.stdout.isatty(), width=width), nl=not as_json
-    )
-    errors = any(finding.severity == "error" for finding in report.findings)
-    sys.exit(EXIT_FINDINGS if errors else EXIT_OK)
+        write_page(html_path, report, evidence)
+    width, color, _ = screen()
+    click.echo(dumps(report) if as_json else render_text(report, color=color, width=width), nl=not as_json)
+    sys.exit(exit_code(report))
 
 
 def _refuse_nothing(folder: RunDir, evidence: RunEvidence, attempt: int | None) -> None:
@@ -76,14 +73,3 @@ def _write(folder: RunDir, report: Report, evidence: RunEvidence) -> None:
         write_report(folder, report, evidence)
     except OSError as error:
         click.echo(f"distdbg: the report files were not written: {error.strerror}: {error.filename}", err=True)
-
-
-def _write_html(path: Path, report: Report, evidence: RunEvidence) -> None:
-    from distdbg.report.html import render_html
-
-    try:
-        write_whole(path, render_html(report, evidence))
-    except OSError as error:
-        raise UsageError(
-            f"the page cannot be written to {str(path)!r}: {error.strerror}", "Name another path."
-        ) from None

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.judge import stand
-from distdbg.evidence.life import life
+from distdbg.evidence.life import WORKS, life, rate
 from distdbg.evidence.mismatch import Mismatch, earliest_mismatch
 from distdbg.evidence.roots import other_root
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -21,9 +21,7 @@ from distdbg.evidence.waits import Ends, Group, Wait, ends, find_waits, groups
 QUIET_S = 10.0
 #: Ranks beside which others go on are given more time: an evaluation on some of them is no hang.
 PARTLY_QUIET_S = 60.0
-#: Of a job without heartbeats: a wait that burns so much of the time is work; who stood in one place in so many looks
-#: stands there for good, whatever it burns.
-_WORKS = 0.05
+#: Of a job without heartbeats: who stood in one place in so many looks stands there for good, whatever it burns.
 ENOUGH_LOOKS = 4
 #: What a healthy rank does for a while, too.
 _PASSES = (Doing.PYTHON, Doing.NATIVE, Doing.IO, Doing.LOADER, Doing.LOCK)
@@ -235,8 +233,7 @@ def _goes_on(had: RankDump) -> bool:
     before, after = had.main(first), had.main(last)
     if before is not None and after is not None and before.frames != after.frames:
         return True
-    burnt = float(last.process.get("cpu_s") or 0) - float(first.process.get("cpu_s") or 0)
-    return len(had.looks) < ENOUGH_LOOKS and last.t > first.t and burnt > _WORKS * (last.t - first.t)
+    return len(had.looks) < ENOUGH_LOOKS and rate(had, "cpu_s") > WORKS
 
 
 def _culprits(sinks: tuple[int, ...], standings: Mapping[int, Standing], waits: list[Wait]) -> Iterable[Culprit]:

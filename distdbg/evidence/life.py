@@ -7,7 +7,7 @@ from distdbg.evidence.waits import Wait
 from distdbg.model import fold_ranks
 
 #: Share of one CPU below which a rank does not work.
-_WORKS = 0.05
+WORKS = 0.05
 #: Bytes a second that a waiting process does not reach; and all compute alike where the slowest rank has so much of
 #: what the fastest has. launch/stall.py counts in the same way.
 _MOVING = 16 << 10
@@ -22,7 +22,7 @@ def life(dump: Dump, waits: list[Wait]) -> str:
     if moving:
         return f"rank{'s' if len(moving) > 1 else ''} {fold_ranks(moving)} read or wrote between the looks"
     shares = [rate(had, "cpu_s") for had in dump.ranks.values()]
-    if not waits and not dump.missing and shares and min(shares) >= max(_WORKS, _ALIKE * max(shares)):
+    if not waits and not dump.missing and shares and min(shares) >= max(WORKS, _ALIKE * max(shares)):
         return "all ranks compute"
     return ""
 

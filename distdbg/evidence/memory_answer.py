@@ -70,12 +70,6 @@ class Leak:
 
 
 @dataclass(frozen=True)
-class Hole:
-    address: int
-    size: int
-
-
-@dataclass(frozen=True)
 class SegmentMap:
     """One segment at the OOM: spans of (offset, size, state), state `used`, `pending` or `free`."""
 

@@ -50,11 +50,6 @@ class Group:
         default = description in ("default_pg", "") and self.name in ("0", "")
         return "the default group" if default else f"{words} ({description})" if description != "undefined" else words
 
-    def enqueued(self, rank: int) -> int | None:
-        """The last sequence number; None where this rank's recorder was not had."""
-        log = self.logs.get(rank)
-        return log.last if log is not None else None
-
 
 def groups(dump: Dump, records: Mapping[int, RankRecord]) -> list[Group]:
     """Every group that a recorder has heard of, by its name and its members: two ranks may use one name differently."""

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from distdbg.model import Citation, Finding, Report, fold_ranks
+from distdbg.model import Citation, Finding, Report
 
 #: Terminal controls and other characters that a training script may print: shown, never obeyed.
 _ANSI = re.compile(r"\x1b(?:\[[0-9;:?<=>]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
@@ -154,7 +154,3 @@ def duration(seconds: float) -> str:
 
 def _s(count: int) -> str:
     return "" if count == 1 else "s"
-
-
-def ranks_text(ranks: tuple[int, ...]) -> str:
-    return f"rank{_s(len(ranks))} {fold_ranks(ranks)}" if ranks else ""
