@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSETS = ("launch", "configs", "slurm")
-pytestmark = pytest.mark.xdist_group("packaging")  # one build serves all
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("packaging")]  # one build serves all
 
 
 @dataclass(frozen=True)

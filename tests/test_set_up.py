@@ -88,6 +88,7 @@ def test_with_a_device_pip_decides(environment: ModuleType, monkeypatch: pytest.
     assert environment.installed == [("install", "--quiet", "torch==9.9.9")]
 
 
+@pytest.mark.slow
 def test_the_callers_packages_are_seen_from_a_virtual_environment(
     environment: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

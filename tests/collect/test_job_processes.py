@@ -43,8 +43,11 @@ def mine(port):
 
 
 def _port(pid):
-    with open(f"/proc/{pid}/environ", "rb") as file:
-        found = dict(item.split(b"=", 1) for item in file.read().split(b"\0") if b"=" in item)
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            found = dict(item.split(b"=", 1) for item in file.read().split(b"\0") if b"=" in item)
+    except ProcessLookupError:  # another job's rank, gone since
+        return None
     return found.get(b"MASTER_PORT", b"").decode()
 
 

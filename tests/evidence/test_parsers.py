@@ -145,7 +145,7 @@ def test_no_text_makes_a_parser_raise(text):
     jsonl.objects(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(RECORDS, EVENTS, RECORDS | st.none(), EVENTS)
 def test_no_json_makes_a_record_raise(exit_record, facts, error, events):
     node = node_record(0, "h", events=events, events_path="e", torchrun=Tail(), torchrun_path="t")

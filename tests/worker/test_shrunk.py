@@ -11,6 +11,8 @@ from distdbg.worker.shrunk.keep_layers import KeepLayers
 from distdbg.worker.shrunk.skip_attention import SkipAttention, parse
 from distdbg.worker.shrunk.stacks import place_modules, stacks
 
+pytestmark = pytest.mark.slow  # transformers alone takes seconds to import
+
 SMALL = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -161,7 +163,6 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_ten_steps_of_two_ranks(distdbg, tmp_path, kind):
     (tmp_path / "train.py").write_text(PROGRAM)
@@ -176,7 +177,6 @@ def test_ten_steps_of_two_ranks(distdbg, tmp_path, kind):
     assert (tmp_path / "checkpoint.pt.shrunk.txt").exists() == (kind == "ddp")
 
 
-@pytest.mark.slow
 def test_a_model_that_cannot_be_covered_is_said_to_run_whole(distdbg, tmp_path):
     (tmp_path / "train.py").write_text(
         "import torch\nmodel = torch.nn.Linear(2, 2)\nmodel(torch.ones(2)).sum().backward()\n"
