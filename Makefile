@@ -11,8 +11,10 @@ RUN    := $(VENV)/bin/python -m
 PYTEST := $(RUN) pytest -n 2 --dist loadgroup
 # What tests call beside Python: packages of Debian and Ubuntu.
 SYSTEM_PACKAGES := gcc libc6-dev git util-linux e2fsprogs zsh fish
+# What the cluster in a box is made of (tests/cluster).
+BED_PACKAGES := iproute2 util-linux procps slurm-wlm munge openssh-client openssh-server
 
-.PHONY: help demo test test-fast lint bench system-packages clean
+.PHONY: help demo test test-fast lint bench system-packages bed clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -37,11 +39,19 @@ lint: $(VENV)/.ready-test  ## ruff and mypy --strict
 bench: $(VENV)/.ready-test  ## measure what distdbg costs, against plain torchrun
 	for file in benchmarks/*.py; do $(VENV)/bin/python "$$file" || exit 1; done
 
-system-packages:  ## install what the tests need from Debian (root)
-	@missing=$$(dpkg-query -W -f '$${Package} $${db:Status-Status}\n' $(SYSTEM_PACKAGES) 2>/dev/null \
-	  | awk -v want='$(SYSTEM_PACKAGES)' '$$2 == "installed" { have[$$1] = 1 } \
+# install-missing(PACKAGES): nothing is asked of the network where all are there
+define install-missing
+	@missing=$$(dpkg-query -W -f '$${Package} $${db:Status-Status}\n' $(1) 2>/dev/null \
+	  | awk -v want='$(1)' '$$2 == "installed" { have[$$1] = 1 } \
 	      END { n = split(want, w, " "); for (i = 1; i <= n; i++) if (!(w[i] in have)) printf "%s ", w[i] }'); \
 	if [ -n "$$missing" ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing; fi
+endef
+
+system-packages:  ## install what the tests need from Debian (root)
+	$(call install-missing,$(SYSTEM_PACKAGES))
+
+bed:  ## install what the cluster in a box is made of (root)
+	$(call install-missing,$(BED_PACKAGES))
 
 clean:  ## remove what make made (runs stay)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

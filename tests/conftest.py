@@ -4,6 +4,7 @@ Fixtures
     distdbg(*args)        the command line, as a subprocess in a folder of the test's own
     torchrun(*args)       plain torchrun, to compare with
     need(tool, package)   a system program that the test cannot do without
+    bed, slurm_bed        hosts of their own on this machine (tests/cluster)
 
 Under CI (the variable CI is set) a skip is a failure: what the suite needs, `make system-packages` installs.
 Left out are tests marked `gpu`, and reasons that begin with "not possible here", for what a kernel cannot do.
@@ -24,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
+from tests.cluster.fixtures import bed, slurm_bed  # noqa: F401 -- fixtures
 
 IN_CI = bool(os.environ.get("CI"))
 #: Every process that a test starts, however indirectly, carries this with the test's own folder in it.
