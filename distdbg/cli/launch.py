@@ -110,10 +110,13 @@ def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **opti
     if dry_run:
         click.echo(render_dry_run(plan))
         return
+    from distdbg.launch.preflight.cheap import cheap_preflight
     from distdbg.launch.run import run_job
     from distdbg.rundir import create_run_dir
 
     run = create_run_dir(name, explicit=settings.run_dir)
+    for note in cheap_preflight(run):
+        click.echo(f"distdbg: {note}", err=True)
     sys.exit(run_job(settings, plan, run))
 
 
