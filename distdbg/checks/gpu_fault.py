@@ -82,5 +82,5 @@ def _too_few(preflight: Preflight) -> Iterator[Finding]:
             have = f"shows {count} GPUs ({fold_ranks(there)})" if there else "shows no GPU"
             absent = node.facts("gpus").get("absent")
             others = f"{having} other nodes show" if having > 1 else "the other node shows"
-            yield of_nodes(DOCS[0], (node,), f"{node.name} {have}, {others} {usual}",
-                           f"On {node.name}: {absent}." if absent and not there else "", confidence="likely")  # fmt: skip
+            cause = f"On {node.name}: {absent}." if absent and not there else ""
+            yield of_nodes(DOCS[0], (node,), f"{node.name} {have}, {others} {usual}", cause, confidence="likely")

@@ -10,7 +10,7 @@ import click
 @click.command("preflight")
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="How many.  [default: all, or 1]")
 @click.option("--on", type=click.Choice(["auto", "local", "slurm", "ssh"]), default="auto",
-              help="How to get to them: slurm inside an allocation or for several nodes, ssh with --hosts.")  # fmt: skip
+              help="auto is ssh with --hosts, slurm inside an allocation or for several nodes.")  # fmt: skip
 @click.option("--hosts", metavar="A,B", help="Hosts to reach by ssh, as your ~/.ssh/config knows them.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="P",
               help="The port of the rendezvous on the first node.  [default: one that is free]")  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 #: Beside whatever step holds the node's CPUs, memory and GPUs; without --overlap srun would wait for it in silence.
 _BESIDE = ("--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none", "--quiet")
 #: Outside an allocation: nobody waits in a queue for a look.
-WAIT_S = 60
+WAIT_S = 20
 
 
 def step_on(node: str, argv: Sequence[str]) -> list[str]:
