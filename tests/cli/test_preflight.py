@@ -141,8 +141,11 @@ def test_a_host_that_nobody_knows_and_one_machine_twice(cluster):
 
 
 def test_an_interface_that_is_not_there(cluster):
-    code, report, _ = cluster.by_ssh("--no-allreduce", env={"GLOO_SOCKET_IFNAME": "ib7"})
-    assert (code, found(report)) == (10, [("interface-wrong", "error", ["node1", "node2"])])
+    code, report, _ = cluster.by_ssh(env={"GLOO_SOCKET_IFNAME": "ib7"})
+    assert code == 10
+    wrong, failed = report["findings"]
+    assert (wrong["id"], wrong["nodes"], wrong["explained_by"]) == ("interface-wrong", ["node1", "node2"], None)
+    assert (failed["id"], failed["explained_by"]) == ("all-reduce-failed", "interface-wrong")
     assert "GLOO_SOCKET_IFNAME=ib7 names no interface" in said(report)
 
 
@@ -196,9 +199,10 @@ def test_a_name_that_leads_to_127_0_1_1(cluster, hosts_file):
     """Debian's way: each host calls itself 127.0.1.1."""
     node1 = cluster.bed["node1"].address
     hosts_file("node2", f"127.0.0.1 localhost\n{node1} node1\n127.0.1.1 node2\n")
-    code, report, _ = cluster.by_ssh("--no-allreduce")
+    code, report, _ = cluster.by_ssh()
     assert (code, found(report)) == (10, [("unreachable", "error", ["node2"])])
     assert "node2 is 127.0.1.1 on node2" in said(report)
+    assert "gloo would wait in vain" in report["unknown"][0]["because"]
 
 
 def test_a_name_that_leads_back_and_one_that_is_not_known(cluster, hosts_file):

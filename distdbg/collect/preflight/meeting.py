@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import threading
 import time
@@ -31,7 +32,7 @@ class Listener:
         try:
             self._socket = _listening(port)
         except OSError as error:
-            self.because = error.strerror or str(error)
+            self.because = os.strerror(error.errno) if error.errno else str(error)
             self._socket = _listening(0)
         self.port: int = self._socket.getsockname()[1]
         self._name = name

@@ -62,7 +62,7 @@ def _led(
         say("nodes meet")
         probes.tell({"do": "meet", "whom": _whom(names, master, probes.said)})
         probes.wait("met", _MEET_WITHIN_S)
-    skipped = _why_not(names, probes.said, reduce=reduce)
+    skipped = _why_not(kind, names, probes.said, reduce=reduce)
     if not skipped:
         say("all-reduce")
         probes.tell(_reduction(kind, names, probes.said))
@@ -218,7 +218,7 @@ def _peer(name: str, looked: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "hostname": hostname, "addresses": addresses or ["127.0.0.1"], "port": looked["port"]["got"]}
 
 
-def _why_not(names: Sequence[str], said: Mapping[str, Mapping[str, Any]], *, reduce: bool) -> str:
+def _why_not(kind: Kind, names: Sequence[str], said: Mapping[str, Mapping[str, Any]], *, reduce: bool) -> str:
     """Why there is no all-reduce; empty where there is one."""
     if not reduce:
         return "it was not asked for"
@@ -235,8 +235,17 @@ def _why_not(names: Sequence[str], said: Mapping[str, Mapping[str, Any]], *, red
     ]
     if apart:
         return f"{apart[0]} do not reach each other"
+    misnamed = [name for name in names if kind != "local" and _tells_loopback(said[name]["looked"])]
+    if misnamed:
+        return f"gloo would wait in vain: to {misnamed[0]} its own name is its loopback address"
     bare = [name for name in names if "torch" not in said[name]["looked"]["software"].get("versions", {})]
     return f"{', '.join(bare)} has no torch" if bare else ""
+
+
+def _tells_loopback(looked: Mapping[str, Any]) -> bool:
+    addresses = looked["names"].get("addresses") or [""]
+    told = looked["interfaces"].get("told", {})
+    return addresses[0].startswith("127.") and "GLOO_SOCKET_IFNAME" not in told and not looked["gpus"].get("gpus")
 
 
 def _reduction(kind: Kind, names: Sequence[str], said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
