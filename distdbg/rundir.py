@@ -1,7 +1,7 @@
 """The run directory: the only module that knows the names of a run's files.
 
 distdbg-runs/<utc>-<name>-<4 hex>/
-  job.json  events.jsonl  control
+  job.json  events.jsonl  control  preflight.json
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
   attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
   attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (see launch/capture.py)

@@ -58,7 +58,9 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
         summary = f"{path} on {names_of([node.name for node in nodes])} {words}"
         yield of_nodes(DOCS[0], nodes, summary, severity=severity)
     if apart:
-        yield of_nodes(DOCS[1], apart, f"{names_of([n.name for n in apart])} does not see the folder that runs go to")
+        verb = "does" if len(apart) == 1 else "do"
+        words = f"{names_of([node.name for node in apart])} {verb} not see the folder that runs go to"
+        yield of_nodes(DOCS[1], apart, words)
 
 
 def _judged(place: Mapping[str, Any]) -> Iterator[tuple[Severity, str]]:

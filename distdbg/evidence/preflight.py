@@ -15,6 +15,8 @@ from distdbg.evidence.jsonl import number
 from distdbg.model import Citation, Unknown
 
 PREFLIGHT_FILE = "preflight.json"
+#: why nothing is known of a node that is a finding itself
+SILENT = "the node did not answer"
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ def unknowns(preflight: Preflight) -> Iterator[Unknown]:
     for node in preflight.nodes:
         if node.because:
             for title in TITLES.values():
-                reasons.setdefault((title, "the node did not answer"), []).append(node.name)
+                reasons.setdefault((title, SILENT), []).append(node.name)
     for (title, because), names in reasons.items():
         yield Unknown(f"{title} of {names_of(names)}", because)
     yield from _of_all(preflight)

@@ -20,4 +20,5 @@ def preflight_report(preflight: Preflight) -> Report:
     found = order(finding for check in all_checks() for finding in check.run(evidence))
     why = next((f.id for f in found if f.severity == "error" and f.id in _EXPLAIN), None)
     told = [replace(f, explained_by=why) if f.id == "all-reduce-failed" and why else f for f in found]
+    told.sort(key=lambda finding: finding.explained_by is not None)  # the root first
     return Report(outcome=None, run={}, findings=tuple(told), unknown=tuple(unknowns(preflight)))

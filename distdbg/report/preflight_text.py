@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
 from distdbg.checks._nodes import size
-from distdbg.evidence.preflight import Preflight
+from distdbg.evidence.preflight import SILENT, Preflight
 from distdbg.model import Report
 from distdbg.report.text import render_text
 
@@ -52,9 +53,10 @@ def render_preflight(report: Report, preflight: Preflight, *, color: bool, width
     count = preflight.expected
     console.print(f"preflight of {count} node{'' if count == 1 else 's'} ({preflight.on}) in {preflight.seconds:.1f} s")
     _table(console, report, preflight)
-    if report.findings or report.unknown:
-        rest = render_text(report, color=color, width=width).partition("\n")[2]
-        out.write(f"{rest}\n")
+    # Of a silent node the table and its finding say all.
+    rest = replace(report, unknown=tuple(u for u in report.unknown if u.because != SILENT))
+    if rest.findings or rest.unknown:
+        out.write(render_text(rest, color=color, width=width).partition("\n")[2] + "\n")
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
 
 

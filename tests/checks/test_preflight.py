@@ -104,6 +104,8 @@ def test_a_node_that_does_not_answer_is_named(raw):
     assert "No route to host" in summaries(raw)
     told = states(report(raw))
     assert (told["nodes"], told["disk"], told["all-reduce"]) == ("fail", "unknown", "unknown")
+    text = render_preflight(report(raw), read_preflight(raw), color=False, width=100)
+    assert "disk of node3" not in text and "all-reduce, because node3 did not answer" in text
 
 
 def test_nodes_that_nobody_names(raw):
@@ -261,6 +263,7 @@ def test_a_file_system_that_counts_no_inodes_has_enough(raw):
 def test_a_folder_that_one_does_not_see(raw):
     raw["nodes"]["node2"]["looked"]["disk"]["sees_token"] = False
     assert found(raw) == [("folder-not-shared", "warning", ("node2",))]
+    assert summaries(raw) == "node2 does not see the folder that runs go to"
     raw["nodes"]["node2"]["looked"]["disk"]["sees_token"] = None
     assert found(raw) == []
 

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cluster.bed import Bed
 from tests.cluster.fixtures import need_bed, own_folder
+from tests.fake_nvml.library import fake_gpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bed")]
 _SSHD = """
@@ -348,6 +349,20 @@ def test_this_machine_alone(distdbg):
     done = distdbg("preflight", "--json", "--on", "local")
     report = json.loads(done.out)
     assert done.code in (0, 10) and not [f for f in report["findings"] if f["id"] == "unreachable"], done
+
+
+def test_gpus_and_who_is_on_them(distdbg, tmp_path):
+    text = f"""
+driver version=570.86.15
+gpu uuid=GPU-a name="NVIDIA H200" total=150000000000 used=90000000000 throttle=0x40 temperature=90
+gpu uuid=GPU-b name="NVIDIA H200" total=150000000000 used=500000000 uncorrected=3
+process gpu=0 pid={os.getpid()} used=89000000000"""
+    done = distdbg("preflight", "--on", "local", env=fake_gpus(tmp_path, text))
+    assert done.code == 10 and "2 a node" not in done.out, done
+    flat = " ".join(done.out.split())
+    assert "GPUs fail see below: 3 findings" in flat
+    assert "GPU 1 of" in flat and "3 memory errors that ECC did not correct" in flat
+    assert f"taken by pid {os.getpid()} (python" in flat and "throttled: hardware thermal slowdown, at 90 °C" in flat
 
 
 # -- by Slurm -----------------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ _FIRST_WITHIN_S = 30.0
 _MEET_WITHIN_S = 20.0
 _REDUCE_WITHIN_S = 60.0
 _END_WITHIN_S = 3.0
+#: Interfaces that join containers on one machine: their addresses, the same on every node, are tried last.
+_INWARD = ("docker", "br-", "virbr", "cni", "flannel", "cali")
 
 
 @dataclass
@@ -212,7 +214,7 @@ def _whom(names: Sequence[str], master: str, said: Mapping[str, Mapping[str, Any
 
 
 def _peer(name: str, looked: Mapping[str, Any]) -> dict[str, Any]:
-    own = looked["interfaces"].get("interfaces", ())
+    own = sorted(looked["interfaces"].get("interfaces", ()), key=lambda one: one["name"].startswith(_INWARD))
     addresses = [a for one in own if one["up"] and not one["loopback"] for a in one["addresses"] if a[:4] != "fe80"]
     hostname = looked["names"].get("hostname", "")
     return {"name": name, "hostname": hostname, "addresses": addresses or ["127.0.0.1"], "port": looked["port"]["got"]}

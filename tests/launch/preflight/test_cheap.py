@@ -3,6 +3,8 @@
 import json
 import time
 
+import pytest
+
 from distdbg.collect.preflight import disk
 from distdbg.launch.preflight.cheap import cheap_preflight
 from distdbg.rundir import create_run_dir
@@ -28,3 +30,14 @@ def test_a_file_system_that_does_not_answer_is_not_waited_for(tmp_path, monkeypa
     begun = time.monotonic()
     assert cheap_preflight(create_run_dir("x", parent=tmp_path)) == []
     assert time.monotonic() - begun < 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_launch_says_it_and_goes_on(distdbg, tmp_path, wrong):
+    (tmp_path / "hello.py").write_text("print('hello')\n")
+    env = {"NCCL_SOCKET_IFNAME": "=nonesuch"} if wrong else {}
+    done = distdbg("launch", "--nproc-per-node", "1", "hello.py", env=env)
+    assert done.code == 0 and "hello" in done.out, done
+    assert ("[interface-wrong]" in done.err) == wrong, done
+    assert json.loads(done.run.preflight.read_text())["schema"] == "distdbg.preflight/1"
