@@ -77,8 +77,11 @@ class JobSettings(BaseModel):
     nproc_per_node: int | str = Field("auto", json_schema_extra=_RANKS_SCHEMA)
     """Ranks on each node: a number, or auto (the node's GPUs, 1 where it has none), gpu, cpu (the CPUs that this
     process may use) or xpu. torchrun's own auto is the number of CPUs where there is no GPU. Default: auto."""
-    on: Literal["auto", "local", "slurm"] = "auto"
-    """Where to run: auto finds out, local is this machine, slurm the nodes of an allocation. Default: auto."""
+    on: Literal["auto", "local", "slurm", "ssh"] = "auto"
+    """Where to run: auto finds out, local is this machine, slurm the nodes of an allocation,
+    ssh the hosts that are named. Default: auto."""
+    hosts: list[str] = Field(default_factory=list)
+    """Hosts to reach by ssh, one node each, as your own ~/.ssh/config knows them. Default: none."""
     presets: list[str] = Field(default_factory=list)
     """Named sets of environment variables beside `default`; later ones win. `distdbg env` explains them."""
     env: dict[str, str] = Field(default_factory=dict)

@@ -268,6 +268,11 @@ def _far(parent: int, run: Path, node_rank: int) -> int:
     orders = meet(wire, node_rank, run, door)
     if orders is None:
         return 0
+    try:
+        os.chdir(orders.cwd)  # as under srun; ssh begins at home
+    except OSError as error:
+        print(f"distdbg agent: {error}: the job was launched from a folder that is not here", file=sys.stderr)
+        return 70
     os.environ.update(orders.environment)
     for name in orders.unset:
         os.environ.pop(name, None)
