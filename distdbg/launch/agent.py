@@ -123,8 +123,9 @@ class Agent:
     # -- who speaks to us -----------------------------------------------------------------------------------
 
     def _listen_to_others(self, run: RunDir, launcher: Wire | None) -> None:
-        self.control = ControlWatcher(run.control)
-        self.loop.watch(self.control.wake, self._read_control)
+        if not isinstance(launcher, StdioWire):  # from another host it passes on what is asked there
+            self.control = ControlWatcher(run.control)
+            self.loop.watch(self.control.wake, self._read_control)
         self.loop.watch(self.torchrun.pidfd, self._torchrun_ended)
         for stream in self.torchrun.streams:
             self.loop.watch(stream, lambda s=stream: self._torchrun_says(s))  # type: ignore[misc]

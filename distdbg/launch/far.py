@@ -48,6 +48,7 @@ def far_nodes(
         listener=listener,
         say=say,
         dump=attempt.dump,
+        control=run.control,
     )
 
 

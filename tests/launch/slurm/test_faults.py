@@ -1,14 +1,16 @@
 """What two hosts under real Slurm make of each fault: who is named, how soon, with which code, and what is left."""
 
+import json
 import os
 import signal
+import sys
 import time
 
 import pytest
 
 from tests.cluster.bed import Bed
 from tests.cluster.fixtures import need_bed, own_folder
-from tests.cluster.jobs import jobs, nothing_is_left
+from tests.cluster.jobs import TRAIN, jobs, nothing_is_left
 from tests.cluster.slurm import Slurm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -123,4 +125,50 @@ def test_inside_a_batch_script(bed, launch):
     )
     job.waits_for("exit code 0: all 4 ranks", 120)
     assert "3 node2 1" in job.said()
+    nothing_is_left(bed)
+
+
+HANGS = """
+import os, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for step in range(10):
+    dist.all_reduce(torch.ones(1))
+open(f"{os.environ['STEPS']}/{dist.get_rank()}", "w").close()
+if dist.get_rank() == 3:
+    while True:
+        time.sleep(1)
+dist.barrier()
+"""
+
+
+def test_a_hang_is_found_dumped_on_request_and_cancelled_from_another_host(bed, launch):
+    job = launch("--hang-timeout", "4", train=HANGS)
+    job.waits_for("seen ", 90)  # the launch has explained it by itself
+    command = [sys.executable, "-m", "distdbg"]
+    asked = bed.run("head", *command, "hang-dump", "--json", str(job.run.path), timeout=100)
+    found = json.loads(asked.stdout)["findings"][0]
+    assert (found["ranks"], found["nodes"]) == ([3], ["node2"]), (found, job.said())
+    assert [manifest for dump in job.run.attempt(1).dumps() for manifest in dump.glob("manifest.json")][1:]
+    assert bed.run("head", *command, "cancel", str(job.run.path)).returncode == 0
+    assert job.ends(60) != 0, job.said()
+    nothing_is_left(bed)
+
+
+RAISES_ONCE = TRAIN.replace("RAISES", "NOBODY").replace(
+    "for step",
+    """
+first = os.environ["STEPS"] + "/first"
+if dist.get_rank() == 2 and not os.path.exists(first):
+    open(first, "w").close()
+    raise RuntimeError("once")
+for step""",
+    1,
+)
+
+
+def test_a_restart_over_two_nodes(bed, launch):
+    job = launch("--max-restarts", "1", steps=10, train=RAISES_ONCE)
+    assert job.ends(180) == 0, job.said()
+    assert [attempt.number for attempt in job.run.attempts()] == [1, 2]
     nothing_is_left(bed)
