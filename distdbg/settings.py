@@ -77,8 +77,8 @@ class JobSettings(BaseModel):
     nproc_per_node: int | str = Field("auto", json_schema_extra=_RANKS_SCHEMA)
     """Ranks on each node: a number, or auto (the node's GPUs, 1 where it has none), gpu, cpu (the CPUs that this
     process may use) or xpu. torchrun's own auto is the number of CPUs where there is no GPU. Default: auto."""
-    on: Literal["auto", "local"] = "auto"
-    """Where to run: auto finds out, local is this machine. Default: auto."""
+    on: Literal["auto", "local", "slurm"] = "auto"
+    """Where to run: auto finds out, local is this machine, slurm the nodes of an allocation. Default: auto."""
     presets: list[str] = Field(default_factory=list)
     """Named sets of environment variables beside `default`; later ones win. `distdbg env` explains them."""
     env: dict[str, str] = Field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
     "(usage, nothing ran), 70 (an error of distdbg's own), 75 (hung and ended) and 76 (lost sight of).",
 )
 @click.option("--nodes", metavar="N", help="Number of nodes; on one machine, that many torchruns.  [default: 1]")
-@click.option("--on", type=click.Choice(["auto", "local"]), help="Where to run.  [default: auto]")
+@click.option("--on", type=click.Choice(["auto", "local", "slurm"]), help="Where to run.  [default: auto]")
 @click.option("--name", help="Name of the run, for its directory.")
 @click.option("--config", "config", type=click.Path(path_type=Path), metavar="FILE", help="A job file (YAML).")
 @click.option("--preset", "presets", multiple=True, metavar="NAME", help="A set of variables; see `distdbg env`.")
@@ -89,7 +90,8 @@ def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **opti
     """
     from distdbg.launch.dry_run import render_dry_run
     from distdbg.launch.machine import look
-    from distdbg.launch.plan import make_plan
+    from distdbg.launch.place import node_facts, place_of
+    from distdbg.launch.plan import is_one_of_many, make_plan
     from distdbg.launch.ports import ReservedPort
     from distdbg.launch.program import check_torch
     from distdbg.settings import settle
@@ -97,15 +99,18 @@ def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **opti
     settings, origins = settle(_given(program, options), config, _check_file)
     _check_program(settings)
     check_torch()
+    place, settings, notes = place_of(settings, os.environ, socket.gethostname(), one_of_many=is_one_of_many(settings))
     port = ReservedPort()
     name = settings.name or Path(settings.program).stem
     plan = make_plan(
         settings,
         os.environ,
-        look(),
+        node_facts(place, os.environ, look()),
         port=port.number,
-        run_id=f"{name}-{port.number}",
+        run_id=f"{name}-{place.job_id or port.number}",
         origins=origins,
+        place=place,
+        notes=notes,
     )
     if dry_run:
         click.echo(render_dry_run(plan))
