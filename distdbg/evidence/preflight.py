@@ -14,7 +14,6 @@ from typing import Any
 from distdbg.evidence.jsonl import number
 from distdbg.model import Citation, Unknown
 
-PREFLIGHT_FILE = "preflight.json"
 #: why nothing is known of a node that is a finding itself
 SILENT = "the node did not answer"
 
@@ -59,7 +58,8 @@ class NodeProbe:
 
     @property
     def citation(self) -> Citation:
-        return Citation(PREFLIGHT_FILE, where=self.name)
+        """No file: what a probe says is printed, and kept by nobody but a launch."""
+        return Citation(f"probe of {self.name}")
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,13 @@ def _within_looks(node: NodeProbe, commits: bool) -> Iterator[tuple[str, str]]:
 
 
 def _of_all(preflight: Preflight) -> Iterator[Unknown]:
-    met = [meeting for node in preflight.answered for meeting in node.met]
-    if preflight.several and not any(meeting.by_address.ok for meeting in met):
-        yield Unknown("clocks", "no two nodes met")
+    apart = [
+        node.name
+        for node in preflight.nodes
+        if node.name != preflight.master and not any(m.to == preflight.master and m.by_address.ok for m in node.met)
+    ]
+    if preflight.several and apart:
+        yield Unknown(f"clocks of {names_of(apart)}", f"there was no way to {preflight.master}")
     if preflight.skipped and preflight.several:
         yield Unknown("all-reduce", preflight.skipped)
 

@@ -74,7 +74,9 @@ def _table(console: Console, report: Report, preflight: Preflight) -> None:
 
 def _words(row: str, state: str, report: Report, preflight: Preflight) -> str:
     if state == "unknown":
-        return f"because {next(u.because for u in report.unknown if u.what.startswith(_unknown_as(row)))}"
+        unknown = next(u for u in report.unknown if u.what.startswith(_unknown_as(row)))
+        of = unknown.what.partition(" of ")[2]
+        return f"{f'of {of}, ' if of else ''}because {unknown.because}"
     seen = {"nodes": _nodes, "interfaces": _interfaces, "clocks": _clocks, "disk": _disk, "versions": _versions,
             "GPUs": _gpus, "all-reduce": _all_reduce, "ptrace": lambda _: "py-spy may look into a rank",
             "limits": _limits}  # fmt: skip

@@ -449,3 +449,10 @@ def test_it_is_a_report(raw):
     schema = json.loads(Path(__file__).parents[2].joinpath("configs/report.schema.json").read_text())
     raw["nodes"]["node3"] = {"because": "no answer"}
     jsonschema.validate(as_json(report(raw)), schema)
+
+
+def test_a_node_that_met_nobody_has_an_unknown_clock(raw):
+    lost = attempt(ok=False, address="10.0.0.1", because="No route to host")
+    raw["nodes"]["node2"]["met"]["met"] = [{"to": "node1", "by_name": None, "by_address": lost}]
+    assert ("clocks of node2", "there was no way to node1") in [(u.what, u.because) for u in report(raw).unknown]
+    assert found(raw) == [("unreachable", "error", ("node2", "node1"))]

@@ -323,6 +323,12 @@ def test_what_does_not_fit_together(distdbg, words, because):
     assert done.code == 2 and because in done.err, done
 
 
+@pytest.mark.parametrize("nodes", ["", "node[1-"])
+def test_an_allocation_that_is_none(distdbg, nodes):
+    done = distdbg("preflight", "--on", "slurm", env={"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": nodes})
+    assert done.code == 2 and "SLURM_JOB_NODELIST" in done.err, done
+
+
 def test_a_tool_that_is_missing(distdbg, tmp_path):
     done = distdbg("preflight", "--hosts", "a,b", env={"PATH": str(tmp_path)})
     assert done.code == 4 and "ssh is not on PATH" in done.err, done

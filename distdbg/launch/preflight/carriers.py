@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from distdbg.errors import DistdbgError, ToolMissing, UsageError
+from distdbg.errors import ToolMissing, UsageError
 from distdbg.launch.preflight.srun import ask_for, step_on
+from distdbg.launch.slurm.hostlist import expand
 from distdbg.launch.ssh import ssh_command
 
 Kind = Literal["local", "ssh", "slurm"]
 _PROBE = Path(__file__).resolve().parents[2] / "collect" / "preflight" / "probe.py"
-_SCONTROL_WITHIN_S = 15.0
 #: What a launch would take along to another host.
 _TAKEN_ALONG = ("NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS")
 
@@ -98,31 +97,20 @@ def _by_slurm(wish: Wish, environ: Mapping[str, str]) -> tuple[Carried, ...]:
     if "SLURM_JOB_ID" not in environ:
         count = wish.nodes or 1
         return (Carried((), count, tuple(ask_for(count, _probe(wish, None, wish.port)))),)
-    names = hostnames(environ.get("SLURM_JOB_NODELIST", ""))
+    folded = environ.get("SLURM_JOB_NODELIST", "")
+    try:
+        names = expand(folded)
+    except ValueError as error:
+        raise UsageError(f"SLURM_JOB_NODELIST={folded!r}: {error}", "Is this an allocation of Slurm's?") from None
+    if not names:
+        raise UsageError(
+            "SLURM_JOB_ID is set, and SLURM_JOB_NODELIST names no node", "Is this an allocation of Slurm's?"
+        )
     if wish.nodes is not None and wish.nodes > len(names):
         raise UsageError(f"--nodes is {wish.nodes}, and this allocation has {len(names)}", "Leave --nodes out.")
     return tuple(
         Carried((name,), 1, tuple(step_on(name, _probe(wish, name, wish.port)))) for name in names[: wish.nodes]
     )
-
-
-def hostnames(folded: str) -> list[str]:
-    """Slurm's own reading of `node[1-4,7]`. Raises DistdbgError with what scontrol says."""
-    try:
-        done = subprocess.run(
-            ["scontrol", "show", "hostnames", folded],
-            capture_output=True, text=True, timeout=_SCONTROL_WITHIN_S, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except FileNotFoundError:
-        raise ToolMissing("scontrol is not on PATH", "It comes with Slurm's client tools.") from None
-    except subprocess.TimeoutExpired:
-        raise DistdbgError(
-            f"scontrol did not answer within {_SCONTROL_WITHIN_S:g} s", "Is Slurm set up here?"
-        ) from None
-    if done.returncode or not done.stdout.split():
-        said = done.stderr.strip() or "nothing"
-        raise DistdbgError(f"scontrol does not know the nodes of {folded!r}: {said}", "Is this still an allocation?")
-    return done.stdout.split()
 
 
 def _probe(wish: Wish, name: str | None, port: int) -> Sequence[str]:

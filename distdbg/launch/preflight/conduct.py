@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from distdbg.evidence.probe_lines import Unpacker
-from distdbg.launch.preflight.carriers import Carried, Kind, hostnames
+from distdbg.launch.preflight.carriers import Carried, Kind
 from distdbg.launch.preflight.srun import WAIT_S
+from distdbg.launch.slurm.hostlist import expand
 
 #: After the first node has answered, the others get this long; ssh gives up on a dead host after 10 s.
 _LOOK_WITHIN_S = 15.0
@@ -198,8 +199,8 @@ def _names(carried: Sequence[Carried], said: Mapping[str, Mapping[str, Any]]) ->
     if names:
         return names
     folded = next((s["looked"]["names"].get("allocation", "") for s in said.values() if "looked" in s), "")
-    with contextlib.suppress(Exception):
-        return hostnames(folded)
+    with contextlib.suppress(ValueError):
+        return list(expand(folded)) or sorted(said)
     return sorted(said)
 
 
