@@ -73,7 +73,7 @@ FAULTS = (
     Fault("link down", lambda bed, _: bed.cut("node2"), "network-cut", [2, 3], 76),
     Fault("blackhole", lambda bed, _: bed.blackhole("node2"), "network-cut", [2, 3], 76),
     Fault("host killed", lambda bed, _: bed.kill("node2"), "node-lost", [2, 3], 76),
-    Fault("rank 1 exits 7", None, "rank-exited-early", [1], 7, train=_SEVEN, env={"RAISES": "1"}),
+    Fault("rank 1 exits 7", None, "rank-exception", [1], 7, train=_SEVEN, env={"RAISES": "1"}),
     Fault("rank 1 sys.exit(0) early", None, "rank-exited-early", [1], 1, train=_EARLY, env={"RAISES": "1"}),
     Fault("rank 1 raises, cleans up for 3 s", None, "rank-exception", [1], 1, train=_CLEANS_UP, env={"RAISES": "1"}),
 )  # fmt: skip

@@ -64,9 +64,8 @@ def main() -> int:
             walls.append(wall - plain_wall)
             cpus.append(cpu - plain_cpu)
             base.append((plain_wall, plain_cpu))
-            print(
-                f"pair {number + 1}: wall {plain_wall:.1f} s {walls[-1]:+.1f} s, CPU {plain_cpu:.1f} s {cpus[-1]:+.1f} s"
-            )
+            more = f"{walls[-1]:+.1f} s, CPU {plain_cpu:.1f} s {cpus[-1]:+.1f} s"
+            print(f"pair {number + 1}: wall {plain_wall:.1f} s {more}", flush=True)
     wall, cpu = median(w for w, _ in base), median(c for _, c in base)
     more_wall, more_cpu = median(walls), median(cpus)
     ours_is = f"{more_wall:+.1f} s wall ({more_wall / wall:+.0%}), {more_cpu:+.1f} s CPU ({more_cpu / cpu:+.0%})"
