@@ -4,6 +4,7 @@ distdbg-runs/<utc>-<name>-<4 hex>/
   job.json  events.jsonl  control
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
   attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
+                                     memory.jsonl memory/ (--memory, and snapshots that were asked for)
   attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (see launch/capture.py)
   report/                            report.json report.html report.txt
 """
@@ -85,6 +86,11 @@ class RankFiles:
     @property
     def nccl(self) -> Path:
         return self.folder / "nccl.log"
+
+    @property
+    def memory_lines(self) -> Path:
+        """What its memory did in some of its steps, one JSON object a step."""
+        return self.folder / "memory.jsonl"
 
     @property
     def memory(self) -> Path:

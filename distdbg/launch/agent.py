@@ -152,6 +152,8 @@ class Agent:
                 self.watch.ask_exceptions()
             case "dump":
                 self.dumper.ask(request)
+            case "memory-snapshot":
+                self.watch.ask_snapshots(request)
             case "last-look":
                 self.watch.last_looks.beside(Path(str(request.get("folder"))), list(self.watch.ranks.values()))
 
