@@ -90,9 +90,7 @@ def main() -> None:
         print(f"a host snapshot: {cost(lambda: snapshot(net), 1) / 1e3:.0f} ms")
         for step_s, steps in ((0.0005, 6000), (0.05, 100)):
             part, lines = share(folder, step_s, steps)
-            print(
-                f"steps of {step_s * 1e3:g} ms: {100 * part:.2f} % of the time, {lines} lines in {steps} steps, but for counts"
-            )
+            print(f"steps of {step_s * 1e3:g} ms: {100 * part:.2f} % of the time, {lines} lines; without counts")
 
 
 if __name__ == "__main__":

@@ -223,14 +223,16 @@ class RunDir:
             return {}
         return value if isinstance(value, dict) else {}
 
-    def ask(self, request: dict[str, Any]) -> None:
-        """Append one request to the control file; every agent sees it at its next look."""
-        line = json.dumps({"t": time.time(), "id": secrets.token_hex(4), **request}) + "\n"
+    def ask(self, request: dict[str, Any]) -> str:
+        """Append one request to the control file; every agent sees it at its next look. Gives its id."""
+        asked = {"t": time.time(), "id": secrets.token_hex(4), **request}
+        line = json.dumps(asked) + "\n"
         descriptor = os.open(self.control, os.O_WRONLY | os.O_APPEND)
         try:
             os.write(descriptor, line.encode())
         finally:
             os.close(descriptor)
+        return str(asked["id"])
 
 
 def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | None = None) -> RunDir:

@@ -60,6 +60,41 @@ def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> No
     sys.exit(_answer.exit_code(report))
 
 
+@command.command("snapshot")
+@click.argument("run", required=False)
+@click.option("--ranks", metavar="RANKS", help="Only of these, such as 0,3 or 0-3.  [default: all]")
+@click.option("--within", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Seconds to wait.")
+def snapshot(run: str | None, ranks: str | None, within: float) -> None:
+    """Take a memory snapshot of the ranks of a RUN that is under way; without RUN, of the newest here.
+
+    On CUDA torch's own, with a history if it was launched with --memory; everywhere the host's side. A rank is held
+    up for as long as torch takes to hand its snapshot over, without CUDA for about 0.1 s.
+
+    Exit codes: 0 every rank gave one, 3 nothing runs, 6 some rank gave none.
+    """
+    from distdbg.cli import _answer
+    from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
+    from distdbg.launch.asked_snapshots import take_snapshots
+    from distdbg.model import unfold_ranks
+    from distdbg.rundir import find_run_dir
+
+    try:
+        wanted = frozenset(unfold_ranks(ranks)) if ranks else None
+    except ValueError as error:
+        raise UsageError(f"--ranks: {error}", "Ranks are written as 0,3 or 0-3.") from None
+    say = _answer.progress()
+    taken = take_snapshots(find_run_dir(run), wanted, within, say)
+    say("")
+    for one in taken:
+        for file in one.files:
+            click.echo(str(file))
+        if not one.files:
+            click.echo(f"distdbg: rank {one.rank} gave none: {one.because}", err=True)
+    for words in sorted({one.missing for one in taken if one.missing}):
+        click.echo(f"distdbg: {words}", err=True)
+    sys.exit(EXIT_OK if all(one.files for one in taken) else EXIT_REFUSED)
+
+
 @command.command("diff")
 @click.argument("a", type=click.Path(path_type=Path, exists=True))
 @click.argument("b", type=click.Path(path_type=Path, exists=True))
