@@ -30,7 +30,7 @@ class Session:
 
     def __init__(self, folder: str) -> None:
         self.stem, self.rank, self.sent, self.count = f"{folder}/0", 0, 0, 0
-        self.page = SimpleNamespace(steps=lambda: self.count)
+        self.page = SimpleNamespace(steps=lambda: self.count, batches=lambda: 0)
         self.model = SimpleNamespace(newest=lambda: None)
         self.link = SimpleNamespace(send=self._send)
         self.bus = Bus(ImportWatch(_fail), _fail)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from distdbg.collect.cgroups import available_bytes, memory_counters
 from distdbg.launch import processes
 from distdbg.launch.follower import Follower
 from distdbg.launch.last_look import LastLooks
@@ -191,6 +192,7 @@ class RankWatch:
                 self._node.launcher.send(self._signs.message(self.living))
         if time.monotonic() - self._last_metrics_file >= _METRICS_FILE_S:
             self._last_metrics_file = time.monotonic()
+            record |= {"memory": {**memory_counters(), "available": available_bytes()}}
             self._node.disk.append(self._node.files.metrics, json.dumps(record).encode() + b"\n")
         self._loop.after(_SAMPLE_S, self._sample)
 

@@ -53,9 +53,13 @@ class Census:
             everything.clear()
             self._follow(containers, step)
             told = self._suspects(containers)
-        self._session.fact("census", step=step, epochs=self.epochs, rss=figures.rss(), containers=len(containers),
+        self._session.fact("census", step=step, epochs=self._heard(), rss=figures.rss(), containers=len(containers),
                            tensors=live.count, tensor_bytes=live.bytes, graphs=live.graphs, growing=told,
                            seconds=round(time.thread_time() - begun, 4))  # fmt: skip
+
+    def _heard(self) -> int:
+        """-1 where there is no loader whose end could be heard."""
+        return self.epochs if self._session.page.batches() else -1
 
     def _follow(self, containers: list[Any], step: int) -> None:
         """Ids name containers: one that took the place of another would have to be longer than it was, each time."""

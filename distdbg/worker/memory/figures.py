@@ -1,6 +1,7 @@
 """Memory figures of this process, in bytes, under the names that people know them by. Nothing here waits for a device.
 
     RSS, PSS   what the process has in memory; PSS counts what is shared by its share
+    ANON       of RSS, what is no file's and not shared: trends are judged by it, for mapped files come and go
     SHM        of it, shared memory: loaders' batches, /dev/shm
     MA, CA     what torch has allocated on the current GPU, and reserved of it; Max_ is the highest since the start
     NV         what is in use of that GPU by everybody; NV - CA is outside of torch's allocator
@@ -28,7 +29,8 @@ def cuda() -> Any:  # noqa: ANN401
 
 def quick() -> dict[str, int]:
     """RSS, and with a GPU torch's own counts: some 6 us, and 20 more."""
-    found = {"RSS": rss()}
+    resident, shared = _statm()
+    found = {"RSS": resident, "ANON": resident - shared}
     device = cuda()
     if device is not None:
         found |= allocator(device)
@@ -37,9 +39,14 @@ def quick() -> dict[str, int]:
 
 def rss() -> int:
     """Raises OSError where there is no /proc."""
+    return _statm()[0]
+
+
+def _statm() -> tuple[int, int]:
     descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return int(os.read(descriptor, 256).split()[1]) * _PAGE
+        words = os.read(descriptor, 256).split()
+        return int(words[1]) * _PAGE, int(words[2]) * _PAGE
     finally:
         os.close(descriptor)
 

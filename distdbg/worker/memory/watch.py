@@ -73,7 +73,7 @@ class MemoryWatch:
         self._census.epochs = self._epochs
         if _now() >= self._due:
             self._note("epoch")
-            self._line(step=self._page.steps(), epoch=self._epochs)
+            self._line(step=self._page.steps())
 
     def _note(self, phase: str) -> None:
         """With gradient accumulation a phase ends several times in a step: the highest counts."""
@@ -92,7 +92,8 @@ class MemoryWatch:
             spent, begun = _spent() - begun, _spent()
             self._slow_due = now + max(_SLOW_EVERY_NS, _SLOW_SHARE * spent)
         phases, self._phases = self._phases, {}
-        self._session.link.send("memory", {**where, **more, "phases": phases})
+        epochs = self._epochs if self._page.batches() else -1  # -1: no loader, and so no end of an epoch to be heard
+        self._session.link.send("memory", {**where, "epochs": epochs, **more, "phases": phases})
         cost, self._cost = self._cost + _spent() - begun, 0
         self._due = now + max(_SHARE * cost, (now - self._started) // _LINES)
         self._on = False

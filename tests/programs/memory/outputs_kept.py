@@ -1,6 +1,6 @@
 """Every output is kept "for later", on the list of a trainer: 256 KiB a step, and no graph.
 
-Verdict: memory-leak; says: `self.outputs`, outputs_kept.py:29
+Verdict: memory-leak; says: `self.outputs` (outputs_kept.py:29)
 """
 
 import torch
