@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from distdbg.evidence.run import RunEvidence
 
 
 @click.group("memory")
@@ -25,7 +29,8 @@ def command() -> None:
 def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> None:
     """Say what fills the GPU: by stack at the peak, what grows from step to step, why memory ran out.
 
-    FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots.
+    FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots. Of one run it also
+    says what each rank's memory was over all its steps, and what grew.
 
     Exit codes: 0 nothing of severity error, 10 memory ran out, 3 no snapshot, 5 unreadable.
     """
@@ -40,9 +45,10 @@ def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> No
 
     say = _answer.progress()
     say("reading the snapshots")
-    found = read_snapshots(what)
+    run, known = _whole_run(what)
+    found = read_snapshots(what, needed=not known)
     say("")
-    report = memory_report(found.answers, found.unread)
+    report = memory_report(found.answers, found.unread, run)
     if html_path is not None:
         from distdbg.report.memory_page import memory_page
 
@@ -56,8 +62,24 @@ def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> No
         width, color, boxes = _answer.screen()
         if report.findings or report.unknown:
             click.echo(render_text(replace(report, run={}), color=color, width=width) + "\n")
-        click.echo(memory_text(found.answers, color=color, width=width, ascii_only=not boxes))
+        parts = [known, memory_text(found.answers, color=color, width=width, ascii_only=not boxes)]
+        click.echo("\n\n".join(part for part in parts if part))
     sys.exit(_answer.exit_code(report))
+
+
+def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
+    """Where one run is asked for: its evidence, and in words what was written down of its memory."""
+    from distdbg.collect.explaining import is_run
+    from distdbg.collect.host_snapshots import host_snapshots
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.report.memory_run_text import run_text
+    from distdbg.rundir import RunDir
+
+    if len(what) != 1 or not (what[0].is_dir() and is_run(what[0])):
+        return None, ""
+    folder = RunDir(what[0].resolve())
+    evidence = load_evidence(folder)
+    return evidence, run_text(evidence, host_snapshots(folder, evidence.attempt))
 
 
 @command.command("snapshot")
