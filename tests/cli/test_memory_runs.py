@@ -33,7 +33,7 @@ def host_file(made, rank, number, **fields):
         "count": 2,
         "bytes": {"cpu": 256},
     }
-    told = {"schema": "distdbg.host-memory/1", "rank": rank, "step": number, "why": "asked", "figures": {"RSS": 5 * MIB},
+    told = {"schema": "distdbg.host-memory/1", "rank": rank, "step": number, "why": "asked", "figures": {"RSS": MIB},
             "groups": [group], "largest": [{**group, "name": "kept", "file": "/home/me/train.py"}],
             "tensors": {"count": 2, "with_graph": 1}, "missing": "no CUDA here", **fields}  # fmt: skip
     path = made.files(rank).memory / f"asked-step{number:06d}-{number:03d}.host.json.gz"
