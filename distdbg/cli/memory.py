@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from distdbg.evidence.run import RunEvidence
+    from distdbg.shrink.estimating import Sharding
 
 
 @click.group("memory")
@@ -115,6 +116,56 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     for words in sorted({one.missing for one in taken if one.missing}):
         click.echo(f"distdbg: {words}", err=True)
     sys.exit(EXIT_OK if all(one.files for one in taken) else EXIT_REFUSED)
+
+
+@command.command("estimate")
+@click.argument("model", metavar="MODEL")
+@click.option("--nproc", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="Ranks that train it.")
+@click.option("--fsdp", type=click.Choice(["full", "grad", "none"]), default="none", show_default=True,
+              help="FSDP2: full shards all, grad keeps parameters whole after the forward, none is DDP.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences a rank and step.")
+@click.option("--seq", "sequence", type=click.IntRange(min=2), default=1024, show_default=True, help="Tokens of each.")
+@click.option("--dtype", type=click.Choice(["fp32", "bf16", "amp"]), default="fp32", show_default=True,
+              help="amp: fp32 with autocast to bf16.")  # fmt: skip
+@click.option("--checkpointing", is_flag=True, help="With activation checkpointing of each layer.")
+@click.option("--optimizer", type=click.Choice(["adamw", "sgd"]), default="adamw", show_default=True)
+@click.option("--card", type=click.FloatRange(min=0.001), metavar="GIB", help="What batch fits a GPU of so many GiB?")
+@click.option("--trust-remote-code", "trust", is_flag=True, help="Run the model's own code.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def estimate(  # noqa: PLR0917 -- click passes them by name
+    model: str, nproc: int, fsdp: Sharding, batch: int, sequence: int, dtype: str, checkpointing: bool, optimizer: str,
+    card: float | None, trust: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Say what one rank will need at its peak, before anything runs: by kind, for DDP or FSDP2.
+
+    MODEL is a folder with a config.json, that file, or a model of the hub. A step is computed on tensors without bytes:
+    it takes seconds, no GPU and no memory, for a model that is trained on tokens. CUDA's context, NCCL's buffers and
+    fragmentation are not in it.
+
+    Exit codes: 0, 4 torch or transformers are missing, 5 no config, 6 such a model cannot be estimated.
+    """
+    import json
+
+    from distdbg.cli import _answer
+    from distdbg.report.estimate_text import estimate_text
+    from distdbg.shrink import estimating
+
+    say = _answer.progress()
+    say("computing a step on tensors without bytes")
+    wanted = estimating.Wanted(batch, sequence, dtype, checkpointing, optimizer, trust)
+    found = estimating.estimate(estimating.track(model, wanted), nproc, fsdp)
+    fits = (
+        None if card is None else estimating.largest_batch(model, wanted, nproc, fsdp, room=int(card * 2**30), say=say)
+    )
+    say("")
+    if as_json:
+        told = {"peak": found.total, "kinds": found.kinds, "when": found.when, "margin": estimating.MARGIN}
+        click.echo(json.dumps(told if card is None else {**told, "largest_batch": fits}, indent=1))
+        return
+    click.echo(estimate_text(found.kinds, found.when, estimating.MARGIN))
+    if card is not None:
+        most = f"{fits} sequences of {sequence} tokens" if fits else "not even one sequence"
+        click.echo(f"a GPU of {card:g} GiB holds {most}, with the margin")
 
 
 @command.command("diff")
