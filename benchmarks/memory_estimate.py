@@ -42,10 +42,15 @@ def rank(folder: str, way: str, checkpointing: bool) -> None:
     ctypes.CDLL("libc.so.6").mallopt(-3, 64 << 10)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    torch.nn.Linear(8, 8)(torch.ones(2, 8)).sum().backward()
+    ids = torch.zeros(BATCH, SEQUENCE, dtype=torch.long)
+    config = AutoConfig.from_pretrained(folder)
+    small = {"num_hidden_layers": 1, "vocab_size": 16, "hidden_size": 16, "intermediate_size": 16,
+             "num_attention_heads": 2, "num_key_value_heads": 2, "n_layer": 1, "n_embd": 16, "n_head": 2}  # fmt: skip
+    first = AutoModelForCausalLM.from_config(type(config)(**{k: v for k, v in small.items() if hasattr(config, k)}))
+    first(input_ids=ids % 16, labels=ids % 16, use_cache=False).loss.backward()  # what is loaded once is no model's
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder)).train()
+    model = AutoModelForCausalLM.from_config(config).train()
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if way == "fsdp2":
@@ -53,7 +58,6 @@ def rank(folder: str, way: str, checkpointing: bool) -> None:
         for layer in layers:
             fully_shard(layer)
         fully_shard(model)
-    ids = torch.zeros(BATCH, SEQUENCE, dtype=torch.long)
     net = DistributedDataParallel(model) if way == "ddp" else model
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     for number in range(3):

@@ -38,6 +38,17 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Cycle:
+    """What one count saw go in the middle of a collection; `owner` is `Class (file)`, empty where nobody was found."""
+
+    freed: int
+    bytes: int
+    owner: str
+    step: int
+    line: int
+
+
+@dataclass(frozen=True)
 class MemorySeries:
     """One rank's. `growing` are the containers of the newest count that grew up to then."""
 
@@ -48,6 +59,7 @@ class MemorySeries:
     #: the line of facts.jsonl (1-based), and whether an epoch's end could be heard
     line: int | None = None
     loads: bool = False
+    cycles: tuple[Cycle, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,13 +124,22 @@ def rank_series(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str,
     """From a rank's memory.jsonl and facts; None where `--memory` was not asked for."""
     points = [point for _, line in lines if (point := _point(line)) is not None]
     found = [(n, fact) for n, fact in facts if fact.get("kind") == "census"]
+    cycles = tuple(_cycle(n, fact) for n, fact in facts if fact.get("kind") == "cycles")
     if not points and not found:
         return None
     number, census = found[-1] if found else (None, {})
     growing = census.get("growing")
     told = tuple(entry for entry in growing if isinstance(entry, dict)) if isinstance(growing, list) else ()
     loads = (integer(census, "epochs") or 0) >= 0 and bool(census)
-    return MemorySeries(tuple(points), path, told, integer(census, "step"), number, loads)
+    return MemorySeries(tuple(points), path, told, integer(census, "step"), number, loads, cycles)
+
+
+def _cycle(line: int, fact: Mapping[str, Any]) -> Cycle:
+    told = fact.get("owners")
+    owners = told if isinstance(told, dict) else {}
+    owner = max(owners, key=lambda name: integer(owners, name) or 0, default="")
+    freed, size, step = (integer(fact, name) or 0 for name in ("freed", "bytes", "step"))
+    return Cycle(freed, size, owner, step, line)
 
 
 def _point(line: Mapping[str, Any]) -> Point | None:

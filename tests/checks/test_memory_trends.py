@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from distdbg.checks import all_checks
-from distdbg.evidence.growth import MIB, MemorySeries, NodeMemory, Point
+from distdbg.evidence.growth import MIB, Cycle, MemorySeries, NodeMemory, Point
 from distdbg.evidence.run import GuardFact, NodeRecord, RankRecord, RunEvidence
 
 GIB = 1 << 30
@@ -31,7 +31,7 @@ def run(*ranks, headroom=None):
 
 
 def found(evidence):
-    ours = ("memory_leak", "host_memory_growth", "fragmentation", "untracked_gpu_memory")
+    ours = ("memory_leak", "host_memory_growth", "fragmentation", "untracked_gpu_memory", "reference_cycle")
     return [finding for check in all_checks() if check.name in ours for finding in check.run(evidence)]
 
 
@@ -94,6 +94,15 @@ def test_graphs_that_a_guard_has_found_explain_the_growth():
     rank = replace(evidence.ranks[0], guards=(GuardFact(0, "graph-retained", {}),))
     (finding,) = found(replace(evidence, ranks=(rank,)))
     assert finding.explained_by == "graph-retained"
+
+
+def test_cycles_are_told_once_two_counts_have_seen_them():
+    cycle = Cycle(40, 40 * MIB, "Batch (train.py)", 128, 9)
+    sick = replace(series(), cycles=(cycle, replace(cycle, bytes=8 * MIB)))
+    (finding,) = found(run(sick, sick, series()))
+    assert finding.id == "reference-cycle" and finding.ranks == (0, 1) and finding.evidence[0].line == 9
+    assert "40.0 MiB of tensors" in finding.summary and "held by Batch (train.py)" in finding.summary
+    assert found(run(replace(series(), cycles=(cycle,)))) == []
 
 
 FLAT = {"standing": lambda s: 2 * GIB, "allocated": lambda s: 5 * GIB, "reserved": lambda s: 6 * GIB,

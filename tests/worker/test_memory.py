@@ -1,6 +1,7 @@
 """`--memory` inside a rank: lines a phase, CUDA's history and snapshots by a fake CUDA, the census, the host's side."""
 
 import collections
+import gc
 import gzip
 import json
 import os
@@ -17,6 +18,7 @@ from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.memory import figures, read_steps
 from distdbg.worker.memory.census import Census
+from distdbg.worker.memory.cycles import Cycles
 from distdbg.worker.memory.history import ENTRIES, History
 from distdbg.worker.memory.holders import holder_of
 from distdbg.worker.memory.snapshots import Snapshots
@@ -267,6 +269,31 @@ def test_graphs_in_a_list_are_told_however_small(session):
         census.at(step)
     (found,) = [g for g in session.said("census")[-1]["growing"] if g["length"] == len(losses) - 9 or g["graph"]]
     assert found["graph"] and found["name"] == "losses" and found["lines"]
+
+
+class Looped:
+    """Points at itself, as an object does that keeps one of its own bound methods."""
+
+    def __init__(self, tensor, itself):
+        self.tensor = tensor
+        self.itself = self if itself else None
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_tensors_that_only_a_collection_frees_are_told_with_their_owner(session, itself):
+    torch = pytest.importorskip("torch")
+    held = [Looped(torch.zeros(1 << 16), itself) for _ in range(12)]
+    cycles = Cycles(session)
+    cycles.watch([one.tensor for one in held])
+    held.clear()
+    gc.collect()
+    cycles.watch([])
+    told = session.said("cycles")
+    assert bool(told) is itself
+    assert not any(getattr(c, "__self__", None) is cycles for c in gc.callbacks)
+    if itself:
+        assert told[0]["freed"] == 12 and told[0]["bytes"] == 12 << 18
+        assert list(told[0]["owners"]) == [f"Looped ({__file__})"]
 
 
 def test_a_holder_that_nobody_names_is_none():

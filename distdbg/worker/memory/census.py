@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from distdbg.worker.memory import figures
+from distdbg.worker.memory.cycles import Cycles
 from distdbg.worker.memory.holders import holder_of
 from distdbg.worker.memory.live import Tensors, Untouched, objects, tensors_of
 
@@ -36,6 +37,7 @@ class Census:
         #: by id: (step, epoch, length) at the counts since when it has been growing
         self._growing: dict[int, list[tuple[int, int, int]]] = {}
         self.epochs = 0
+        self._cycles = Cycles(session)
 
     def at(self, step: int) -> None:
         """Called at each step: next to nothing until the next count is due."""
@@ -49,8 +51,11 @@ class Census:
         everything = objects()
         containers = [c for c in everything if type(c) in _KINDS and len(c) >= _SMALLEST]  # type: ignore[arg-type]
         with Untouched():
-            live = Tensors(tensors_of(everything))
+            tensors = tensors_of(everything)
+            live = Tensors(tensors)
             everything.clear()
+            self._cycles.watch(tensors)
+            tensors.clear()
             self._follow(containers, step)
             told = self._suspects(containers)
         self._session.fact("census", step=step, epochs=self._heard(), rss=figures.rss(), containers=len(containers),

@@ -45,6 +45,12 @@ def _names(target: object) -> Iterator[tuple[str, str, str]]:
     for owner in gc.get_referrers(target):
         if isinstance(owner, dict):
             yield from _owned(owner, target)
+        elif (file := _users_file(type(owner))) and (attribute := _attribute(owner, target)) is not None:
+            yield (
+                f"{type(owner).__name__}.{name}",
+                file,
+                "<module>",
+            )  # from Python 3.11 on it holds its attributes itself
 
 
 def _users_frames() -> Iterator[FrameType]:
@@ -68,11 +74,14 @@ def _owned(attributes: dict[object, object], target: object) -> Iterator[tuple[s
     """An instance's `__dict__` that holds it: the class's name and file."""
     name = next((n for n, v in attributes.items() if v is target), None)
     for owner in gc.get_referrers(attributes) if isinstance(name, str) else ():
-        cls = type(owner)
-        if getattr(owner, "__dict__", None) is attributes:
-            file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-            if isinstance(file, str):
-                yield f"{cls.__name__}.{name}", file, "<module>"
+        if getattr(owner, "__dict__", None) is attributes and (file := _users_file(type(owner))):
+            yield f"{type(owner).__name__}.{name}", file, "<module>"
+
+
+def _users_file(cls: type) -> str:
+    """Where the script's own class is from; empty for others'."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    return file if isinstance(file, str) and belongs_to_user(file) else ""
 
 
 def _lines(file: str, name: str) -> list[int]:
