@@ -23,7 +23,7 @@ from distdbg.shrink.asking import ask
 from distdbg.shrink.opening import open_source
 
 Sharding = Literal["full", "grad", "none"]
-#: The part by which measured peaks differed from estimates, at most (benchmarks/memory_estimate.py).
+#: What is said of an estimate: measured peaks were 5 % off at most (benchmarks/memory_estimate.py).
 MARGIN = 0.10
 _MOST_BATCH = 1 << 20
 _SHARDED = ("parameters", "gradients", "optimizer state")

@@ -11,7 +11,7 @@ cell = torch.nn.GRUCell(16, 64)
 head = torch.nn.Linear(64, 1)
 optimizer = torch.optim.SGD(head.parameters(), lr=0.01)
 state = torch.zeros(512, 64)
-for _ in range(70):
+for _ in range(48):
     optimizer.zero_grad()
     state = cell(torch.randn(512, 16), state)
     (state.sum(dim=1) + head(state.detach()).squeeze(1)).square().mean().backward(retain_graph=True)
