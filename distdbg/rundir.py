@@ -4,6 +4,7 @@ distdbg-runs/<utc>-<name>-<4 hex>/
   job.json  events.jsonl  control  preflight.json  carrier-<which>.log
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
   attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
+                                     memory.jsonl memory/ (--memory, and snapshots that were asked for)
   attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (see launch/capture.py)
   report/                            report.json report.html report.txt
 """
@@ -85,6 +86,11 @@ class RankFiles:
     @property
     def nccl(self) -> Path:
         return self.folder / "nccl.log"
+
+    @property
+    def memory_lines(self) -> Path:
+        """What its memory did in some of its steps, one JSON object a step."""
+        return self.folder / "memory.jsonl"
 
     @property
     def memory(self) -> Path:
@@ -221,14 +227,16 @@ class RunDir:
             return {}
         return value if isinstance(value, dict) else {}
 
-    def ask(self, request: dict[str, Any]) -> None:
-        """Append one request to the control file; every agent sees it at its next look."""
-        line = json.dumps({"t": time.time(), "id": secrets.token_hex(4), **request}) + "\n"
+    def ask(self, request: dict[str, Any]) -> str:
+        """Append one request to the control file; every agent sees it at its next look. Gives its id."""
+        asked = {"t": time.time(), "id": secrets.token_hex(4), **request}
+        line = json.dumps(asked) + "\n"
         descriptor = os.open(self.control, os.O_WRONLY | os.O_APPEND)
         try:
             os.write(descriptor, line.encode())
         finally:
             os.close(descriptor)
+        return str(asked["id"])
 
 
 def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | None = None) -> RunDir:

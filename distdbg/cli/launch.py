@@ -14,7 +14,8 @@ from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_enviro
 
 #: Options of ours whose name is also a key of the job file.
 _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "hang_timeout",
-         "startup_timeout", "on_hang", "on_finding", "keep_layers", "skip_attention")  # fmt: skip
+         "startup_timeout", "on_hang", "on_finding", "keep_layers", "skip_attention", "memory",
+         "memory_steps")  # fmt: skip
 
 
 class LaunchCommand(click.Command):
@@ -66,6 +67,8 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option(
     "--guard", "guards", multiple=True, metavar="ID=MODE", help="off, warn, fix, error; see `distdbg guards`."
 )
+@click.option("--memory", is_flag=True, default=None, help="Write down what memory does, and snapshots where it ends.")
+@click.option("--memory-steps", metavar="A:B", help="Take a memory snapshot of each rank at the end of these steps.")
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
 @click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")
 @click.option(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from distdbg.evidence.growth import NodeMemory, rank_series
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.nccl_log import read_nccl_log
 from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecord, Shrunk, WithoutGradient
@@ -39,6 +40,7 @@ class RankTexts:
     stdout: Tail = field(default_factory=Tail)
     stderr: Tail = field(default_factory=Tail)
     nccl: str = ""
+    memory: Events = ()
     #: its beginning, and with it all of it where it is not long
     nccl_head: str = ""
 
@@ -86,6 +88,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         without_gradient=_without_gradient(texts.facts),
         shrunk=_shrunk(texts.facts),
         guards=tuple(_guard_facts(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_GUARD_FACTS],
+        memory=rank_series(texts.memory, texts.folder, texts.facts),
     )
 
 
@@ -190,6 +193,7 @@ def node_record(
     torchrun: Tail,
     torchrun_path: str,
     before: Events = (),
+    memory: NodeMemory | None = None,
 ) -> NodeRecord:
     """`before` are the same agent's events of earlier attempts: the control group's counters at the start."""
     exited = _last(events, "torchrun-exited")
@@ -206,6 +210,7 @@ def node_record(
         cgroup=_cgroup([*before, *events]),
         kernel=tuple(_kernel_messages(kernel.get("messages"))),
         kernel_unknown_because=text(kernel, "because") if kernel else "the agent did not come to read them",
+        memory=memory or NodeMemory(),
     )
 
 

@@ -141,6 +141,10 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
     found: list[Variable] = []
     if shares.omp_threads is not None:
         found.append(Variable("OMP_NUM_THREADS", str(shares.omp_threads), "distdbg: CPUs shared out over the ranks"))
+    if settings.memory or settings.memory_steps:
+        found.append(Variable("DISTDBG_MEMORY", "on", "distdbg: --memory"))
+    if settings.memory_steps:
+        found.append(Variable("DISTDBG_MEMORY_STEPS", settings.memory_steps, "distdbg: --memory-steps"))
     if settings.guards:
         found.append(Variable(GUARDS_VARIABLE, write_modes(settings.guards), "distdbg: --guard"))
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"

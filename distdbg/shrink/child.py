@@ -16,6 +16,7 @@ from distdbg.errors import DistdbgError
 #: name of a task -> the module whose `run(arguments)` does it
 TASKS = {
     "probe": "distdbg.shrink.probe.task",
+    "memory": "distdbg.shrink.tracking",
     "costs": "distdbg.shrink.verify.costs",
     "pickled": "distdbg.shrink.pickled",
     "random": "distdbg.shrink.random_weights",
