@@ -90,7 +90,8 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
 
 
 def _shrunk(facts: Events) -> Shrunk | None:
-    told = next((fact for _, fact in facts if fact.get("kind") in ("shrunk", "not-shrunk")), None)
+    """The newest answer: a model's parts are told of as they are built."""
+    told = next((fact for _, fact in reversed(facts) if fact.get("kind") in ("shrunk", "not-shrunk")), None)
     if told is None:
         return None
     kept = told["kept"] if isinstance(told.get("kept"), dict) else {}

@@ -11,14 +11,16 @@ from distdbg.worker.shrunk.stacks import stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 
 class KeepLayers:
-    """`kept` tells of each stack: path -> (layers kept, layers that there were)."""
+    """`kept` tells of each stack: path -> (layers kept, layers that there were). `tell` is called when it grows."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, tell: Callable[[], None] = lambda: None) -> None:
         self._count = count
+        self._tell = tell
         self.kept: dict[str, tuple[int, int]] = {}
 
     def patch_transformers(self, module: Any) -> None:  # noqa: ANN401
@@ -41,6 +43,7 @@ class KeepLayers:
                 del stack._modules[key]
             self.kept[f"{type(model).__name__}.{path}"] = (count, len(layers))
             _shorten_config(getattr(model, "config", None), count, len(layers))
+            self._tell()
 
 
 def _last_new_kind(layers: list[Any], config: Any) -> int:  # noqa: ANN401

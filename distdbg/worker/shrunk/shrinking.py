@@ -22,7 +22,7 @@ class Shrinking:
 
     def __init__(self, session: Session, keep: int, skip: str) -> None:
         self._session = session
-        self._keep = KeepLayers(keep) if keep else None
+        self._keep = KeepLayers(keep, self._report) if keep else None
         self._skip = SkipAttention(skip) if skip else None
         self._told = False
 
@@ -53,6 +53,10 @@ class Shrinking:
         if self._told:
             return
         self._told = True
+        self._report()
+
+    def _report(self) -> None:
+        """At the first step; of layers, at once, since a rank may die before it."""
         told: dict[str, Any] = {}
         if self._keep is not None:
             told["kept"] = {path: list(counts) for path, counts in self._keep.kept.items()}
