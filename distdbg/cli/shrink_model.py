@@ -24,6 +24,9 @@ from distdbg.errors import UsageError
     "--keep", default="kinds", metavar="WHICH", help="kinds (default), first, last, ends, or layers: 0,1,46,47."
 )
 @click.option("--stack", "stacks", multiple=True, metavar="NAME=N", help="Keep N layers of one stack: text=2,vision=4.")
+@click.option("--experts", type=click.IntRange(min=1), metavar="K", help="Keep the first K experts; not faithful.")
+@click.option("--vocab", type=click.IntRange(min=1), metavar="N", help="Keep the first N tokens; not faithful.")
+@click.option("--width", type=float, metavar="F", help="Sizes of layers times F, random weights; not faithful.")
 @click.option("--random", is_flag=True, help="Random weights: the config alone is needed.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Of random weights.")
 @click.option(
@@ -35,7 +38,8 @@ from distdbg.errors import UsageError
 @click.option("--no-verify", is_flag=True, help="Write the small model without checking it.")
 @click.option("--trust-remote-code", is_flag=True, help="Run the code that the model brings with it.")
 def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tokens: int, layers: str, keep: str,
-            stacks: tuple[str, ...], random: bool, dtype: str | None, verify: str, no_verify: bool,
+            stacks: tuple[str, ...], experts: int | None, vocab: int | None, width: float | None,
+            random: bool, dtype: str | None, verify: str, no_verify: bool,
             trust_remote_code: bool) -> None:  # fmt: skip
     """Make a small model of SRC in DST: fewer layers, each as it was in the large one.
 
@@ -49,10 +53,22 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     from distdbg.shrink.making import Order, full_costs, make, probed
     from distdbg.shrink.opening import open_source
 
-    if dtype and not random:
+    if dtype and not random and width is None:
         raise UsageError("--dtype is for --random: sliced weights keep their type", "Leave one of them out.")
+    if extrapolate and (experts, vocab, width) != (None, None, None):
+        raise UsageError("--extrapolate is from faithful layers: not with --experts, --vocab or --width",
+                         "Leave one of them out.")  # fmt: skip
     order = Order(
-        _layers(layers), keep, _stacks(stacks), random, dtype, trust_remote_code, "none" if no_verify else verify
+        _layers(layers),
+        keep,
+        _stacks(stacks),
+        random,
+        dtype,
+        trust_remote_code,
+        "none" if no_verify else verify,
+        experts,
+        vocab,
+        width,
     )
     if anatomy:
         for line in anatomy_lines(probed(open_source(src), order)):

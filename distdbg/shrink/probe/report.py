@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from distdbg.shrink.config_leaves import changed, dotted, value_at
 from distdbg.shrink.probe.building import Builder
 from distdbg.shrink.probe.ladder import Shrunk, Stack
+from distdbg.shrink.probe.narrowing import Narrowed
 
 
-def as_json(builder: Builder, shrunk: Shrunk) -> dict[str, Any]:
+def as_json(builder: Builder, shrunk: Shrunk, fewer: Sequence[Narrowed] = ()) -> dict[str, Any]:
     """The keys: edits [[path, value]], stacks, tensors {small name: shape}, cuts {small name: [dim, kept]}, …"""
     config = builder.config(builder.full)
     return {
@@ -19,9 +21,16 @@ def as_json(builder: Builder, shrunk: Shrunk) -> dict[str, Any]:
         "edits": _whole_edits(builder, shrunk),
         "stacks": [_stack(stack, shrunk) for stack in shrunk.stacks],
         "cuts": _cuts(shrunk),
-        "warnings": shrunk.warnings,
+        "narrowed": [_narrowed(one) for one in fewer],
+        "warnings": [*(one.words for one in fewer), *shrunk.warnings],
         "builds": builder.builds,
     }
+
+
+def _narrowed(one: Narrowed) -> dict[str, Any]:
+    edits = [[list(path), value] for path, value in one.edits.items()]
+    told = {"axis": one.axis, "from": one.before, "to": one.after, "edits": edits, "random": one.random}
+    return told | {"cuts": {name: list(cut) for name, cut in one.cuts.items()}, "experts": list(one.experts)}
 
 
 def _whole_edits(builder: Builder, shrunk: Shrunk) -> list[Any]:

@@ -10,6 +10,7 @@ from distdbg.shrink.probe.kinds import counting, fingerprints, same
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify.comparing import PASS, Kept, compare
 from distdbg.shrink.verify.reloading import loads, round_trip
+from distdbg.shrink.verify.running import prepared
 
 
 def run(task: dict[str, Any]) -> dict[str, str]:
@@ -37,15 +38,8 @@ def _attempt(check: Callable[[], dict[str, str]], names: tuple[str, ...]) -> dic
 
 
 def on_meta(builder: Builder) -> Any:
-    """On meta, in single precision, with the experts in a form that does not depend on what the router says."""
-    model = builder.model(builder.full)
-    for form in ("batched_mm", "grouped_mm"):
-        try:
-            model.set_experts_implementation(form)
-            break
-        except Exception:
-            continue
-    model.float()  # whatever type either config names: what is compared is what the layers do
+    """On meta, whatever type either config names: what is compared is what the layers do."""
+    model: Any = prepared(builder.model(builder.full))
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     return model
