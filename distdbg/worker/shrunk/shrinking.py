@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Shrinking:
     """Of one rank. Raises ValueError where what is asked for is not understood."""
 
-    def __init__(self, session: Session, keep: int, skip: str) -> None:
+    def __init__(self, session: Session, keep: int, skip: str, *, loaded: bool = False) -> None:
         self._session = session
-        self._keep = KeepLayers(keep, self._report) if keep else None
+        self._keep = KeepLayers(keep, self._report, loaded=loaded) if keep else None
         self._skip = SkipAttention(skip) if skip else None
         self._told = False
 
@@ -60,6 +60,7 @@ class Shrinking:
         told: dict[str, Any] = {}
         if self._keep is not None:
             told["kept"] = {path: list(counts) for path, counts in self._keep.kept.items()}
+            told["loaded"] = self._keep.loaded
         if self._skip is not None:
             told |= {"skipped": sorted(self._skip.skipped), "real": sorted(self._skip.kept)}
             told["unplaced"] = self._skip.unplaced
