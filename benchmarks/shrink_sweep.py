@@ -66,7 +66,7 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     built = [row for row in rows if row["outcome"] != "not built"]
     yield "| | types | shrunk | refused, with the reason | wrong |"
     yield "|---|---|---|---|---|"
-    groups = (("one stack", 1, 1), ("two", 2, 2), ("three or more", 3, 99), ("none found", 0, 0))
+    groups = (("one stack", 1, 1), ("two", 2, 2), ("three or more", 3, 99), ("refused before any was cut", 0, 0))
     for name, least, most in (*groups, ("all that can be built", 0, 99)):
         inside = [row for row in built if least <= len(row.get("stacks", ())) <= most]
         count = Counter(row["outcome"] for row in inside)

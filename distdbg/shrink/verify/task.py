@@ -8,7 +8,9 @@ from typing import Any
 from distdbg.shrink.probe.building import Anatomy, Builder, open_builder
 from distdbg.shrink.probe.kinds import counting, fingerprints, same
 from distdbg.shrink.probe.task import quiet
+from distdbg.shrink.verify.collectives import compare_collectives
 from distdbg.shrink.verify.comparing import PASS, Kept, compare
+from distdbg.shrink.verify.modalities import compare_gradients
 from distdbg.shrink.verify.reloading import loads, round_trip
 from distdbg.shrink.verify.running import prepared
 
@@ -23,6 +25,8 @@ def run(task: dict[str, Any]) -> dict[str, str]:
     stacks = [Kept(path, s["layers"], s["kept"]) for s in task["stacks"] for path in (s["path"], *s["also"])]
     found = {"kinds": _kinds(full, small, stacks)}
     found |= _attempt(lambda: compare(on_meta(full), on_meta(small), stacks), ("ops", "activation_bytes", "gradients"))
+    found |= _attempt(lambda: compare_gradients(on_meta(full), on_meta(small), stacks), ())
+    found |= _attempt(lambda: {"collectives": compare_collectives(full, small, stacks)}, ("collectives",))
     found |= _attempt(lambda: loads(task["small"], small, task["trust"]), ("names_and_shapes",))
     found |= _attempt(lambda: round_trip(task["small"], small, task["trust"], task["everything"]), ("save_and_reload",))
     return found
