@@ -17,6 +17,7 @@ from distdbg.errors import DistdbgError
 TASKS = {
     "probe": "distdbg.shrink.probe.task",
     "costs": "distdbg.shrink.verify.costs",
+    "plain": "distdbg.shrink.plain_torch",
     "pickled": "distdbg.shrink.pickled",
     "random": "distdbg.shrink.random_weights",
     "verify": "distdbg.shrink.verify.task",
