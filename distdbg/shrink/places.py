@@ -91,8 +91,9 @@ def _in_checkpoint(name: str, prefixes: Mapping[str, str], shapes: Shapes) -> st
         if name.startswith(f"{path}."):
             return prefix + name[len(path) :]
     if name not in shapes:
-        last = ".".join(name.split(".")[-2:])
-        alike = [n for n in shapes if n == last or n.endswith(f".{last}")]
-        if len(alike) == 1:
-            return alike[0]
+        parts = name.split(".")
+        for last in (".".join(parts[-2:]), parts[-1]):
+            alike = [n for n in shapes if n == last or n.endswith(f".{last}")]
+            if len(alike) == 1:
+                return alike[0]
     return name

@@ -81,6 +81,10 @@ def _cuts(shrunk: Shrunk) -> dict[str, list[list[Any]]]:
         if full is None or full[0] == shape or len(full[0]) != len(shape):
             continue
         for dim, (a, b) in enumerate(zip(full[0], shape, strict=True)):
+            between = next((k for w, n, k in lengths if (a, b) == (w - 1, n - 1) and a != b), None)
+            if between is not None:
+                found.setdefault(_full_name(name, shrunk), []).append([dim, between[:-1]])  # each behind its layer
+                continue
             fit = next(((w, k) for w, n, k in lengths if a != b and a % w == 0 and a // w * n == b), None)
             if fit is not None:
                 block = a // fit[0]  # a block a layer, one layer after the other
