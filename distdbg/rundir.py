@@ -27,6 +27,8 @@ from distdbg.errors import NothingToAnalyse, UsageError
 RUNS_FOLDER = "distdbg-runs"
 #: where dumps of jobs go that distdbg did not launch
 DUMPS_FOLDER = "distdbg-dumps"
+#: where `distdbg bisect` keeps its runs
+BISECT_FOLDER = "distdbg-bisect"
 _RUN_NAME = re.compile(r"^\d{8}T\d{6}Z-.+-[0-9a-f]{4}$")
 
 

@@ -119,6 +119,9 @@ class JobSettings(BaseModel):
     keep_layers: int | None = Field(None, ge=1, le=100_000)
     """Build only the first N layers of each stack of a transformers model, more where a kind of layer comes later.
     Changes what is computed: for reproducing a problem, not for training. Default: all."""
+    full_load: bool = False
+    """With keep_layers: load and wrap all layers, but let those that are not kept pass on what they get. Memory,
+    gradients, optimizer states and collectives are the full model's. Default: false."""
     skip_attention: str | None = None
     """Leave attention out, with its shapes, memory and gradients as they were: all, all-but-last, or the first N
     layers. Changes what is computed. Default: none."""
@@ -240,6 +243,8 @@ class JobSettings(BaseModel):
         if (self.keep_layers or self.skip_attention) and (self.worker_side == "off" or self.command):
             raise ValueError("keep_layers and skip_attention need distdbg's code inside the ranks: a Python script, "
                              "and worker_side on")  # fmt: skip
+        if self.full_load and not self.keep_layers:
+            raise ValueError("full_load needs keep_layers: which layers are to run")
         return self
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_enviro
 
 #: Options of ours whose name is also a key of the job file.
 _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "hang_timeout",
-         "startup_timeout", "on_hang", "on_finding", "keep_layers", "skip_attention", "memory",
+         "startup_timeout", "on_hang", "on_finding", "keep_layers", "full_load", "skip_attention", "memory",
          "memory_steps")  # fmt: skip
 
 
@@ -79,6 +79,8 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
     "--on-hang", type=click.Choice(["report", "kill", "restart"]), help="Once it is explained.  [default: report]"
 )
 @click.option("--keep-layers", metavar="N", help="Build only the first N layers of a transformers model.")
+@click.option("--full-load", "--keep-collectives", "full_load", is_flag=True, default=None,
+              help="Load all layers; those not kept only pass on, with the full model's collectives.")  # fmt: skip
 @click.option("--skip-attention", metavar="all|all-but-last|N", help="Leave attention out of these layers.")
 @click.option("--on-finding", metavar="CMD", help="Shell command that gets report.json on standard input.")
 @click.option(OTHER, "other_flags", multiple=True, hidden=True)  # what only the installed torch knows

@@ -93,11 +93,13 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
 
 
 def _shrunk(facts: Events) -> Shrunk | None:
-    told = next((fact for _, fact in facts if fact.get("kind") in ("shrunk", "not-shrunk")), None)
+    """The newest answer: a model's parts are told of as they are built."""
+    told = next((fact for _, fact in reversed(facts) if fact.get("kind") in ("shrunk", "not-shrunk")), None)
     if told is None:
         return None
     kept = told["kept"] if isinstance(told.get("kept"), dict) else {}
-    words = [f"{path} has {n[0]} of {n[1]} layers" for path, n in kept.items() if isinstance(n, list) and len(n) == 2]
+    has = "loaded all and ran" if told.get("loaded") is True else "has"
+    words = [f"{path} {has} {n[0]} of {n[1]} layers" for path, n in kept.items() if isinstance(n, list) and len(n) == 2]
     if isinstance(skipped := told.get("skipped"), list) and skipped:
         real = told.get("real") if isinstance(told.get("real"), list) else []
         words.append(

@@ -18,6 +18,7 @@ TASKS = {
     "probe": "distdbg.shrink.probe.task",
     "memory": "distdbg.shrink.tracking",
     "costs": "distdbg.shrink.verify.costs",
+    "plain": "distdbg.shrink.plain_torch",
     "pickled": "distdbg.shrink.pickled",
     "random": "distdbg.shrink.random_weights",
     "verify": "distdbg.shrink.verify.task",
