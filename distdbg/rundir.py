@@ -2,6 +2,7 @@
 
 distdbg-runs/<utc>-<name>-<4 hex>/
   job.json  events.jsonl  control
+  slurm.json  batch.sbatch  batch.log  checkpoint-wanted     (of a job that was submitted to Slurm)
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
   attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
   attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (see launch/capture.py)
@@ -15,6 +16,7 @@ import json
 import os
 import re
 import secrets
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -183,6 +185,25 @@ class RunDir:
         return self.path / "control"
 
     @property
+    def slurm(self) -> Path:
+        """Of a job that was submitted: its number, and what was asked of Slurm."""
+        return self.path / "slurm.json"
+
+    @property
+    def batch_script(self) -> Path:
+        return self.path / "batch.sbatch"
+
+    @property
+    def batch_log(self) -> Path:
+        """What the batch script prints: the launch on the first node, in all its starts."""
+        return self.path / "batch.log"
+
+    @property
+    def checkpoint_wanted(self) -> Path:
+        """Is there once Slurm has warned the job, where the ranks look for it (--on-preempt checkpoint-file)."""
+        return self.path / "checkpoint-wanted"
+
+    @property
     def preflight(self) -> Path:
         return self.path / "preflight.json"
 
@@ -209,13 +230,25 @@ class RunDir:
         """As a citation names a file of this run."""
         return path.relative_to(self.path).as_posix()
 
+    @property
+    def next_attempt(self) -> int:
+        """The number of the start of ranks that comes next: a run that was requeued counts on."""
+        attempts = self.attempts()
+        return attempts[-1].number + 1 if attempts else 1
+
     def read_job(self) -> dict[str, Any]:
         """job.json, or an empty dict where it is missing or cut short (a dying node is no error of the reader)."""
-        try:
-            value = json.loads(self.job.read_text(encoding="utf-8", errors="replace"))
-        except (OSError, ValueError):
-            return {}
-        return value if isinstance(value, dict) else {}
+        return _read_object(self.job)
+
+    def read_slurm(self) -> dict[str, Any]:
+        """slurm.json; empty where the run was not submitted to Slurm."""
+        return _read_object(self.slurm)
+
+    @property
+    def slurm_job(self) -> int | None:
+        """The number of the batch job; None where the run was not submitted to Slurm."""
+        number = self.read_slurm().get("job_id")
+        return number if isinstance(number, int) else None
 
     def ask(self, request: dict[str, Any]) -> None:
         """Append one request to the control file; every agent sees it at its next look."""
@@ -265,6 +298,25 @@ def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | No
         _point_latest_at(path)
         with contextlib.suppress(OSError):
             (path.parent / ".gitignore").write_text("*\n")
+    return run
+
+
+def join_run_dir(path: Path) -> RunDir:
+    """The run directory that the submitter of a batch job made. Raises UsageError where it cannot be used here."""
+    run = RunDir(path)
+    here = socket.gethostname()
+    if not run.control.is_file():
+        raise UsageError(
+            f"the run directory {str(path)!r}, made where the job was submitted, is not to be seen on {here}",
+            "Put it on a file system that all nodes share: --run-dir, or submit from a shared folder.",
+        )
+    try:
+        run.events.open("ab").close()
+    except OSError as error:
+        raise UsageError(
+            f"the run directory {str(path)!r} cannot be written on {here}: {error.strerror}",
+            "Put it on a file system that all nodes may write to.",
+        ) from None
     return run
 
 
@@ -330,6 +382,14 @@ def _point_latest_at(path: Path) -> None:
     with contextlib.suppress(OSError):
         temporary.symlink_to(path.name)
         temporary.replace(link)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _numbered(folder: Path, names: str = r"\d{1,9}") -> Iterator[Path]:

@@ -75,7 +75,7 @@ def _follow(
         return started
 
     journal.note("launched", nodes=len(plan.nodes))
-    nodes = start(1)
+    nodes = start(run.next_attempt)
     _say_start(plan, run)
     facts = find_facts()
     console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
