@@ -96,8 +96,8 @@ def notes(settings: JobSettings) -> list[str]:
     names = {"cpus-per-task", "exclusive", "cpus-per-gpu", "mincpus", "cores-per-socket", "ntasks-per-core"}
     if settings.nproc_per_node == 1 or names & set(settings.slurm.options) or settings.slurm.template:
         return []
-    ranks = settings.nproc_per_node if isinstance(settings.nproc_per_node, int) else "all"
-    return [f"unless the site says otherwise, the {ranks} ranks of a node share one CPU: "
+    ranks = f"{settings.nproc_per_node} " if isinstance(settings.nproc_per_node, int) else ""
+    return [f"unless the site says otherwise, the {ranks}ranks of a node share one CPU: "
             "--slurm exclusive or --slurm cpus-per-task=N asks for more"]  # fmt: skip
 
 
@@ -118,13 +118,12 @@ def secrets(settings: JobSettings) -> dict[str, str]:
 
 def _given(settings: JobSettings) -> Iterator[str]:
     """Every setting that is not as it is by itself, but variables and the program."""
-    for name in ("name", "nodes", "nproc_per_node", "show_ranks", "worker_side", "grace", "hang_timeout",
+    for name in ("name", "nodes", "nproc_per_node", "worker_side", "grace", "hang_timeout",
                  "startup_timeout", "on_hang", "keep_layers", "skip_attention", "on_finding"):  # fmt: skip
         value = getattr(settings, name)
         if value is not None and (name == "nodes" or value != JobSettings.model_fields[name].default):
             yield f"--{name.replace('_', '-')}={value}"
-    if not settings.capture:
-        yield "--no-capture"
+    yield "--show-ranks=none" if settings.capture else "--no-capture"  # who follows shows them, from their logs
     yield from (f"--preset={name}" for name in settings.presets)
     yield from (f"--guard={name}={mode}" for name, mode in settings.guards.items())
     if settings.slurm.container_image:
