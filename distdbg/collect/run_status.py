@@ -60,6 +60,8 @@ def run_status(run: RunDir, *, measure: bool = False) -> RunStatus:
     live, why = (False, "") if finished else _lives(run)
     code = finished.get("exit_code") if finished else None
     outcome = "running" if live else _outcome(run, finished, cancelled=_last(events, "cancelled") is not None)
+    if live is None and events and events[-1].get("event") in ("submitted", "requeued"):
+        outcome = "submitted"
     if live is False and not finished:
         why = why or "its launcher is gone and wrote no end"
     return RunStatus(

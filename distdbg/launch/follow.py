@@ -163,7 +163,7 @@ class Following:
         if answer == "cancel":
             self._cancel()
         elif answer == "detach":
-            self._view.say(f"{self._job.name} runs on: `distdbg attach {self._run.id}` follows it again, "
+            self._view.say(f"{self._job.name} is left to itself: `distdbg attach {self._run.id}` follows it again, "
                            f"`distdbg cancel {self._run.id}` ends it")  # fmt: skip
         return answer == "detach"
 

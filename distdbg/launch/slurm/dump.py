@@ -136,7 +136,7 @@ def _reach(target: SlurmTarget, number: int, part: _Part, folder: Path, wish: Wi
     """Fills `part`, and the dump's folder with the node's files."""
     request = json.dumps({"job": str(target.number), "node_rank": number, "wish": asdict(wish)})
     command = ["srun", f"--jobid={target.number}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={part.node}",
-               "--quiet", "--gres=none", "--mpi=none", "--cpu-bind=none", "--input=none", "--chdir=/",
+               "--quiet", "--gres=none", "--mpi=none", "--input=none", "--chdir=/",
                sys.executable, str(_NODE_DUMP), request]  # fmt: skip
     inherited = {n: v for n, v in os.environ.items() if not n.startswith(("SLURM_", "SRUN_")) or n == "SLURM_CONF"}
     within = wish.within + _REACHES_WITHIN_S
@@ -195,6 +195,7 @@ def _unpack(out: IO[bytes], folder: Path, part: _Part) -> str:
 def _said(err: IO[bytes]) -> str:
     err.seek(0)
     text = err.read(1 << 16).decode("utf-8", "replace")
-    lines = [re.sub(r"^(srun|slurmstepd): (error: |fatal: )?", "", line) for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if not re.match(r"(Job step|task \d+|.*Exited with exit code)", line)]
-    return (telling or lines or [""])[0][:300]
+    lines = [line for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line and "Exited with exit code" not in line]
+    first = next(iter([line for line in errors or lines if not line.startswith("slurmstepd")] or lines), "")
+    return re.sub(r"^srun: (error: |fatal: )?", "", first)[:300]
