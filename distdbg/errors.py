@@ -2,7 +2,8 @@
 
     DistdbgError                 1   an error of ours, or no better name
     ├── UsageError               2   the command line, the job file or the environment is wrong; nothing ran
-    │   └── JobFileError         2   … with the file and the line
+    │   ├── JobFileError         2   … with the file and the line
+    │   └── CannotStart          2   the nodes are not as they have to be, found out before a rank ran
     ├── NothingToAnalyse         3
     ├── ToolMissing              4   a tool is missing or not permitted
     ├── EvidenceUnreadable       5
@@ -70,6 +71,10 @@ class JobFileError(UsageError):
         super().__init__(f"{path}:{line}: {message}" if line else f"{path}: {message}", remedy)
         self.path = path
         self.line = line
+
+
+class CannotStart(UsageError):
+    """The nodes that were asked for do not come up, do not see the run directory, or do not reach each other."""
 
 
 class NothingToAnalyse(DistdbgError):

@@ -1,7 +1,7 @@
 """The run directory: the only module that knows the names of a run's files.
 
 distdbg-runs/<utc>-<name>-<4 hex>/
-  job.json  events.jsonl  control
+  job.json  events.jsonl  control  carrier.log
   slurm.json  batch.sbatch  batch.log  checkpoint-wanted     (of a job that was submitted to Slurm)
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
   attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
@@ -183,6 +183,11 @@ class RunDir:
     def control(self) -> Path:
         """Requests to the agents: exists from the start, is appended to, reopened at each look."""
         return self.path / "control"
+
+    @property
+    def carrier_log(self) -> Path:
+        """What srun or ssh, which carry the agents to other hosts, say on their standard error."""
+        return self.path / "carrier.log"
 
     @property
     def slurm(self) -> Path:

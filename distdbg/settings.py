@@ -114,6 +114,12 @@ class SlurmSettings(BaseModel):
             raise ValueError(f"{bad!r}: {pairs[bad]!r} is no long option of sbatch with its value")
         return {name: "" if text is True else _text(text) for name, text in pairs.items() if text is not False}
 
+    @property
+    def container(self) -> dict[str, str]:
+        """Options of pyxis, by their long names: they are srun's, and not sbatch's."""
+        named = {"container-image": self.container_image} if self.container_image else {}
+        return named | {name: value for name, value in self.options.items() if name.startswith("container-")}
+
 
 class JobSettings(BaseModel):
     """Everything one launch can be told. Unset torchrun flags are torchrun's business and stand in `torchrun`."""

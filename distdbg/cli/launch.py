@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,7 +126,8 @@ def command(
     from distdbg.launch.backend import can_submit, choose
     from distdbg.launch.dry_run import render_dry_run
     from distdbg.launch.machine import look
-    from distdbg.launch.plan import make_plan
+    from distdbg.launch.place import node_facts, place_of
+    from distdbg.launch.plan import is_one_of_many, make_plan
     from distdbg.launch.ports import ReservedPort
     from distdbg.launch.slurm import commands
 
@@ -133,17 +135,20 @@ def command(
     choice = choose(settings, os.environ, can_submit=can_submit(os.environ), answers=commands.answers)
     if choice.note:
         click.echo(f"distdbg: {choice.note}", err=True)
-    if choice.on == "batch":
+    if choice.batch:
         sys.exit(_batch(settings, dry_run=dry_run, detach=detach))
+    place, settings, notes = place_of(settings, os.environ, socket.gethostname(), one_of_many=is_one_of_many(settings))
     port = ReservedPort()
     name = settings.name or Path(settings.program).stem
     plan = make_plan(
         settings,
         os.environ,
-        look(),
+        node_facts(place, os.environ, look()),
         port=port.number,
-        run_id=f"{name}-{port.number}",
+        run_id=f"{name}-{place.job_id or port.number}",
         origins=origins,
+        place=place,
+        notes=notes,
     )
     if dry_run:
         click.echo(render_dry_run(plan))

@@ -1,9 +1,10 @@
 """The node agent: starts torchrun on one node and watches that node's ranks from outside.
 
     python <absolute>/distdbg/launch/agent.py --run-dir R --node-rank I … -- torchrun's arguments
+    python <absolute>/distdbg/launch/agent.py --far R --node-rank I|NAME        on another host, orders on stdin
 
-Standard library only. One thread runs the loop and never touches the run directory; another (disk.DiskWriter)
-does nothing else, so that a frozen file system stops neither the job nor the watching of it.
+Standard library and psutil only. One thread runs the loop and never touches the run directory; another
+(disk.DiskWriter) does nothing else, so that a frozen file system stops neither the job nor the watching of it.
 """
 
 from __future__ import annotations
@@ -26,31 +27,39 @@ from typing import Any
 
 from distdbg.collect.cgroups import memory_counters
 from distdbg.collect.kernel_log import kernel_messages
-from distdbg.launch import processes
+from distdbg.launch import keeper, processes
 from distdbg.launch.control import ControlWatcher
 from distdbg.launch.disk import DiskWriter
+from distdbg.launch.doors import Door
 from distdbg.launch.dumping import Dumper
+from distdbg.launch.lifeline import Lifeline
 from distdbg.launch.loop import Loop
+from distdbg.launch.meeting import Orders, meet
 from distdbg.launch.node import Node
 from distdbg.launch.node_dir import make_node_dir, remove_node_dir
 from distdbg.launch.rank_watch import RankWatch
 from distdbg.launch.torchrun_process import TorchrunProcess
-from distdbg.launch.wire import Wire
+from distdbg.launch.wire import StdioWire, Wire
 from distdbg.rundir import RunDir
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 #: After the ranks were killed torchrun has this long to notice.
 _TORCHRUN_NOTICES_S = 2.0
+#: Between the last look at ranks that were cut off and their end.
+_EVIDENCE_TAKES_S = 3.0
 
 
 class Agent:
     """One node of one run. `run` returns torchrun's exit code, 128+N where signal N ended it."""
 
-    def __init__(self, options: argparse.Namespace, torchrun: list[str], folder: Path) -> None:
+    def __init__(
+        self, options: argparse.Namespace, torchrun: list[str], folder: Path, launcher: Wire | None = None
+    ) -> None:
         run = RunDir(Path(options.run_dir))
         self.grace: float = options.grace
         self.stopping: str | None = None
+        self.lifeline: Lifeline | None = None
         self.started = time.time()
         self.loop = Loop()
         self.loop.catch((*_STOP_SIGNALS, *_FORWARDED), self._signal)
@@ -73,7 +82,9 @@ class Agent:
         self.dumper = Dumper(self.loop, self.node, self.watch)
         self.watch.serve(server)
         self._server = server
-        self._listen_to_others(run, options.launcher_fd)
+        if options.launcher_fd >= 0:
+            launcher = Wire(socket.socket(fileno=options.launcher_fd))
+        self._listen_to_others(run, launcher)
         self.node.event(
             "agent-started",
             pid=os.getpid(),
@@ -111,15 +122,28 @@ class Agent:
 
     # -- who speaks to us -----------------------------------------------------------------------------------
 
-    def _listen_to_others(self, run: RunDir, launcher_fd: int) -> None:
+    def _listen_to_others(self, run: RunDir, launcher: Wire | None) -> None:
         self.control = ControlWatcher(run.control)
         self.loop.watch(self.control.wake, self._read_control)
         self.loop.watch(self.torchrun.pidfd, self._torchrun_ended)
         for stream in self.torchrun.streams:
             self.loop.watch(stream, lambda s=stream: self._torchrun_says(s))  # type: ignore[misc]
-        if launcher_fd >= 0:
-            self.node.launcher = Wire(socket.socket(fileno=launcher_fd))
-            self.loop.watch(launcher_fd, self._launcher_says)
+        if launcher is not None:
+            self.node.launcher = launcher
+            self.loop.watch(launcher.fileno(), self._launcher_says)
+
+    def obey(self, orders: Orders) -> None:
+        """On another host: from now on the launcher's pings are expected."""
+        self.lifeline = Lifeline(self.loop, orders.launcher_doors, self._cut_off)
+        for request in orders.rest:
+            self._request(request)
+
+    def _cut_off(self, silent_s: float) -> None:
+        """The ranks here wait for others that do not hear them: what they know is kept, then they end."""
+        self.node.event("cut-off", silent_s=silent_s)
+        folder = self.node.run.attempt(self.node.attempt).dump("cut-off")
+        self.watch.last_looks.beside(folder, list(self.watch.ranks.values()))
+        self.loop.after(_EVIDENCE_TAKES_S, lambda: self.stop("the launcher's host cannot be reached"))
 
     def _launcher_says(self) -> None:
         launcher = self.node.launcher
@@ -139,6 +163,8 @@ class Agent:
             self._request(request)
 
     def _request(self, request: dict[str, Any]) -> None:
+        if request.get("not") == self.node.node_rank:
+            return
         match request.get("request"):
             case "cancel":
                 self.stop(str(request.get("by") or "cancelled"))
@@ -152,6 +178,9 @@ class Agent:
                 self.watch.ask_exceptions()
             case "dump":
                 self.dumper.ask(request)
+            case "ping" if self.lifeline is not None and self.node.launcher is not None:
+                self.lifeline.ping()
+                self.node.launcher.send({"event": "pong"})
             case "last-look":
                 self.watch.last_looks.beside(Path(str(request.get("folder"))), list(self.watch.ranks.values()))
 
@@ -193,8 +222,7 @@ class Agent:
         self.loop.after(_TORCHRUN_NOTICES_S, self.torchrun.kill)
 
 
-def _options(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    own, torchrun = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
+def _options(own: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="distdbg agent", allow_abbrev=False)
     parser.add_argument("--run-dir", required=True)
     parser.add_argument("--node-rank", type=int, required=True)
@@ -207,17 +235,45 @@ def _options(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--parent", type=int, default=0, help="pid to end with, 0 for none")
     parser.add_argument("--close-look", type=float, default=-1, help="seconds of silence; -1: nobody watches for hangs")
     parser.add_argument("--rank-env", default="{}", help="JSON: variables whose value needs the rank")
-    return parser.parse_args(own), torchrun
+    return parser.parse_args(own)
 
 
-def main() -> int:
-    options, torchrun = _options(sys.argv[1:])
+def main(argv: list[str]) -> int:
+    if argv[:1] == ["--far"]:
+        node_rank = int(os.environ[argv[3]] if not argv[3].isdigit() else argv[3])
+        return keeper.keep(node_rank, lambda parent: _far(parent, Path(argv[1]), node_rank))
+    own, torchrun = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
+    return _run(_options(own), torchrun)
+
+
+def _far(parent: int, run: Path, node_rank: int) -> int:
+    """On another host: the standard streams are the wire, and what others print goes to standard error."""
+    processes.die_with_parent(parent)
+    wire = StdioWire(node_rank, os.dup(0), os.dup(1))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    door = Door()  # open as long as this process is
+    orders = meet(wire, node_rank, run, door)
+    if orders is None:
+        return 0
+    os.environ.update(orders.environment)
+    for name in orders.unset:
+        os.environ.pop(name, None)
+    return _run(_options([*orders.own, "--parent", str(parent)]), orders.torchrun, wire, orders)
+
+
+def _run(
+    options: argparse.Namespace, torchrun: list[str], wire: Wire | None = None, orders: Orders | None = None
+) -> int:
     processes.become_subreaper()
     if options.parent:
         processes.die_with_parent(options.parent)
     folder = make_node_dir(Path(options.run_dir).name, options.node_rank)
     try:
-        return Agent(options, torchrun, folder).run()
+        agent = Agent(options, torchrun, folder, wire)
+        if orders is not None:
+            agent.obey(orders)
+        return agent.run()
     except subprocess.SubprocessError as error:
         print(f"distdbg agent: torchrun could not be started: {error}", file=sys.stderr)
         return 70
@@ -226,4 +282,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Where a launch runs: on this machine, within a Slurm allocation, or as a batch job. Decided here, and said."""
+"""Whether a launch runs from here (this machine, or the allocation that we are in) or is submitted as a batch job."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from distdbg.launch.plan import is_one_of_many
+from distdbg.launch.slurm.allocation import allocation_of
 from distdbg.settings import JobSettings
 
 #: Where Slurm's commands find their configuration; without one they ask the network, for as long as a minute.
@@ -17,9 +17,7 @@ _CONFIGURED_BY = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/s
 
 @dataclass(frozen=True)
 class Choice:
-    """`allocation`: srun starts the nodes of the job that we are in; `batch`: one is submitted."""
-
-    on: Literal["local", "allocation", "batch"]
+    batch: bool
     note: str = ""
 
 
@@ -27,26 +25,20 @@ def choose(
     settings: JobSettings, environ: Mapping[str, str], *, can_submit: bool, answers: Callable[[], bool]
 ) -> Choice:
     """`can_submit`: sbatch is here and configured; `answers` asks the controller, and only where that matters."""
-    job = environ.get("SLURM_JOB_ID", "") if environ.get("SLURM_JOB_NODELIST") else ""
+    if settings.on == "local" or allocation_of(environ) is not None:
+        return Choice(batch=False)
     if settings.on == "slurm":
-        return Choice("allocation" if job else "batch")
-    if settings.on == "local" or is_one_of_many(settings):
-        return Choice("local")
-    if job:
-        return _within(job, settings.nodes, environ)
-    if settings.nodes == 1 or not can_submit:
-        return Choice("local")
+        return Choice(batch=True)
+    if settings.nodes == 1 or not can_submit or is_one_of_many(settings):
+        return Choice(batch=False)
+    many = f"{settings.nodes} nodes"
     if not answers():
-        return Choice("local", f"Slurm is set up here, but its controller does not answer: the {settings.nodes} nodes "
-                               "run on this machine")  # fmt: skip
-    return Choice("batch", f"{settings.nodes} nodes and sbatch is here: submitted to Slurm (--on local stays here)")
-
-
-def _within(job: str, nodes: int, environ: Mapping[str, str]) -> Choice:
-    """Within a step srun has chosen the machines already, unless it is a lone task: somebody's shell on a node."""
-    if "SLURM_STEP_ID" in environ and (nodes == 1 or environ.get("SLURM_STEP_NUM_TASKS", "1") != "1"):
-        return Choice("local")
-    return Choice("allocation", f"within Slurm job {job}: srun starts the nodes (--on local stays on this one)")
+        return Choice(
+            False, f"Slurm is set up here, but its controller does not answer: the {many} run on this machine"
+        )
+    return Choice(
+        True, f"{many} are asked for and sbatch is here: submitted to Slurm (--on local stays on this machine)"
+    )
 
 
 def can_submit(environ: Mapping[str, str]) -> bool:

@@ -111,6 +111,8 @@ class Following:
                 case "requeued":
                     self._finished = None
                     self._view.say(f"{self._job.name} goes back into the queue: {event.get('because')}")
+                case "not-started":
+                    self.launched = False  # its log says why
                 case "finished":
                     self._finished = event
         if self._live and time.monotonic() - self._nodes_at > _LOOK_AT_NODES_S:

@@ -22,7 +22,7 @@ from distdbg.rundir import RunDir, write_json
 
 if TYPE_CHECKING:
     from distdbg.launch.journal import Journal
-    from distdbg.launch.local import LocalNodes
+    from distdbg.launch.nodes import Nodes
     from distdbg.launch.state import RunState
     from distdbg.settings import JobSettings
 
@@ -91,7 +91,7 @@ class HangWatch:
         #: what was done about a hang: the run ends with 75, or goes on with another attempt
         self.ended: Literal["kill", "restart"] | None = None
 
-    def guard(self, nodes: LocalNodes) -> None:
+    def guard(self, nodes: Nodes) -> None:
         """Nodes that are about to start: the first ones, or those of a restart."""
         self._nodes = nodes
         self._desk = DumpDesk(nodes.tell_all)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,15 @@ from distdbg.errors import UsageError
 from distdbg.launch.env_lint import lint
 from distdbg.launch.environment import Variable, resolve
 from distdbg.launch.guards import GUARDS_VARIABLE, write_modes
+from distdbg.launch.meeting import IS_HOST, LOCAL_ADDRESS, NODE_RANK
+from distdbg.launch.place import LOCAL, Place
 from distdbg.launch.shown import shown_ranks
 from distdbg.launch.topology import MachineFacts, Shares, share_out
 from distdbg.launch.torchrun_flags import SWITCH_VARIABLES, value_mistake
 from distdbg.settings import JobSettings
 
+#: Stand in the plan of nodes that have not met: the launcher fills them in when they have.
+FIRST_NODE, FIRST_PORT = "@first-node@", "@first-port@"
 BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
 #: torchrun flags that mean "this is one node of N": the rendezvous is the user's.
 _ONE_OF_N = ("rdzv-endpoint", "node-rank", "master-addr")
@@ -49,6 +53,7 @@ class Plan:
     capture: bool
     inherit_stdin: bool
     show_ranks: str
+    place: Place = LOCAL
     rank_env: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -68,15 +73,20 @@ def make_plan(
     port: int,
     run_id: str,
     origins: Mapping[str, str],
+    place: Place = LOCAL,
+    notes: Sequence[str] = (),
 ) -> Plan:
-    """The whole plan. `port` is one reserved for the rendezvous, `origins` are settle()'s.
+    """The whole plan. `port` is one reserved for the rendezvous, `origins` are settle()'s; `machine` is one node of
+    `place`, and `notes` go before the plan's own.
 
     Raises UsageError for what cannot be.
     """
     settings = _checked(settings)
     foreign = is_one_of_many(settings)
-    shares = share_out(settings.model_copy(update={"nodes": 1}) if foreign else settings, machine, environ)
-    variables, notes = resolve(settings.presets, settings.env, origins, environ, machine.torch)
+    alone = foreign or place.far
+    shares = share_out(settings.model_copy(update={"nodes": 1}) if alone else settings, machine, environ)
+    variables, found = resolve(settings.presets, settings.env, origins, environ, machine.torch)
+    notes = [*notes, *found]
     notes += [*_shrunk(settings), *lint({**environ, **settings.env}, machine.torch), *shares.notes]
     unset = tuple(name for name in SWITCH_VARIABLES if name in environ)
     common = [v for v in variables if not v.per_rank and v.name not in unset] + _of_ours(settings, shares, environ)
@@ -84,13 +94,13 @@ def make_plan(
     nodes = tuple(
         NodePlan(
             node,
-            (*_arguments(settings, shares, node, port, run_id), *program),
+            (*_arguments(settings, shares, _meets(settings, place, node, port), run_id), *program),
             _node_environment(common, shares, node),
             unset,
         )
         for node in range(1 if foreign else settings.nodes)
     )
-    topology = _topology(settings, shares)
+    topology = _topology(settings, shares, place)
     capture = _captures(settings)
     if settings.capture and not capture:
         notes.append(
@@ -102,8 +112,9 @@ def make_plan(
         program=program,
         worker_side="on" if str(BOOT) in program[:1] else "off",
         capture=capture,
-        inherit_stdin=len(nodes) == 1,
+        inherit_stdin=len(nodes) == 1 and not place.far,
         show_ranks=shown_ranks(settings, len(nodes), shares.nproc_per_node, elsewhere=topology["one_of_many"]),
+        place=place,
         rank_env={v.name: v.value for v in variables if v.per_rank},
         notes=tuple(notes),
     )
@@ -148,18 +159,18 @@ def _shrunk(settings: JobSettings) -> list[str]:
     return [f"THE MODEL IS MADE SMALLER ({' '.join(asked)}): what it computes is not what it would be"] if asked else []
 
 
-def _topology(settings: JobSettings, shares: Shares) -> dict[str, Any]:
+def _topology(settings: JobSettings, shares: Shares, place: Place) -> dict[str, Any]:
     """For job.json. `world_size` is None where it is not known here."""
     foreign, nproc = is_one_of_many(settings), shares.nproc_per_node
     many = foreign and (settings.nodes > 1 or "nnodes" in settings.torchrun)
     return {
-        "on": "local",
+        "on": place.on,
         "nodes": 1 if foreign else settings.nodes,
         "nproc_per_node": nproc,
         "world_size": None if many or nproc is None else settings.nodes * nproc,
         "one_of_many": many,
         "gpus": [list(share) for share in shares.gpus] or [list(shares.visible)],
-    }
+    } | ({"hosts": list(place.hosts), "job_id": place.job_id} if place.far else {})
 
 
 def _captures(settings: JobSettings) -> bool:
@@ -177,11 +188,31 @@ def _program(settings: JobSettings) -> tuple[str, ...]:
     return (str(BOOT), *module, *arguments)
 
 
-def _arguments(settings: JobSettings, shares: Shares, node: int, port: int, run_id: str) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class _Meets:
+    """Words of torchrun's rendezvous for one node."""
+
+    nodes: int
+    node_rank: str
+    is_host: str
+    first: str
+    port: str
+    local_address: str
+
+
+def _meets(settings: JobSettings, place: Place, node: int, port: int) -> _Meets:
+    """On this machine told, not guessed, because all nodes are one host; elsewhere found out by the agents."""
+    if place.far:
+        return _Meets(settings.nodes, NODE_RANK, IS_HOST, FIRST_NODE, FIRST_PORT, LOCAL_ADDRESS)
+    address = _address(node, settings.nodes)
+    return _Meets(settings.nodes, str(node), str(int(node == 0)), "127.0.0.1", str(port), address)
+
+
+def _arguments(settings: JobSettings, shares: Shares, meets: _Meets, run_id: str) -> tuple[str, ...]:
     given = settings.torchrun
     flags: dict[str, str] = {"nnodes": given.get("nnodes") or str(settings.nodes)}
     if not is_one_of_many(settings) and "standalone" not in given:
-        flags |= _rendezvous(given, node, settings.nodes, port, run_id)
+        flags |= _rendezvous(given, meets, run_id)
     flags["nproc-per-node"] = shares.nproc
     ours: tuple[str, ...] = _WRITTEN
     if _captures(settings):
@@ -196,14 +227,15 @@ def _arguments(settings: JobSettings, shares: Shares, node: int, port: int, run_
     return tuple(words)
 
 
-def _rendezvous(given: Mapping[str, str], node: int, nodes: int, port: int, run_id: str) -> dict[str, str]:
-    """One store, held by the first node's torchrun; told, not guessed, because all nodes are one host."""
-    own = {"rdzv-id": given.get("rdzv-id") or run_id, "local-addr": given.get("local-addr") or _address(node, nodes)}
-    if _is_static(given, nodes):
-        place = {"node-rank": str(node), "master-addr": "127.0.0.1", "master-port": given.get("master-port", str(port))}
+def _rendezvous(given: Mapping[str, str], meets: _Meets, run_id: str) -> dict[str, str]:
+    """One store, held by the first node's torchrun."""
+    own = {"rdzv-id": given.get("rdzv-id") or run_id, "local-addr": given.get("local-addr") or meets.local_address}
+    if _is_static(given, meets.nodes):
+        port = given.get("master-port", meets.port)
+        place = {"node-rank": meets.node_rank, "master-addr": meets.first, "master-port": port}
         return {"rdzv-backend": "static", **place, **own}
-    conf = f"is_host={int(node == 0)}" + (f",{given['rdzv-conf']}" if given.get("rdzv-conf") else "")
-    return {"rdzv-backend": "c10d", "rdzv-endpoint": f"127.0.0.1:{port}", **own, "rdzv-conf": conf}
+    conf = f"is_host={meets.is_host}" + (f",{given['rdzv-conf']}" if given.get("rdzv-conf") else "")
+    return {"rdzv-backend": "c10d", "rdzv-endpoint": f"{meets.first}:{meets.port}", **own, "rdzv-conf": conf}
 
 
 def _is_static(given: Mapping[str, str], nodes: int) -> bool:

@@ -12,9 +12,10 @@ class ReservedPort:
     torch's TCPStore gets the port, while everyone who asks the kernel for a free port is given another one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        """A given port, or 0 for any that is free. Raises OSError where somebody has it."""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._socket.bind(("", 0))
+        self._socket.bind(("", number))
         # Only after bind(): with it before, the kernel could deal out one port twice.
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.number: int = self._socket.getsockname()[1]

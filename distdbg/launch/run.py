@@ -11,15 +11,17 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distdbg.errors import EXIT_HUNG, EXIT_LOST
+from distdbg.errors import EXIT_HUNG, EXIT_LOST, CannotStart
 from distdbg.launch.console import Console, Show
 from distdbg.launch.disk import DiskWriter
 from distdbg.launch.explain import explain, tell_finding
+from distdbg.launch.far import far_nodes
 from distdbg.launch.hang import HangWatch, close_look_after
 from distdbg.launch.job_record import complete_later, job_record, write_job
 from distdbg.launch.journal import Journal
 from distdbg.launch.live import LiveView, PlainView
 from distdbg.launch.local import AgentCommand, LocalNodes
+from distdbg.launch.nodes import Nodes
 from distdbg.launch.state import RunState
 from distdbg.model import unfold_ranks
 from distdbg.rundir import RunDir
@@ -40,9 +42,14 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     journal = Journal(run, disk)
     record = job_record(run, settings.name or run.id, plan)
     write_job(run, record, disk)
-    nodes, ended_hung = _follow(
-        settings, plan, run, journal, lambda: complete_later(run, record, settings.script, disk)
-    )
+    try:
+        nodes, ended_hung = _follow(
+            settings, plan, run, journal, lambda: complete_later(run, record, settings.script, disk)
+        )
+    except CannotStart as error:
+        journal.note("not-started", because=error.message)
+        disk.close(5.0)
+        raise
     fallback = EXIT_HUNG if ended_hung else _fallback_code(nodes)
     journal.note("agents-gone", exit_codes=[a.exit_code for a in nodes.agents], cancelled_by=nodes.cancelled_by)
     report = _within(_REPORT_WITHIN_S, lambda: _report(settings, run)) if disk.flush(10.0) else None
@@ -56,7 +63,7 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
 
 def _follow(
     settings: JobSettings, plan: Plan, run: RunDir, journal: Journal, find_facts: Callable[[], threading.Thread]
-) -> tuple[LocalNodes, bool]:
+) -> tuple[Nodes, bool]:
     """From the start to the last agent's end, through every restart of a hung job: the nodes as they were at last,
     and whether the job was ended because it hung. `find_facts` runs while the ranks start."""
     state = RunState()
@@ -67,16 +74,21 @@ def _follow(
         state.apply(node_rank, event)
         hang.hear(node_rank, event)
 
-    def start(attempt: int) -> LocalNodes:
-        commands = [_agent_command(settings, run, plan, node, attempt) for node in plan.nodes]
-        started = LocalNodes(commands, settings.grace, journal, listen)
+    def start(attempt: int) -> Nodes:
+        own = _own_arguments(settings, run, plan, attempt)
+        started: Nodes
+        if plan.place.far:
+            started = far_nodes(plan, run, own, grace=settings.grace, journal=journal, listener=listen, say=view.say)
+        else:
+            commands = [_agent_command(plan, node, own) for node in plan.nodes]
+            started = LocalNodes(commands, settings.grace, journal, listen)
         hang.guard(started)
         started.start()
         return started
 
     journal.note("launched", nodes=len(plan.nodes))
-    nodes = start(run.next_attempt)
     _say_start(plan, run)
+    nodes = start(run.next_attempt)
     facts = find_facts()
     console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
     try:
@@ -105,16 +117,21 @@ def _say_start(plan: Plan, run: RunDir) -> None:
         print(f"distdbg: {line}", file=sys.stderr)
 
 
-def _agent_command(settings: JobSettings, run: RunDir, plan: Plan, node: NodePlan, attempt: int) -> AgentCommand:
+def _own_arguments(settings: JobSettings, run: RunDir, plan: Plan, attempt: int) -> list[str]:
+    """What every agent is told, less its node."""
     stdin = "inherit" if plan.inherit_stdin else "null"
-    own = ["--run-dir", str(run.path), "--node-rank", str(node.node_rank), "--host", socket.gethostname()]
-    own += ["--grace", str(settings.grace), "--stdin", stdin, "--rank-env", json.dumps(plan.rank_env)]
+    own = ["--run-dir", str(run.path), "--grace", str(settings.grace), "--stdin", stdin]
+    own += ["--rank-env", json.dumps(plan.rank_env)]
     own += ["--attempt", str(attempt), "--close-look", str(close_look_after(settings))]
-    own += [] if plan.capture else ["--no-capture"]
+    return [*own, *([] if plan.capture else ["--no-capture"])]
+
+
+def _agent_command(plan: Plan, node: NodePlan, own: list[str]) -> AgentCommand:
+    place = ["--node-rank", str(node.node_rank), "--host", socket.gethostname()]
     environment = dict(os.environ) | {variable.name: variable.value for variable in node.environment}
     for name in node.unset:
         environment.pop(name, None)
-    return AgentCommand(node.node_rank, [*own, "--", *node.torchrun], environment, plan.inherit_stdin)
+    return AgentCommand(node.node_rank, [*own, *place, "--", *node.torchrun], environment, plan.inherit_stdin)
 
 
 def _shown(plan: Plan) -> Show:
@@ -128,7 +145,7 @@ def _view(plan: Plan, state: RunState, run: RunDir) -> LiveView | PlainView:
     return LiveView(state, run.id) if live else PlainView(state)
 
 
-def _fallback_code(nodes: LocalNodes) -> int:
+def _fallback_code(nodes: Nodes) -> int:
     """Where no evidence says more: the signal that cancelled the job, else the first bad code of torchrun's own."""
     if nodes.cancelled_by:
         return 128 + getattr(signal, nodes.cancelled_by, signal.SIGTERM)

@@ -1,1 +1,1 @@
-"""Slurm: what is submitted, how it is followed, and how a running job's nodes are reached."""
+"""Slurm: what an allocation is, the step that runs our agents in it, and batch jobs: submitted, followed, reached."""

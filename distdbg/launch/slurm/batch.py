@@ -126,8 +126,8 @@ def _given(settings: JobSettings) -> Iterator[str]:
     yield "--show-ranks=none" if settings.capture else "--no-capture"  # who follows shows them, from their logs
     yield from (f"--preset={name}" for name in settings.presets)
     yield from (f"--guard={name}={mode}" for name, mode in settings.guards.items())
-    if settings.slurm.container_image:
-        yield f"--container-image={settings.slurm.container_image}"
+    for name, value in settings.slurm.container.items():
+        yield f"--container-image={value}" if name == "container-image" else f"--slurm={name}" + (value and f"={value}")
     for name, value in settings.torchrun.items():
         yield f"--{name}" + (value and f"={value}")
 
@@ -150,7 +150,7 @@ def _options(settings: JobSettings, run: RunDir, cwd: Path) -> Iterator[tuple[st
     yield "chdir", str(cwd)
     yield "output", _plain_pattern(run.batch_log)
     yield "open-mode", "append"
-    yield from slurm.options.items()
+    yield from ((name, value) for name, value in slurm.options.items() if name not in slurm.container)
 
 
 def _plain_pattern(path: Path) -> str:

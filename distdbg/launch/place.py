@@ -1,0 +1,82 @@
+"""Where a job's nodes are: this machine, the hosts of a Slurm allocation, or hosts that ssh reaches. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from distdbg.errors import UsageError
+from distdbg.launch.slurm.allocation import Allocation, allocation_of
+from distdbg.launch.topology import Gpu, MachineFacts
+from distdbg.settings import JobSettings
+
+
+@dataclass(frozen=True)
+class Place:
+    """`hosts` by node rank, empty for this machine; `port` is where the search for a free one begins; `step` are
+    options of srun's from the user."""
+
+    on: Literal["local", "slurm", "ssh"] = "local"
+    hosts: tuple[str, ...] = ()
+    port: int = 0
+    job_id: str = ""
+    step: tuple[str, ...] = ()
+
+    @property
+    def far(self) -> bool:
+        return bool(self.hosts)
+
+
+LOCAL = Place()
+
+
+def place_of(
+    settings: JobSettings, environ: Mapping[str, str], host: str, *, one_of_many: bool
+) -> tuple[Place, JobSettings, list[str]]:
+    """The place, the settings with the number of nodes that it has, and what was decided without being asked.
+
+    `host` is this machine's own name. An allocation of this host alone needs no step. Raises UsageError.
+    """
+    allocation = None if settings.on == "local" or one_of_many else allocation_of(environ)
+    if settings.on == "slurm" and allocation is None:
+        raise UsageError(
+            "--on slurm: this is no allocation (SLURM_JOB_ID and SLURM_JOB_NODELIST are not set)",
+            "Run it under salloc or in an sbatch script.",
+        )
+    if allocation is None:
+        return LOCAL, settings, []
+    if int(environ.get("SLURM_STEP_NUM_TASKS", "1") or 1) > 1:
+        raise UsageError(
+            f"this is one of {environ['SLURM_STEP_NUM_TASKS']} tasks of a step: each would launch the whole job",
+            "Run `distdbg launch` once, without srun before it: it starts the step itself.",
+        )
+    nodes, notes = _nodes(settings, allocation)
+    if settings.on == "auto" and nodes == (environ.get("SLURMD_NODENAME") or host,):
+        return LOCAL, settings, notes
+    step = tuple(f"--{name}={value}" if value else f"--{name}" for name, value in settings.slurm.container.items())
+    place = Place("slurm", nodes, allocation.port, allocation.job_id, step)
+    return place, settings.model_copy(update={"nodes": len(nodes)}), notes
+
+
+def _nodes(settings: JobSettings, allocation: Allocation) -> tuple[tuple[str, ...], list[str]]:
+    """Those of the allocation, or as many of them as were asked for."""
+    have = len(allocation.nodes)
+    if "nodes" not in settings.model_fields_set:
+        word = "node" if have == 1 else "nodes"
+        return allocation.nodes, [f"Slurm job {allocation.job_id}: one agent on each of its {have} {word}"]
+    if settings.nodes > have:
+        raise UsageError(
+            f"{settings.nodes} nodes are asked for, and Slurm job {allocation.job_id} has {have}",
+            "Ask for fewer with --nodes, or allocate more; --on local runs all of them on this machine.",
+        )
+    return allocation.nodes[: settings.nodes], [f"Slurm job {allocation.job_id}: {settings.nodes} of its {have} nodes"]
+
+
+def node_facts(place: Place, environ: Mapping[str, str], here: MachineFacts) -> MachineFacts:
+    """Of one node of the place: what Slurm has allocated on it, and this machine's versions."""
+    allocation = allocation_of(environ) if place.on == "slurm" else None
+    if allocation is None:
+        return here
+    cpus = allocation.cpus or here.cpus
+    return MachineFacts(cpus, tuple(Gpu(n) for n in range(allocation.gpus)), here.torch, cpus)
