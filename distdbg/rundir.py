@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distdbg.errors import NothingToAnalyse, UsageError
+from distdbg.errors import NothingToAnalyse, ToolMissing, UsageError
 
 RUNS_FOLDER = "distdbg-runs"
 #: where dumps of jobs go that distdbg did not launch
@@ -351,6 +351,8 @@ def find_run_dir(text: str | None) -> RunDir:
         return runs[-1]
     path = Path(text)
     if path.is_dir():
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise ToolMissing(f"the run directory {text!r} is another user's, and may not be read", "Ask as its owner.")
         if not ((path / "job.json").exists() or (path / "attempts").exists()):
             raise NothingToAnalyse(f"{text!r} is no run directory: it holds neither job.json nor attempts/")
         return RunDir(path.resolve())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from distdbg.errors import DistdbgError
+from distdbg.errors import EXIT_USAGE, DistdbgError
 from distdbg.launch.follow import Standing
 from distdbg.launch.slurm import commands
 from distdbg.launch.slurm.cancelling import cancel_job
@@ -17,6 +17,8 @@ _SOON_S, _LATER_S, _LONG_S = 1.0, 5.0, 15.0
 #: The launch has written its end, and Slurm has not said that the job is over: it is waited for so long.
 _LATE_S = 20.0
 _CODES = {"TIMEOUT": 143, "CANCELLED": 143, "DEADLINE": 143, "PREEMPTED": 143, "OUT_OF_MEMORY": 137, "COMPLETED": 0}
+#: Slurm's own: signal 53 where a node cannot open the batch script's output.
+_NO_OUTPUT = 128 + 53
 _REASONS = {
     "Resources": "the nodes are busy",
     "Priority": "other jobs come first",
@@ -70,6 +72,8 @@ class SlurmJob:
         if state is None or self._silent or self._trouble:
             return Standing(self._trouble and f"{self._trouble}; the run's directory is followed")
         if state.over or (finished and state.state == "COMPLETING"):
+            if self._code == _NO_OUTPUT:
+                return Standing(self._blind(state), over=True, code=EXIT_USAGE)
             words = "" if finished else f"{self.name} ended: {state.state}"
             return Standing(words, over=True, code=self._code)
         return Standing(self._words(state))
@@ -87,6 +91,13 @@ class SlurmJob:
         if state.state == "RUNNING":
             return f"{self.name} runs on {state.nodes}"
         return "" if state.state == "COMPLETING" else f"{self.name}: {state.state.lower()}"
+
+    def _blind(self, state: JobState) -> str:
+        return (
+            f"{self.name} ended at once: {state.nodes} could not open {self._run.batch_log}, and so does not see the "
+            "run directory, or may not write it. Put it on a file system that all nodes share: --run-dir, or submit "
+            "from a shared folder"
+        )
 
     def _work(self) -> None:
         while not self._stop.is_set():
