@@ -25,7 +25,7 @@ TRAIN = """
 import os, signal, sys, time
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
-rank, asked = dist.get_rank(), []
+rank, size, asked = dist.get_rank(), dist.get_world_size(), []
 signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
 first = int(open("ckpt").read()) if os.path.exists("ckpt") else 0
 print("from", first, "on", os.uname().nodename, flush=True)
@@ -39,7 +39,7 @@ for step in range(first, int(sys.argv[1])):
     time.sleep(0.05)
 dist.barrier()
 dist.destroy_process_group()
-sys.exit(int(sys.argv[2]) if rank == dist.get_world_size() - 1 and len(sys.argv) > 2 else 0)
+sys.exit(int(sys.argv[2]) if rank == size - 1 and len(sys.argv) > 2 else 0)
 """
 
 
@@ -49,7 +49,7 @@ class Head:
     def __init__(self, bed, folder):
         self.bed, self.folder = bed, folder
         self.env = {name: value for name, value in os.environ.items() if name.startswith(("HOME", "DISTDBG_", "XDG_"))}
-        self.env["PYTHONPATH"] = str(ROOT)
+        self.env |= {"PYTHONPATH": str(ROOT), "TERM": "dumb"}
 
     def command(self, *words):
         return ["sh", "-c", 'cd "$0" && exec "$@"', str(self.folder), *map(str, words)]
@@ -70,12 +70,18 @@ class Head:
     def until(self, there, seconds=60):
         deadline = time.monotonic() + seconds
         while not there():
-            assert time.monotonic() < deadline, self.run("squeue", "-t", "all").stdout
+            assert time.monotonic() < deadline, self.told()
             time.sleep(0.1)
 
-    def prints(self, text, rank=0, attempt=1):
-        log = self.newest.attempt(attempt).rank(rank).stdout
-        self.until(lambda: log.exists() and text in log.read_text())
+    def interrupt(self):
+        """As Ctrl-C does; not the nsenter that has brought it in."""
+        processes = self.bed["head"].processes().items()
+        (pid,) = (pid for pid, line in processes if line.startswith(f"{sys.executable} -m distdbg launch"))
+        os.kill(pid, signal.SIGINT)
+
+    def told(self):
+        files = [*self.folder.glob("out"), *self.folder.glob("distdbg-runs/*/batch.log")]
+        return self.run("squeue", "-t", "all").stdout + "".join(file.read_text() for file in files)
 
 
 @pytest.fixture
@@ -117,7 +123,7 @@ def test_a_job_that_waits_says_why_is_left_attached_to_and_cancelled(head, full)
     assert f"Slurm job {number} waits" in attached.stderr.readline()
     cancelled = head.distdbg("cancel")
     assert cancelled.returncode == 0 and "ended: cancelled, exit code 143" in cancelled.stdout
-    out, err = attached.communicate(timeout=60)
+    _, err = attached.communicate(timeout=60)
     assert attached.returncode == 143, err
     assert "CANCELLED" in head.run("squeue", "-h", "-t", "all", "-j", str(number), "-o", "%T").stdout
 
@@ -126,8 +132,7 @@ def test_interrupted_without_a_terminal_the_job_goes_on(head):
     following = head.popen("launch", "--on", "slurm", "--nproc-per-node", 1, "train.py", 2000, stderr=subprocess.PIPE,
                            stdout=subprocess.PIPE, text=True)  # fmt: skip
     assert following.stdout.readline() == "from 0 on node1\n"
-    inside = [pid for pid, line in head.bed["head"].processes().items() if "distdbg launch" in line]
-    os.kill(inside[0], signal.SIGINT)
+    head.interrupt()
     _, err = following.communicate(timeout=30)
     assert following.returncode == 76 and "is left to itself: `distdbg attach" in err
     done = head.distdbg("cancel")
@@ -141,8 +146,7 @@ def test_ctrl_c_at_a_terminal_asks_and_cancels(head, full):
                            start_new_session=True)  # fmt: skip
     os.close(theirs)
     seen = read_until(ours, "waits")
-    inside = [pid for pid, line in head.bed["head"].processes().items() if "distdbg launch" in line]
-    os.kill(inside[0], signal.SIGINT)
+    head.interrupt()
     read_until(ours, "[d]etach and let it run, [c]ancel it")
     os.write(ours, b"c\n")
     seen = read_until(ours, "ended before any rank was started")
@@ -239,8 +243,10 @@ dist.all_reduce(torch.ones(1))
 
 def test_a_job_of_srun_alone_is_looked_at_on_all_its_nodes(head):
     (head.folder / "hangs.py").write_text(HANGS)
-    script = f"srun --ntasks-per-node=2 {sys.executable} hangs.py"
-    number = head.run("sbatch", "--parsable", "-N2", "-o", "out", "--wrap", script).stdout.strip()
+    script = f"srun {sys.executable} hangs.py"
+    number = head.run(
+        "sbatch", "--parsable", "-N2", "--ntasks-per-node=2", "-o", "out", "--wrap", script
+    ).stdout.strip()
     head.until(lambda: (head.folder / "out").exists() and "there" in (head.folder / "out").read_text())
     done = head.distdbg("hang-dump", "--slurm-job", number, "--json")
     report = json.loads(done.stdout)
