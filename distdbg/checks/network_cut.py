@@ -1,4 +1,4 @@
-"""All ranks have begun an operation that none finishes: nobody on the hosts is to blame."""
+"""The hosts live and do not hear each other; or all ranks have begun an operation that none finishes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from collections.abc import Iterable
 from distdbg.checks._findings import who
 from distdbg.checks._stuck import citations, since, waited
 from distdbg.evidence.hang import Hang, hang_of
+from distdbg.evidence.jsonl import integer, number
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.waits import Wait
-from distdbg.model import CauseClass, Finding, FindingDoc
+from distdbg.model import CauseClass, Citation, Finding, FindingDoc
 
 DOCS = (
     FindingDoc(
         id="network-cut",
         severity="error",
-        title="a collective that all have begun does not end",
-        meaning="Every member of the group is in the same operation, with the same sizes, and it does not end. The "
-        "hosts have done their part: what is left is the network between them, or the devices.",
-        how_seen="The flight recorders show the operation begun and unfinished on every rank that waits in it, and no "
-        "member that has not come.",
+        title="the network between nodes is cut, or a collective that all have begun does not end",
+        meaning="Two nodes no longer reach each other, although both live. Or every member of the group is in the same "
+        "operation, with the same sizes, and it does not end: the hosts have done their part, and what is left is the "
+        "network between them, or the devices.",
+        how_seen="The launcher and a node's agent heard nothing of each other for 12 s, a connection found no answer "
+        "either way, and both wrote it down. Or the flight recorders show the operation begun and unfinished on every "
+        "rank that waits in it, and no member that has not come.",
         remedy="Look at the network between the nodes (link errors, a firewall, the interface in NCCL_SOCKET_IFNAME "
         "or GLOO_SOCKET_IFNAME) and at the GPUs (Xid messages in the kernel's log). No rank is named, since "
         "none is known.",
@@ -29,6 +32,7 @@ DOCS = (
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
+    yield from _cut_off(evidence)
     hang = hang_of(evidence)
     if hang is None or not hang.stands or hang.culprits or hang.circles or hang.mismatch is not None:
         return
@@ -45,6 +49,36 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             evidence=citations(hang, (), wait.waiting),
             cause_class=CauseClass.STUCK,
             first_seen=since(hang, (wait,)),
+        )
+
+
+def _cut_off(evidence: RunEvidence) -> Iterable[Finding]:
+    """Both sides wrote that they do not hear the other: the node lives."""
+    silent = {integer(e, "node_rank"): (line, e) for line, e in evidence.events if e.get("event") == "node-silent"}
+    for node in evidence.nodes:
+        told = next((line for line, e in node.events if e.get("event") == "cut-off"), None)
+        if told is None or node.node_rank not in silent:
+            continue
+        line, event = silent[node.node_rank]
+        seconds, t = number(event, "silent_s") or 0.0, number(event, "t")
+        ranks = tuple(r.rank for r in evidence.ranks if r.node_rank == node.node_rank)
+        yield Finding(
+            id="network-cut",
+            severity="error",
+            confidence="certain",
+            summary=f"node {node.node_rank} ({node.host}) was cut off from the others: both sides live, and for "
+            f"{seconds:.0f} s neither heard the other",
+            cause=f"{str(event.get('because', '')).capitalize()}; its agent could not reach the launcher either.",
+            remedy="Look at the network of that node (link, switch, firewall); leave it out and resume from the last "
+            "checkpoint.",
+            ranks=ranks,
+            nodes=(node.host,),
+            evidence=(
+                Citation("events.jsonl", line, quote='"event": "node-silent"'),
+                Citation(node.events_path, told, quote='"event": "cut-off"'),
+            ),
+            cause_class=CauseClass.KILLED_OR_OOM,
+            first_seen=t - seconds if t is not None else None,
         )
 
 

@@ -20,8 +20,9 @@ DOCS = (
         title="a node was lost",
         meaning="The process that ran a node's ranks (torchrun, or distdbg's agent beside it) was killed or went "
         "silent without a last word, or the node itself went away.",
-        how_seen="torchrun's exit status as its agent read it, or an agent's record that ends in the middle although "
-        "the launcher saw the job end.",
+        how_seen="torchrun's exit status as its agent read it; an agent's record that ends in the middle although "
+        "the launcher saw the job end; or, on other hosts, an agent that says nothing for 12 s, whose host does not "
+        "answer a connection either. Where the node itself lived on, it is `network-cut`.",
         remedy="Look at the node: its memory, its scheduler's log, `last -x` for reboots. Leave it out and resume from "
         "the last checkpoint.",
         source="https://github.com/pytorch/pytorch/issues/88251",
@@ -34,10 +35,14 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         return
     gone = {integer(e, "node_rank"): e for _, e in evidence.events if e.get("event") == "agent-exited"}
     over = any(e.get("event") in ("agents-gone", "finished") for _, e in evidence.events)
+    silent = {integer(e, "node_rank"): (line, e) for line, e in evidence.events if e.get("event") == "node-silent"}
     for node in evidence.nodes:
         names = {e.get("event") for _, e in node.events}
         code = node.torchrun_exit_code
-        if code is not None and code < 0 and not names & {"stopping", "killing"}:
+        if node.node_rank in silent:
+            if "cut-off" not in names:
+                yield _silent(evidence, node, *silent[node.node_rank])
+        elif code is not None and code < 0 and not names & {"stopping", "killing"}:
             yield _torchrun_killed(evidence, node, -code)
         elif "agent-finished" not in names and (node.node_rank in gone or over):
             exited = gone.get(node.node_rank, {})
@@ -56,6 +61,19 @@ def _torchrun_killed(evidence: RunEvidence, node: NodeRecord, number_: int) -> F
     quote = f'"exit_code": {node.torchrun_exit_code}'
     summary = f"torchrun on node {node.node_rank} ({node.host}) was killed by {signal_name(number_)}"
     return _finding(evidence, node, summary, cause, Citation(node.events_path, line, quote=quote))
+
+
+def _silent(evidence: RunEvidence, node: NodeRecord, line: int | None, event: Mapping[str, Any]) -> Finding:
+    seconds, because = number(event, "silent_s") or 0.0, str(event.get("because", ""))
+    answers = event.get("host_answers")
+    summary = f"node {node.node_rank} ({node.host}) was lost: nothing was heard of it for {seconds:.0f} s"
+    quote = f'"because": "{because}"'
+    cause = f"{because[:1].upper()}{because[1:]}. Whether the host died or was cut off is not known."
+    if answers:
+        cause = f"{because[:1].upper()}{because[1:]}: SIGSTOP, or held up by a file system or by memory."
+    found = _finding(evidence, node, summary, cause, Citation("events.jsonl", line, quote=quote))
+    t = number(event, "t")
+    return replace(found, confidence="likely", first_seen=t - seconds if t is not None else found.first_seen)
 
 
 def _agent_gone(evidence: RunEvidence, node: NodeRecord, exited: Mapping[str, Any]) -> Finding:

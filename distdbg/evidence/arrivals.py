@@ -20,8 +20,11 @@ _FEWEST = 10
 #: Of the time, so much is lost for one rank before it is worth a word; and of all that is lost, so much is its own.
 WORTH = 0.1
 _OWN = 0.75
-_WAITS_SHOWN_BY = 0.05
-_FEWEST_WINDOWS = 6
+#: Looks ten times a second are coarse, and on a crowded machine one rank is behind for some seconds by chance: ten
+#: windows of ten looks tell a share to about 10 %.
+_WORTH_BY_LOOKS = 0.2
+_WAITS_SHOWN_BY = 0.1
+_FEWEST_WINDOWS = 10
 #: A checkpoint, a compilation or a full disk makes a rank late once, and nobody a straggler: so much of the longest is
 #: left out.
 _EXCEPTIONS = 0.1
@@ -151,6 +154,6 @@ def longer_phases(phases: Mapping[int, Mapping[str, int]]) -> list[Longer]:
     for rank, share in sorted(shares.items()):
         more = {name: share.get(name, 0.0) - usual[name] for name in names}
         phase, waits_in = max(more, key=lambda n: more[n]), min(more, key=lambda n: more[n])
-        if more[phase] >= WORTH and more[waits_in] <= -_WAITS_SHOWN_BY:
+        if more[phase] >= _WORTH_BY_LOOKS and more[waits_in] <= -_WAITS_SHOWN_BY:
             found.append(Longer(rank, phase, share.get(phase, 0.0), usual[phase], waits_in))
     return found if len(found) <= len(shares) // 2 else []

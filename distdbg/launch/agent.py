@@ -143,7 +143,19 @@ class Agent:
         self.node.event("cut-off", silent_s=silent_s)
         folder = self.node.run.attempt(self.node.attempt).dump("cut-off")
         self.watch.last_looks.beside(folder, list(self.watch.ranks.values()))
-        self.loop.after(_EVIDENCE_TAKES_S, lambda: self.stop("the launcher's host cannot be reached"))
+        self.loop.after(_EVIDENCE_TAKES_S, self._end_cut_off)
+
+    def _end_cut_off(self) -> None:
+        """torchrun may wait for a store on the other side for minutes, and would end its ranks only then."""
+        self.stop("the launcher's host cannot be reached")
+        self.watch.kill(signal.SIGTERM)
+        self._end_torchrun_alone()
+
+    def _end_torchrun_alone(self) -> None:
+        if any(rank.alive for rank in self.watch.ranks.values()):
+            self.loop.after(0.5, self._end_torchrun_alone)
+        else:
+            self.loop.after(_TORCHRUN_NOTICES_S, self.torchrun.kill)
 
     def _launcher_says(self) -> None:
         launcher = self.node.launcher

@@ -16,6 +16,8 @@ from distdbg.evidence.undecided import undecided
 from distdbg.model import CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
 
 #: Root causes: what stands below them in the order can be their consequence.
+#: What takes a whole node away: the job is lost sight of, and its ranks on it are no causes of their own.
+_NODES_GONE = ("node-lost", "network-cut")
 _CONSEQUENCES = (CauseClass.COMMUNICATION, CauseClass.VICTIM)
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
 
@@ -73,7 +75,7 @@ def _explains(root: Finding, other: Finding) -> bool:
     if other.cause_class in _CONSEQUENCES:
         return True
     # A node that went down took its ranks with it; a rank's own error on a lost node is no second cause.
-    return root.id == "node-lost" and bool(other.ranks) and set(other.ranks) <= set(root.ranks)
+    return root.id in _NODES_GONE and bool(other.ranks) and set(other.ranks) <= set(root.ranks)
 
 
 def _own_up(evidence: RunEvidence, findings: list[Finding]) -> list[Finding]:
@@ -185,7 +187,7 @@ def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome)
     root = root or next(iter(f for f in findings if f.id == "abort-at-exit"), None)
     by_rank = {rank.rank: rank for rank in evidence.ranks}
     own = {f.rank.rank: f for f in failures(evidence)}
-    if root is not None and root.id == "node-lost":
+    if root is not None and root.id in _NODES_GONE and root.nodes:
         return EXIT_LOST, root.summary.partition(",")[0]
     early = root.ranks if root is not None and root.id == "rank-exited-early" else ()
     for rank in root.ranks if root is not None and not early else ():

@@ -76,6 +76,10 @@ class Host:
                 found[pid] = line
         return found
 
+    def pids_of(self, words: str, *, but: str = "\0") -> list[int]:
+        """Of processes here whose command line has these words and not those."""
+        return [pid for pid, line in self.processes().items() if words in line and but not in line]
+
 
 def _as_user(user: int | None) -> tuple[str, ...]:
     if user is None:

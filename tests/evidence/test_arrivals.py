@@ -92,7 +92,7 @@ def test_the_rank_that_is_longer_in_its_data_while_the_others_wait():
     "phases",
     [
         dict.fromkeys(range(4), WAITING),
-        {0: WAITING, 1: {"windows": 2, "data": 900, "backward": 100}},  # too few
+        {0: WAITING, 1: {"windows": 9, "data": 900, "backward": 100}},  # too few
         {0: WAITING, 1: {}},  # a rank that nobody saw
         {0: WAITING, 1: {"windows": 20, "data": 70, "backward": 930}, 2: WAITING},  # within the noise
         {},

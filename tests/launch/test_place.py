@@ -1,0 +1,63 @@
+"""Where a job runs, and what is said of it."""
+
+import pytest
+
+from distdbg.errors import UsageError
+from distdbg.launch.place import node_facts, place_of
+from distdbg.launch.topology import MachineFacts
+from distdbg.settings import JobSettings
+
+JOB = {
+    "SLURM_JOB_ID": "12",
+    "SLURM_JOB_NODELIST": "n[1-4]",
+    "SLURM_JOB_CPUS_PER_NODE": "8(x4)",
+    "SLURM_GPUS_ON_NODE": "2",
+}
+
+
+def place(environ, host="login", one_of_many=False, **settings):
+    found, changed, notes = place_of(JobSettings(script="t.py", **settings), environ, host, one_of_many=one_of_many)
+    return found.on, found.hosts, changed.nodes, notes
+
+
+def test_without_slurm_it_is_here():
+    assert place({}) == ("local", (), 1, [])
+    assert place({}, nodes=3) == ("local", (), 3, [])
+
+
+def test_all_nodes_of_an_allocation_unless_some_are_asked_for():
+    assert place(JOB)[:3] == ("slurm", ("n1", "n2", "n3", "n4"), 4)
+    assert place(JOB, nodes=2)[:3] == ("slurm", ("n1", "n2"), 2)
+    assert "2 of its 4 nodes" in place(JOB, nodes=2)[3][0]
+
+
+def test_an_allocation_of_this_host_alone_needs_no_step():
+    alone = {**JOB, "SLURM_JOB_NODELIST": "n1"}
+    assert place(alone, host="n1")[:2] == ("local", ())
+    assert place({**alone, "SLURMD_NODENAME": "n1"}, host="n1.example.org")[:2] == ("local", ())
+    assert place(alone, host="login")[:2] == ("slurm", ("n1",))
+    assert place(alone, host="n1", on="slurm")[:2] == ("slurm", ("n1",))
+
+
+def test_whoever_brings_the_rendezvous_or_says_local_stays_here():
+    assert place(JOB, one_of_many=True)[0] == "local"
+    assert place(JOB, on="local", nodes=2)[:3] == ("local", (), 2)
+
+
+@pytest.mark.parametrize(
+    ("environ", "settings", "says"),
+    [
+        ({}, {"on": "slurm"}, "no allocation"),
+        (JOB, {"nodes": 5}, "5 nodes are asked for, and Slurm job 12 has 4"),
+        ({**JOB, "SLURM_STEP_NUM_TASKS": "4"}, {}, "one of 4 tasks"),
+    ],
+)
+def test_refused(environ, settings, says):
+    with pytest.raises(UsageError, match=says):
+        place(environ, **settings)
+
+
+def test_a_node_is_what_slurm_has_allocated_on_it():
+    found, _, _ = place_of(JobSettings(script="t.py"), JOB, "login", one_of_many=False)
+    facts = node_facts(found, JOB, MachineFacts(cpus=64, torch="2.13.0"))
+    assert (facts.cpus, len(facts.gpus), facts.torch) == (8, 2, "2.13.0")
