@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -131,6 +132,8 @@ def command(
     from distdbg.launch.ports import ReservedPort
     from distdbg.launch.slurm import commands
 
+    if JOIN_RUN in os.environ:  # the batch script lets it be ignored until here
+        signal.signal(signal.SIGUSR1, lambda *_: None)
     settings, origins = read_settings(program, config, options)
     choice = choose(settings, os.environ, can_submit=can_submit(os.environ), answers=commands.answers)
     if choice.note:

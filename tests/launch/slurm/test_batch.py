@@ -184,7 +184,17 @@ class Script:
         return self.process.returncode, out
 
 
-_WAITS = "trap 'echo told; told=1' USR1; trap 'echo ended; exit 9' TERM; echo up; while :; do sleep 0.05; done"
+def waits(told="pass"):
+    """A launch that says what it hears; like ours it takes a signal that was ignored before."""
+    code = (
+        "import os, signal, sys, time\n"
+        f"def warned(*_): os.write(1, b'told\\n'); {told}\n"
+        "def ended(*_): os.write(1, b'ended\\n'); sys.exit(9)\n"
+        "signal.signal(signal.SIGUSR1, warned); signal.signal(signal.SIGTERM, ended)\n"
+        "os.write(1, b'up\\n')\n"
+        "while True: time.sleep(1)"
+    )
+    return f"exec {sys.executable} -c {shlex.quote(code)}"
 
 
 def test_the_exit_code_is_the_launches(script, tmp_path, monkeypatch):
@@ -192,13 +202,13 @@ def test_the_exit_code_is_the_launches(script, tmp_path, monkeypatch):
 
 
 def test_slurms_warning_reaches_the_launch_which_goes_on(script, tmp_path, monkeypatch):
-    job = Script(tmp_path, monkeypatch, _WAITS.replace("told=1", "sleep 0.2; exit 5"))
+    job = Script(tmp_path, monkeypatch, waits("time.sleep(0.2); sys.exit(5)"))
     job.process.send_signal(signal.SIGUSR1)
     assert job.end() == (5, "told\n")
 
 
 def test_a_launch_that_does_not_end_by_itself_is_ended_in_time(script, tmp_path, monkeypatch):
-    job = Script(tmp_path, monkeypatch, _WAITS, "--signal-before", "30", "--grace", "15")
+    job = Script(tmp_path, monkeypatch, waits(), "--signal-before", "30", "--grace", "15")
     job.process.send_signal(signal.SIGUSR1)
     assert job.end() == (9, "told\nended\n")
 
@@ -213,7 +223,7 @@ def test_a_warning_by_a_file(script, tmp_path, monkeypatch):
 
 
 def test_sigterm_ends_the_launch_and_nothing_is_requeued(script, tmp_path, monkeypatch):
-    job = Script(tmp_path, monkeypatch, _WAITS, "--max-requeues", 5)
+    job = Script(tmp_path, monkeypatch, waits(), "--max-requeues", 5)
     job.process.send_signal(signal.SIGTERM)
     assert job.end() == (9, "ended\n")
 
@@ -223,7 +233,7 @@ def test_a_warned_job_goes_back_into_the_queue_as_often_as_was_asked(script, tmp
     tool = tmp_path / "scontrol"
     tool.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
     tool.chmod(0o755)
-    job = Script(tmp_path, monkeypatch, _WAITS.replace("told=1", "exit 0"), "--max-requeues", 2)
+    job = Script(tmp_path, monkeypatch, waits("sys.exit(0)"), "--max-requeues", 2)
     job.process.send_signal(signal.SIGUSR1)
     code, out = job.end()
     assert (code, (tmp_path / "asked").read_text()) == (0, "requeue 7\n"), out
@@ -231,7 +241,7 @@ def test_a_warned_job_goes_back_into_the_queue_as_often_as_was_asked(script, tmp
 
 
 def test_and_not_more_often(script, tmp_path, monkeypatch):
-    job = Script(tmp_path, monkeypatch, _WAITS.replace("told=1", "exit 0"), "--max-requeues", 1)
+    job = Script(tmp_path, monkeypatch, waits("sys.exit(0)"), "--max-requeues", 1)
     job.process.send_signal(signal.SIGUSR1)
     code, out = job.end()
     assert code == 0 and "not requeued: it was requeued 1 times, and --max-requeues is 1" in out

@@ -166,17 +166,17 @@ def read_until(descriptor, text, seconds=60):
 
 
 def test_a_warned_job_is_requeued_and_runs_on_as_its_next_attempt(head):
-    """Slurm's minutes are long: its warning comes at once where the limit is one minute."""
-    following = head.popen("launch", "--on", "slurm", "--nproc-per-node", 2, "--time", 1, "--signal-before", 45,
-                           "--grace", 1, "--max-requeues", 1, "train.py", 900, stderr=subprocess.PIPE,
-                           stdout=subprocess.PIPE, text=True)  # fmt: skip
-    head.until(lambda: list_runs(head.folder / "distdbg-runs") and head.newest.slurm_job)
-    number = head.newest.slurm_job
-    head.until(lambda: "BeginTime" in head.run("squeue", "-h", "-j", str(number), "-o", "%r").stdout, 100)
+    """The signal is the one that Slurm sends before the time limit."""
+    following = head.popen("launch", "--on", "slurm", "--nproc-per-node", 2, "--max-requeues", 1, "train.py", 1100,
+                           stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert following.stdout.readline() == "from 0 on node1\n"
+    number = str(head.newest.slurm_job)
+    head.run("scancel", "--batch", "--signal=USR1", number)
+    head.until(lambda: "BeginTime" in head.run("squeue", "-h", "-j", number, "-o", "%r").stdout)
     head.run("scontrol", "update", f"JobId={number}", "StartTime=now")
     out, err = following.communicate(timeout=120)
     assert following.returncode == 0, err
-    assert out.splitlines() == ["from 0 on node1", "from 1000 on node1"] or "from 10" in out.splitlines()[1]
+    assert re.fullmatch(r"from 10\d\d on node1\n", out), out
     assert "goes back into the queue: Slurm warned it of its end" in err
     assert [attempt.number for attempt in head.newest.attempts()] == [1, 2]
     assert json.loads(head.newest.report_json.read_text())["outcome"] == "succeeded"
@@ -254,18 +254,14 @@ def test_a_job_of_srun_alone_is_looked_at_on_all_its_nodes(head):
     assert {rank["node"] for rank in report["ranks"]} == {"node1", "node2"} and len(report["ranks"]) == 4
     assert not report["unknown"]
 
-    denied = head.distdbg("hang-dump", "--slurm-job", number, user=65534)
-    assert denied.returncode in (3, 4) and "ermission denied" in denied.stderr
-
     head.bed.blackhole("node2")
     try:
         begun = time.monotonic()
         done = head.distdbg("hang-dump", "--slurm-job", number, "--json")
         report = json.loads(done.stdout)
         assert time.monotonic() - begun < 60
-        assert report["findings"] and {"what": "node node2"}.items() <= report["unknown"][0].items()
-        states = {rank["rank"]: rank["top_frame"] for rank in report["ranks"]}
-        assert states[0] and states[1] and not states[2]
+        assert [item["what"] for item in report["unknown"]] == ["node node2", "the state of ranks 2-3"]
+        assert report["findings"][0]["ranks"] in ([0], [2, 3])
     finally:
         head.bed.heal("node2")
     gone = head.distdbg("hang-dump", "--slurm-job", "9999")
