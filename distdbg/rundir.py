@@ -1,7 +1,7 @@
 """The run directory: the only module that knows the names of a run's files.
 
 distdbg-runs/<utc>-<name>-<4 hex>/
-  job.json  events.jsonl  control  carrier.log
+  job.json  events.jsonl  control  preflight.json  carrier-<which>.log
   slurm.json  batch.sbatch  batch.log  checkpoint-wanted     (of a job that was submitted to Slurm)
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
   attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
@@ -184,10 +184,9 @@ class RunDir:
         """Requests to the agents: exists from the start, is appended to, reopened at each look."""
         return self.path / "control"
 
-    @property
-    def carrier_log(self) -> Path:
-        """What srun or ssh, which carry the agents to other hosts, say on their standard error."""
-        return self.path / "carrier.log"
+    def carrier_log(self, which: str) -> Path:
+        """What srun, or ssh to a host, which carry agents, say on their standard error."""
+        return self.path / f"carrier-{_safe(which)}.log"
 
     @property
     def slurm(self) -> Path:

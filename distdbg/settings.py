@@ -141,9 +141,12 @@ class JobSettings(BaseModel):
     nproc_per_node: int | str = Field("auto", json_schema_extra=_RANKS_SCHEMA)
     """Ranks on each node: a number, or auto (the node's GPUs, 1 where it has none), gpu, cpu (the CPUs that this
     process may use) or xpu. torchrun's own auto is the number of CPUs where there is no GPU. Default: auto."""
-    on: Literal["auto", "local", "slurm"] = "auto"
-    """Where to run: local is this machine; slurm runs in the allocation that this is, or submits a batch job; auto is
-    slurm within an allocation, and where several nodes are asked for and Slurm answers. Default: auto."""
+    on: Literal["auto", "local", "slurm", "ssh"] = "auto"
+    """Where to run: local is this machine; slurm runs in the allocation that this is, or submits a batch job; ssh runs
+    on the hosts that are named; auto is slurm within an allocation, and where several nodes are asked for and Slurm
+    answers. Default: auto."""
+    hosts: list[str] = Field(default_factory=list)
+    """Hosts to reach by ssh, one node each, as your own ~/.ssh/config knows them. Default: none."""
     slurm: SlurmSettings = Field(default=SlurmSettings())
     """What the job asks of Slurm."""
     presets: list[str] = Field(default_factory=list)

@@ -1,11 +1,14 @@
-"""Some ranks talk over a slower network than the others, by NCCL's own words at its start."""
+"""Some ranks or nodes talk over a slower network than the others: by NCCL's own words at its start, or as measured."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
 
+from distdbg.checks._bandwidth import slow_nodes, slow_pairs
 from distdbg.checks._findings import hosts, who
+from distdbg.checks._nodes import of_nodes, size
+from distdbg.evidence.preflight import Preflight
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import Citation, Finding, FindingDoc
 
@@ -17,7 +20,9 @@ DOCS = (
         meaning="A collective is as fast as its slowest member's link. Where one node fell back to sockets, or one of "
         "its cards works without GPU Direct RDMA, all wait for it in every step, and nothing is printed.",
         how_seen="`Using network` and `GPU Direct RDMA` lines of the ranks' NCCL logs (NCCL_DEBUG=INFO, as the presets "
-        "debug and network set it) that differ between ranks.",
+        "debug and network set it) that differ between ranks. `distdbg preflight` measures every pair of nodes, and "
+        "names a node or a pair whose best is below 0.4 of the others' and below the worst of them; and counts "
+        "each GPU's NVLinks.",
         remedy="On the named node: is the HCA there and up (`ibv_devinfo`), NCCL_IB_HCA and NCCL_SOCKET_IFNAME right, "
         "the nvidia_peermem module loaded, the container given /dev/infiniband?",
         source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
@@ -34,6 +39,10 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         if rank.nccl and (rank.nccl.direct or rank.nccl.indirect)
     }
     yield from _parted(evidence, direct, "{} GPU Direct RDMA on all of their cards")
+    if evidence.preflight is not None:
+        if evidence.preflight.on != "local":  # one machine has no links
+            yield from _measured(evidence.preflight)
+        yield from _nvlinks(evidence.preflight)
 
 
 def _parted(evidence: RunEvidence, said: dict[int, str], words: str = "network {}") -> Iterable[Finding]:
@@ -59,6 +68,29 @@ def _parted(evidence: RunEvidence, said: dict[int, str], words: str = "network {
         nodes=hosts(evidence, ranks),
         evidence=tuple(Citation(records[rank].nccl_path, None, f"rank {rank}") for rank in (ranks[0], others[0])),
     )
+
+
+def _measured(preflight: Preflight) -> Iterable[Finding]:
+    nodes = {node.name: node for node in preflight.nodes}
+    slow = slow_nodes(preflight.rates)
+    for name, best, usual in slow:
+        words = f"{name} exchanges {size(best)}/s at best with any other node, the others {size(usual)}/s"
+        yield of_nodes(DOCS[0], (nodes[name],), words)
+    for (first, second), best, usual in slow_pairs(preflight.rates, {name for name, _, _ in slow}):
+        words = f"{first} and {second} exchange {size(best)}/s at best, other pairs {size(usual)}/s"
+        yield of_nodes(DOCS[0], (nodes[first], nodes[second]), words)
+
+
+def _nvlinks(preflight: Preflight) -> Iterable[Finding]:
+    """A device with fewer links up than its peers on one node."""
+    for node, facts in preflight.each("gpus"):
+        up = {gpu["index"]: int(gpu["nvlinks"]) for gpu in facts.get("gpus", ()) if gpu.get("nvlinks") is not None}
+        most = max(up.values(), default=0)
+        for index, links in up.items():
+            if links < most:
+                words = f"GPU {index} of {node.name} has {links} NVLinks up, others there have {most}"
+                yield of_nodes(DOCS[0], (node,), words, remedy="`nvidia-smi nvlink -s`; reset the GPU, or tell "
+                               "whoever runs the cluster.")  # fmt: skip
 
 
 def _devices(rank: RankRecord) -> str:

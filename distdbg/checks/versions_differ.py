@@ -1,10 +1,13 @@
-"""The ranks of one job run different versions of something."""
+"""The ranks of one job, or the nodes before it, run different versions of something."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from distdbg.checks._guards import facts, observe
+from distdbg.checks import _guards
+from distdbg.checks._nodes import of_nodes, parted
+from distdbg.evidence.preflight import Preflight, names_of
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding, FindingDoc, fold_ranks
 
@@ -12,27 +15,69 @@ DOCS = (
     FindingDoc(
         id="versions-differ",
         severity="warning",
-        title="the ranks run different versions",
+        title="the ranks or the nodes run different versions",
         meaning="One rank computes with another torch, NumPy or script than its peers: a node has an environment or a "
         "checkout of its own. Collectives may mismatch, numbers differ, checkpoints may not load.",
-        how_seen="Each rank tells after its first step which versions it has imported, and the checksum of its script.",
+        how_seen="Each rank tells after its first step which versions it has imported, and the checksum of its script. "
+        "`distdbg preflight` compares the nodes: Python, torch, CUDA, NCCL, the driver, libraries, the commit, and the "
+        "variables that steer torch and NCCL; names of interfaces and paths may differ. Another Python, torch or NCCL "
+        "is an error.",
         remedy="Give all nodes one environment: the same container or a shared file system, and the same checkout.",
         source="https://github.com/pytorch/pytorch/issues/18313",
     ),
 )
 
 
+#: Ranks that differ in these do not understand each other.
+_MUST = ("python", "torch", "cuda", "nccl")
+
+
 def check(evidence: RunEvidence) -> Iterable[Finding]:
-    told = {fact.rank: fact for fact in facts(evidence, "versions-differ")}
-    having: dict[str, dict[str, list[GuardFact]]] = {}
-    for fact in told.values():
+    told = {fact.rank: fact for fact in _guards.facts(evidence, "versions-differ")}
+    yield from _ranks(evidence, told)
+    if evidence.preflight is not None:
+        yield from _nodes(evidence.preflight)
+
+
+def _ranks(evidence: RunEvidence, told: dict[int, GuardFact]) -> Iterable[Finding]:
+    having: dict[str, dict[int, str]] = {}
+    for rank, fact in told.items():
         versions = fact.fields.get("versions")
         for name, version in versions.items() if isinstance(versions, dict) else ():
-            having.setdefault(name, {}).setdefault(str(version), []).append(fact)
-    for name, by_version in having.items():
-        if len(by_version) < 2:
-            continue
-        ordered = sorted(by_version.items(), key=lambda item: (-len(item[1]), item[1][0].rank))
-        words = [f"{version} on {fold_ranks(fact.rank for fact in those)}" for version, those in ordered]
-        odd = [fact for _, those in ordered[1:] for fact in those]
-        yield observe(evidence, DOCS[0], odd, f"{name} is not the same on all ranks: {'; '.join(words)}")
+            having.setdefault(name, {})[rank] = str(version)
+    for name, by_rank in having.items():
+        sides = parted(by_rank)
+        if len(sides) > 1:
+            words = [f"{version} on {fold_ranks(those)}" for version, those in sides]
+            odd = [told[rank] for _, those in sides[1:] for rank in those]
+            yield _guards.observe(evidence, DOCS[0], odd, f"{name} is not the same on all ranks: {'; '.join(words)}")
+
+
+def _nodes(preflight: Preflight) -> Iterable[Finding]:
+    looks = dict(preflight.each("software"))
+    for name in sorted({name for facts in looks.values() for name in _software(facts)}):
+        said = {node: _software(facts).get(name, "none") for node, facts in looks.items()}
+        sides = parted({node: version for node, version in said.items() if name != "the commit" or version != "none"})
+        if len(sides) > 1:
+            odd = [node for _, nodes in sides[1:] for node in nodes]
+            words = [f"{value} on {names_of([node.name for node in nodes])}" for value, nodes in sides]
+            yield of_nodes(
+                DOCS[0], odd, f"{name} is not the same on all nodes: {'; '.join(words)}",
+                severity="error" if name in _MUST and _apart(name, [value for value, _ in sides]) else "warning",
+            )  # fmt: skip
+
+
+def _apart(name: str, values: Sequence[str]) -> bool:
+    """Python 3.11.7 and 3.11.9 get along."""
+    parts = 2 if name == "python" else 4
+    return len({".".join(value.split(".")[:parts]) for value in values}) > 1
+
+
+def _software(facts: Mapping[str, Any]) -> dict[str, str]:
+    """All that is compared, by the name under which a person knows it."""
+    git = facts.get("git", {})
+    commit = (
+        {"the commit": str(git["commit"])[:12] + (", changed" if git.get("dirty") else "")} if git.get("commit") else {}
+    )
+    environment = {f"${name}": str(value) for name, value in facts.get("environment", {}).items()}
+    return {**facts.get("versions", {}), **commit, **environment}

@@ -69,7 +69,8 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
     "(usage, nothing ran), 70 (an error of distdbg's own), 75 (hung and ended) and 76 (lost sight of).",
 )
 @click.option("--nodes", metavar="N", help="Number of nodes; on one machine, that many torchruns.  [default: 1]")
-@click.option("--on", type=click.Choice(["auto", "local", "slurm"]), help="Where to run.  [default: auto]")
+@click.option("--on", type=click.Choice(["auto", "local", "slurm", "ssh"]), help="Where to run.  [default: auto]")
+@click.option("--hosts", metavar="A,B|FILE", help="Hosts to reach by ssh, or a file with one a line.")
 @click.option("--name", help="Name of the run, for its directory.")
 @click.option("--config", "config", type=click.Path(path_type=Path), metavar="FILE", help="A job file (YAML).")
 @click.option("--preset", "presets", multiple=True, metavar="NAME", help="A set of variables; see `distdbg env`.")
@@ -156,11 +157,15 @@ def command(
     if dry_run:
         click.echo(render_dry_run(plan))
         return
+    from distdbg.launch.preflight.cheap import cheap_preflight
     from distdbg.launch.run import run_job
     from distdbg.rundir import create_run_dir, join_run_dir
 
     joined = os.environ.pop(JOIN_RUN, "")  # a launch within a rank is a run of its own
     run = join_run_dir(Path(joined)) if joined else create_run_dir(name, explicit=settings.run_dir)
+    # Of nodes elsewhere this machine's interfaces and disks say nothing.
+    for note in () if place.far else cheap_preflight(run):
+        click.echo(f"distdbg: {note}", err=True)
     sys.exit(run_job(settings, plan, run))
 
 
@@ -230,6 +235,10 @@ def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
         given["presets"] = list(options["presets"])
     if options["env"]:
         given["env"] = dict(_pair(text) for text in options["env"])
+    if options["hosts"]:
+        from distdbg.launch.ssh_hosts import read_hosts
+
+        given["hosts"] = read_hosts(options["hosts"])
     if options["guards"]:
         given["guards"] = dict(_guard(text) for text in options["guards"])
     for switch in ("no-python", "module"):

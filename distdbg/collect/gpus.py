@@ -7,6 +7,7 @@ units are NVML's (https://docs.nvidia.com/deploy/nvml-api): memory in bytes, tem
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,6 +77,8 @@ class GpuState:
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
     processes: tuple[GpuProcess, ...] | None = None
+    #: NVLinks that are up
+    nvlinks: int | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -165,6 +168,7 @@ def _readings(nvml: ModuleType, handle: object) -> dict[str, Callable[[], object
         "processes": lambda: tuple(
             GpuProcess(p.pid, p.usedGpuMemory) for p in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         ),
+        "nvlinks": lambda: _nvlinks(nvml, handle),
     }
 
 
@@ -182,6 +186,16 @@ def _throttle(nvml: ModuleType, handle: object) -> tuple[str, ...]:
     if bits is None:
         raise failure or LookupError("nvidia-ml-py has no such call")
     return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+
+
+def _nvlinks(nvml: ModuleType, handle: object) -> int:
+    """The first link is asked aloud: where it is not supported, none is. A later one that is not there is not up."""
+    first = nvml.nvmlDeviceGetNvLinkState(handle, 0)
+    later = (
+        _attempt(functools.partial(nvml.nvmlDeviceGetNvLinkState, handle, link))[0]
+        for link in range(1, nvml.NVML_NVLINK_MAX_LINKS)
+    )
+    return sum(map(bool, (first, *later)))
 
 
 def _instances(nvml: ModuleType, handle: object) -> tuple[Instance, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.memory_answer import MemoryAnswer
 from distdbg.evidence.nccl_log import NcclLog
+from distdbg.evidence.preflight import Preflight
 from distdbg.model import Citation, Unknown
 
 
@@ -166,3 +167,5 @@ class RunEvidence:
     dump: Dump | None = None
     #: what memory snapshots tell, one a device and file
     snapshots: tuple[MemoryAnswer, ...] = ()
+    #: what the nodes said before anything was launched; None where nobody asked them
+    preflight: Preflight | None = None

@@ -123,8 +123,9 @@ class Agent:
     # -- who speaks to us -----------------------------------------------------------------------------------
 
     def _listen_to_others(self, run: RunDir, launcher: Wire | None) -> None:
-        self.control = ControlWatcher(run.control)
-        self.loop.watch(self.control.wake, self._read_control)
+        if not isinstance(launcher, StdioWire):  # from another host it passes on what is asked there
+            self.control = ControlWatcher(run.control)
+            self.loop.watch(self.control.wake, self._read_control)
         self.loop.watch(self.torchrun.pidfd, self._torchrun_ended)
         for stream in self.torchrun.streams:
             self.loop.watch(stream, lambda s=stream: self._torchrun_says(s))  # type: ignore[misc]
@@ -268,6 +269,11 @@ def _far(parent: int, run: Path, node_rank: int) -> int:
     orders = meet(wire, node_rank, run, door)
     if orders is None:
         return 0
+    try:
+        os.chdir(orders.cwd)  # as under srun; ssh begins at home
+    except OSError as error:
+        print(f"distdbg agent: {error}: the job was launched from a folder that is not here", file=sys.stderr)
+        return 70
     os.environ.update(orders.environment)
     for name in orders.unset:
         os.environ.pop(name, None)

@@ -25,11 +25,11 @@ def choose(
     settings: JobSettings, environ: Mapping[str, str], *, can_submit: bool, answers: Callable[[], bool]
 ) -> Choice:
     """`can_submit`: sbatch is here and configured; `answers` asks the controller, and only where that matters."""
-    if settings.on == "local" or allocation_of(environ) is not None:
+    if settings.on in ("local", "ssh") or allocation_of(environ) is not None:
         return Choice(batch=False)
     if settings.on == "slurm":
         return Choice(batch=True)
-    if settings.nodes == 1 or not can_submit or is_one_of_many(settings):
+    if settings.nodes == 1 or settings.hosts or not can_submit or is_one_of_many(settings):
         return Choice(batch=False)
     many = f"{settings.nodes} nodes"
     if not answers():

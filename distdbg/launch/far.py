@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 from distdbg.launch.far_nodes import Carrier, FarNodes, Meeting
 from distdbg.launch.plan import FIRST_NODE, FIRST_PORT, Plan
 from distdbg.launch.slurm.step import step_command, step_environment
+from distdbg.launch.ssh import ssh_command
 
 if TYPE_CHECKING:
     from distdbg.launch.journal import Journal
     from distdbg.launch.nodes import Listener
     from distdbg.rundir import RunDir
 
+#: Variables that belong to a host or a session and not to a job.
+_OF_THIS_HOST = re.compile(
+    r"SSH_|XDG_|DBUS_|LC_|LS_COLORS$|HOME$|USER$|LOGNAME$|SHELL$|SHLVL$|MAIL$|PWD$|OLDPWD$|TERM|DISPLAY$|WAYLAND_|"
+    r"XAUTHORITY$|HOSTNAME$|HOST$|TMPDIR$|TMUX|STY$|_$|PS1$|INVOCATION_ID$|JOURNAL_STREAM$"
+)
 _AGENT = Path(__file__).with_name("agent.py")
 
 
@@ -32,7 +40,7 @@ def far_nodes(
     """`own` are the arguments that every agent gets."""
     attempt = run.attempt(int(own[own.index("--attempt") + 1]))
     return FarNodes(
-        [_step(plan, run)],
+        _by_ssh(plan, run) if plan.place.on == "ssh" else [_step(plan, run)],
         lambda meeting: _orders(plan, own, meeting),
         plan.place.port,
         grace=grace,
@@ -40,13 +48,34 @@ def far_nodes(
         listener=listener,
         say=say,
         dump=attempt.dump,
+        control=run.control,
     )
 
 
 def _step(plan: Plan, run: RunDir) -> Carrier:
     hosts = plan.place.hosts
     argv = step_command(run.path, _AGENT, hosts, plan.place.step)
-    return Carrier(argv, range(len(hosts)), hosts, step_environment(os.environ), run.carrier_log)
+    return Carrier(argv, range(len(hosts)), hosts, step_environment(os.environ), run.carrier_log("srun"))
+
+
+def _by_ssh(plan: Plan, run: RunDir) -> list[Carrier]:
+    """One client a host, with the user's own configuration."""
+    return [
+        Carrier(
+            ssh_command(host, [sys.executable, str(_AGENT), "--far", str(run.path), "--node-rank", str(node)], {}),
+            (node,),
+            (host,),
+            os.environ,
+            run.carrier_log(host),
+        )
+        for node, host in enumerate(plan.place.hosts)
+    ]
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    """srun brings the whole environment along, sshd next to nothing: there it goes with the orders, seen by nobody."""
+    brought = {} if plan.place.on == "slurm" else {k: v for k, v in os.environ.items() if not _OF_THIS_HOST.match(k)}
+    return brought | {variable.name: variable.value for variable in plan.nodes[0].environment}
 
 
 def _orders(plan: Plan, own: Sequence[str], meeting: Meeting) -> dict[str, Any]:
@@ -57,6 +86,7 @@ def _orders(plan: Plan, own: Sequence[str], meeting: Meeting) -> dict[str, Any]:
     return {
         "own": list(own),
         "torchrun": words,
-        "environment": {variable.name: variable.value for variable in node.environment},
+        "environment": _environment(plan),
+        "cwd": str(Path.cwd()),
         "unset": list(node.unset),
     }

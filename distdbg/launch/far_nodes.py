@@ -1,6 +1,7 @@
 """Agents on other hosts, behind the standard streams of what carries them there: one srun for all, or one ssh each.
 
-No port is opened for it and no file is polled: srun's (ssh's) own connection carries requests out and events back.
+srun's (ssh's) own connection carries requests out and events back: the agents poll no shared file, whatever their
+number. Only the launcher looks at `control`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EXIT_LOST, CannotStart
+from distdbg.launch.control import ControlWatcher
 from distdbg.launch.doors import Door, knock, own_addresses
 from distdbg.launch.journal import Journal
 from distdbg.launch.lifeline import PING_EVERY_S, SILENT_AFTER_S
@@ -97,6 +99,7 @@ class FarNodes(Nodes):
         listener: Listener,
         say: Callable[[str], None],
         dump: Callable[[str], Path],
+        control: Path,
     ) -> None:
         super().__init__(grace, journal, listener)
         self._carriers = carriers
@@ -104,6 +107,7 @@ class FarNodes(Nodes):
         self._port = port
         self._say = say
         self._dump = dump
+        self._control_path = control
         self._running: list[_Running] = []
         self._agents: dict[int, _FarAgent] = {}
         self._answers: dict[int, dict[str, Any]] = {}
@@ -120,6 +124,8 @@ class FarNodes(Nodes):
     def start(self) -> None:
         self._catch_signals()
         self._door = Door()
+        self._control = ControlWatcher(self._control_path)
+        self._selector.register(self._control.wake, selectors.EVENT_READ, self._relay)
         for carrier in self._carriers:
             self._carry(carrier)
         try:
@@ -133,6 +139,14 @@ class FarNodes(Nodes):
         self._started = True
         self.tell_all({**request, "request": "start", "address": meeting.address, "doors": doors})
         self._try_doors()
+
+    def _relay(self) -> None:
+        """What is asked of the agents in the run directory: one look for all of them at a shared file system."""
+        for request in self._control.requests():
+            if self._started:
+                self.tell_all(request)
+            elif request.get("request") == "cancel":
+                self.cancelled_by = str(request.get("by") or "cancelled")
 
     def _carry(self, carrier: Carrier) -> None:
         ours, theirs = socket.socketpair()

@@ -37,6 +37,7 @@ class Orders:
     own: list[str]
     torchrun: list[str]
     environment: dict[str, str]
+    cwd: str
     unset: list[str]
     launcher_doors: list[tuple[str, int]]
     rest: list[dict[str, Any]] = field(default_factory=list)
@@ -124,6 +125,7 @@ def _orders(request: dict[str, Any], node_rank: int) -> Orders:
     return Orders(
         own=[*request["own"], "--node-rank", str(node_rank), "--host", host_name()],
         torchrun=[fill(word) for word in request["torchrun"]],
+        cwd=str(request["cwd"]),
         environment={str(k): str(v) for k, v in request["environment"].items()},
         unset=[str(name) for name in request["unset"]],
         # one that does not open now says nothing later

@@ -29,6 +29,8 @@ class Place:
 
 
 LOCAL = Place()
+#: Where the search for a free port on the first host begins: torchrun's own default.
+_SSH_PORT = 29400
 
 
 def place_of(
@@ -38,6 +40,10 @@ def place_of(
 
     `host` is this machine's own name. An allocation of this host alone needs no step. Raises UsageError.
     """
+    if settings.hosts and settings.on in ("auto", "ssh"):
+        return _by_ssh(settings)
+    if settings.on == "ssh":
+        raise UsageError("--on ssh: no hosts are named", "Name them with --hosts a,b or a file that lists them.")
     allocation = None if settings.on == "local" or one_of_many else allocation_of(environ)
     if settings.on == "slurm" and allocation is None:
         raise UsageError(
@@ -57,6 +63,24 @@ def place_of(
     step = tuple(f"--{name}={value}" if value else f"--{name}" for name, value in settings.slurm.container.items())
     place = Place("slurm", nodes, allocation.port, allocation.job_id, step)
     return place, settings.model_copy(update={"nodes": len(nodes)}), notes
+
+
+def _by_ssh(settings: JobSettings) -> tuple[Place, JobSettings, list[str]]:
+    hosts = tuple(settings.hosts)
+    if "nodes" in settings.model_fields_set:
+        if settings.nodes > len(hosts):
+            wrong = f"{settings.nodes} nodes are asked for, and {len(hosts)} hosts are named"
+            raise UsageError(wrong, "Name more hosts, or ask for fewer nodes.")
+        hosts = hosts[: settings.nodes]
+    if len(set(hosts)) < len(hosts):
+        twice = next(host for host in hosts if hosts.count(host) > 1)
+        raise UsageError(f"{twice} is named twice", "A host runs one agent; more ranks on it are --nproc-per-node.")
+    if isinstance(settings.nproc_per_node, str):
+        raise UsageError(
+            f"--nproc-per-node {settings.nproc_per_node}: what other hosts have is not known before they are reached",
+            "Say how many ranks each host runs.",
+        )
+    return Place("ssh", hosts, _SSH_PORT), settings.model_copy(update={"nodes": len(hosts)}), []
 
 
 def _nodes(settings: JobSettings, allocation: Allocation) -> tuple[tuple[str, ...], list[str]]:

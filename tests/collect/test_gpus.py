@@ -13,7 +13,7 @@ from tests.fake_nvml.library import fake_gpus
 TWO = """
 driver version=570.86.15
 gpu uuid=GPU-aa name="NVIDIA H200" bus=00000000:19:00.0 total=1000 used=400 busy=97 temperature=61 power=650500 \
-throttle=0x44 corrected=2 uncorrected=1 mig=0
+throttle=0x44 corrected=2 uncorrected=1 mig=0 nvlinks=1101
 gpu uuid=GPU-bb name="NVIDIA H200" bus=00000000:3B:00.0 total=1000 used=0 busy=0 temperature=30 throttle=0x1
 process gpu=0 pid=123 used=300
 process gpu=0 pid=124
@@ -54,6 +54,7 @@ def test_everything_that_is_read(tmp_path):
         "ecc_corrected": 2,
         "ecc_uncorrected": 1,
         "processes": [{"pid": 123, "memory_used": 300}, {"pid": 124, "memory_used": None}],
+        "nvlinks": 3,
         "unknown": {},
     }
     assert (second["throttle"], second["processes"], second["temperature"]) == ([], [], 30)

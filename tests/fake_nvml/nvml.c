@@ -159,6 +159,13 @@ int nvmlDeviceGetTotalEccErrors(handle of, int type, int counter, ull *out) {
     (void)counter;
     return number_of("nvmlDeviceGetTotalEccErrors", of, type ? "uncorrected" : "corrected", out);
 }
+int nvmlDeviceGetNvLinkState(handle of, uint link, uint *out) {
+    char states[32];
+    int code = text_of("nvmlDeviceGetNvLinkState", of, "nvlinks", states, sizeof states);
+    if (code || link >= strlen(states)) return code ? code : INVALID_ARGUMENT;
+    *out = states[link] == '1';
+    return OK;
+}
 typedef struct {
     char legacy[16];
     uint domain, bus, device, id, subsystem;

@@ -20,6 +20,8 @@ def chosen(on="auto", nodes=1, environ=None, *, submits=True, up=True, **more):
     [
         {},
         {"on": "local", "nodes": 4},
+        {"nodes": 2, "hosts": ["a", "b"]},
+        {"on": "ssh", "hosts": ["a"]},
         {"nodes": 4, "submits": False},
         {"nodes": 2, "torchrun": {"node-rank": "1"}},
         {"nodes": 2, "environ": INSIDE},

@@ -53,6 +53,8 @@ def check(settings: JobSettings) -> None:
     for name, value in settings.torchrun.items():
         if mistake := value_mistake(name, value):
             raise UsageError(mistake, "`distdbg launch --help` has torchrun's flags.")
+    if settings.hosts:
+        raise UsageError("--hosts is for --on ssh: Slurm chooses the nodes", "--slurm nodelist=a,b names some to it.")
     if is_one_of_many(settings):
         raise UsageError(
             "--on slurm starts all nodes, and the options say that this is one node of several",

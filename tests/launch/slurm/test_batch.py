@@ -73,7 +73,7 @@ def test_the_launch_on_the_node_is_told_all_that_was_settled(script, monkeypatch
     assert again.model_copy(update=left_out) == made.model_copy(update=left_out)
     assert (again.on, again.show_ranks) == ("slurm", "none")
     unset = {name for name in JobSettings.model_fields if getattr(made, name) == JobSettings.model_fields[name].default}
-    assert unset == {"module", "command", "on", "show_ranks", "capture", "run_dir", "slurm", "worker_side"}, (
+    assert unset == {"module", "command", "on", "show_ranks", "capture", "run_dir", "slurm", "worker_side", "hosts"}, (
         "a setting that this test does not pass on"
     )
 
@@ -111,6 +111,7 @@ def test_a_container_is_the_steps_business(script):
         (("--slurm", "gpus-per-task=1"), "write --gpus-per-node"),
         (("--slurm", "partition=x"), "an option of distdbg launch"),
         (("--node-rank", "1"), "one node of several"),
+        (("--hosts", "a,b"), "Slurm chooses the nodes"),
         (("--nnodes", "1:2"), "one node of several"),
         (("--max-restarts", "x"), "not a number of restarts"),
     ],

@@ -1,0 +1,86 @@
+"""A GPU that is there and not well, or that should be there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distdbg.checks._nodes import of_nodes
+from distdbg.evidence.preflight import NodeProbe, Preflight
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Finding, FindingDoc, fold_ranks
+
+DOCS = (
+    FindingDoc(
+        id="gpu-fault",
+        severity="error",
+        title="a GPU is faulty",
+        meaning="A device is off the bus, needs a reset, has memory errors that were not corrected, or a node shows "
+        "fewer of them than its peers. A job on it fails, or waits for it.",
+        how_seen="NVML on each node (state and ECC counters since the driver was loaded), Xid messages in the kernel's "
+        "log since boot.",
+        remedy="Leave the node out; reset the GPU (nvidia-smi -r) or reboot, and tell whoever runs the cluster.",
+        source="https://docs.nvidia.com/deploy/xid-errors/index.html",
+    ),
+)
+#: Xids that speak of the device, not of a program's mistake (as 13, 31 and 43 do): NVIDIA's catalogue, "hardware".
+_HARDWARE = {48: "memory error, not corrected", 61: "internal microcontroller", 62: "internal microcontroller",
+             64: "row remapping failed", 74: "NVLink", 79: "off the bus", 95: "uncontained memory error",
+             119: "GSP does not answer", 120: "GSP error", 140: "ECC error not recovered"}  # fmt: skip
+
+
+def check(evidence: RunEvidence) -> Iterator[Finding]:
+    preflight = evidence.preflight
+    if preflight is None:
+        return
+    for node, facts in preflight.each("gpus"):
+        for gpu in facts.get("gpus", ()):
+            if (why := _why(gpu)) is not None:
+                yield of_nodes(DOCS[0], (node,), f"GPU {gpu['index']} of {node.name}: {why}")
+        yield from _xids(node, facts)
+    yield from _too_few(preflight)
+
+
+def _why(gpu: Mapping[str, Any]) -> str | None:
+    unreachable = gpu.get("unknown", {}).get("device")
+    if unreachable:
+        return str(unreachable)
+    reasons = gpu.get("unknown", {}).values()
+    lost = next((why for why in reasons if "fallen off" in why or "needs a reset" in why), None)
+    if lost:
+        return str(lost)
+    errors = gpu.get("ecc_uncorrected")
+    return f"{errors} memory errors that ECC did not correct, since the driver was loaded" if errors else None
+
+
+def _xids(node: NodeProbe, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    seen = Counter((str(bus), int(number)) for bus, number, _ in facts.get("xids", ()) if int(number) in _HARDWARE)
+    for (bus, number), count in seen.items():
+        times = f", {count} times" if count > 1 else ""
+        words = f"GPU {_index(facts, bus)} of {node.name}: Xid {number} ({_HARDWARE[number]}) since boot{times}"
+        yield of_nodes(DOCS[0], (node,), words, "It may have been mended since: a reset does not clear the log.",
+                       severity="warning", confidence="likely")  # fmt: skip
+
+
+def _index(facts: Mapping[str, Any], bus: str) -> str:
+    """The kernel writes 0000:19:00, NVML 00000000:19:00.0."""
+    tail = ":".join(bus.lower().split(":")[-2:]).partition(".")[0]
+    fits = [gpu["index"] for gpu in facts["gpus"] if tail in str(gpu.get("bus_id") or "").lower()]
+    return str(fits[0]) if len(fits) == 1 else f"at {bus}"
+
+
+def _too_few(preflight: Preflight) -> Iterator[Finding]:
+    """Than most of its peers, where they are the same model."""
+    counts = {node: len(facts.get("gpus", ())) for node, facts in preflight.each("gpus")}
+    if len(counts) < 2:
+        return
+    usual, having = Counter(counts.values()).most_common(1)[0]
+    for node, count in counts.items():
+        if count < usual and (having > 1 or count == 0):
+            there = [gpu["index"] for gpu in node.facts("gpus").get("gpus", ())]
+            have = f"shows {count} GPUs ({fold_ranks(there)})" if there else "shows no GPU"
+            absent = node.facts("gpus").get("absent")
+            others = f"{having} other nodes show" if having > 1 else "the other node shows"
+            cause = f"On {node.name}: {absent}." if absent and not there else ""
+            yield of_nodes(DOCS[0], (node,), f"{node.name} {have}, {others} {usual}", cause, confidence="likely")

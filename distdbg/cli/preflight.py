@@ -1,0 +1,52 @@
+"""`distdbg preflight`: whether the nodes of a job are fit for it, in seconds, before it burns hours."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+
+@click.command("preflight")
+@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="How many.  [default: all, or 1]")
+@click.option("--on", type=click.Choice(["auto", "local", "slurm", "ssh"]), default="auto",
+              help="auto is ssh with --hosts, slurm inside an allocation or for several nodes.")  # fmt: skip
+@click.option("--hosts", metavar="A,B", help="Hosts to reach by ssh, as your ~/.ssh/config knows them.")
+@click.option("--port", type=click.IntRange(1, 65535), metavar="P",
+              help="The port of the rendezvous on the first node.  [default: one that is free]")  # fmt: skip
+@click.option("--ssh-config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="As ssh -F.")
+@click.option("--no-allreduce", "reduce", flag_value=False, default=True, help="Leave the all-reduce out: no torch.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
+def command(  # noqa: PLR0917 -- click passes them by name
+    nodes: int | None,
+    on: str,
+    hosts: str | None,
+    port: int | None,
+    ssh_config: str | None,
+    reduce: bool,
+    as_json: bool,
+) -> None:
+    """Look at the nodes of a job before it starts: names, ports, interfaces, clocks, disks, limits, versions, GPUs,
+    and a real all-reduce over them. Start it where the job will be started, with the same environment.
+
+    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 Slurm has no nodes for it now, 4 ssh or
+    srun is missing.
+    """
+    from distdbg.cli import _answer
+    from distdbg.launch.preflight.asking import ask
+    from distdbg.report.json_form import dumps
+    from distdbg.report.preflight_report import preflight_report
+    from distdbg.report.preflight_text import render_preflight
+
+    say = _answer.progress()
+    named = tuple(part.strip() for part in hosts.split(",") if part.strip()) if hosts is not None else ()
+    options = ("-F", ssh_config) if ssh_config else ()
+    preflight = ask(on, nodes, named, port=port or 0, ssh_options=options, reduce=reduce, say=say)
+    say("")
+    report = preflight_report(preflight)
+    if as_json:
+        click.echo(dumps(_answer.contract(report)), nl=False)
+    else:
+        width, color, _ = _answer.screen()
+        click.echo(render_preflight(report, preflight, color=color, width=width))
+    sys.exit(_answer.exit_code(report))

@@ -1,0 +1,17 @@
+"""Whether a rank could be looked into here when it hangs: tried on a child that does nothing."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+from distdbg.collect.rungs import probe
+
+
+def look() -> dict[str, Any]:
+    """pyspy, ptrace, because: as collect/rungs.py has them."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as child:
+        found = probe(child.pid)
+        if child.stdin is not None:
+            child.stdin.close()
+    return found

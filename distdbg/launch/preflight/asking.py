@@ -1,0 +1,53 @@
+"""One preflight from what was asked for to evidence."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from distdbg.errors import NothingToAnalyse
+from distdbg.evidence.preflight import Preflight, read_preflight
+from distdbg.launch.preflight.carriers import Wish, carry, choose
+from distdbg.launch.preflight.conduct import conduct
+
+
+def ask(
+    on: str,
+    nodes: int | None,
+    hosts: tuple[str, ...],
+    *,
+    port: int = 0,
+    ssh_options: Sequence[str] = (),
+    reduce: bool = True,
+    say: Callable[[str], None] = lambda _: None,
+) -> Preflight:
+    """`on` is auto, local, slurm or ssh. Raises UsageError, ToolMissing, NothingToAnalyse."""
+    folder = Path.cwd()
+    with _token(folder) as token:
+        wish = Wish(nodes, hosts, folder, token, port, tuple(ssh_options))
+        kind = choose(on, wish, os.environ)
+        raw = conduct(kind, carry(kind, wish, os.environ), port=port, reduce=reduce, say=say)
+    preflight = read_preflight(raw)
+    if not preflight.nodes:
+        said = "; ".join(preflight.said) or "srun said nothing"
+        raise NothingToAnalyse(f"Slurm gave no nodes: {said}", "`sinfo` shows which there are; or ask for fewer.")
+    return preflight
+
+
+@contextlib.contextmanager
+def _token(folder: Path) -> Iterator[str]:
+    """A file that only those see who see this folder; its name, or nothing where none can be made."""
+    path = folder / f".distdbg-preflight-{secrets.token_hex(4)}"
+    try:
+        path.touch()
+    except OSError:
+        yield ""
+        return
+    try:
+        yield path.name
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()

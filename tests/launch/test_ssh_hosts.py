@@ -1,0 +1,47 @@
+"""Hosts as people write them."""
+
+import pytest
+
+from distdbg.errors import UsageError
+from distdbg.launch.place import place_of
+from distdbg.launch.ssh_hosts import read_hosts
+from distdbg.settings import JobSettings
+
+
+def test_names_and_files(tmp_path):
+    file = tmp_path / "hostfile"
+    file.write_text("# ours\n\na slots=8\nroot@b   # the new one\n")
+    assert read_hosts("a, b") == ["a", "b"]
+    assert read_hosts(str(file)) == ["a", "root@b"]
+
+
+@pytest.mark.parametrize("text", ["a,,b", "-oProxyCommand=x", "/no/such/file", ""])
+def test_refused(text):
+    with pytest.raises(UsageError, match="--hosts"):
+        read_hosts(text)
+
+
+def test_an_empty_file_names_nobody(tmp_path):
+    (tmp_path / "h").write_text("# nobody\n")
+    with pytest.raises(UsageError, match="names no host"):
+        read_hosts(str(tmp_path / "h"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"hosts": ["a", "a"], "nproc_per_node": 2}, "named twice"),
+        ({"hosts": ["a", "b"]}, "--nproc-per-node auto"),
+        ({"hosts": ["a", "b"], "nproc_per_node": 2, "nodes": 3}, "3 nodes are asked for, and 2 hosts"),
+        ({"on": "ssh"}, "no hosts"),
+    ],
+)
+def test_what_cannot_be(settings, says):
+    with pytest.raises(UsageError, match=says):
+        place_of(JobSettings(script="t.py", **settings), {}, "here", one_of_many=False)
+
+
+def test_the_first_of_them():
+    settings = JobSettings(script="t.py", hosts=["a", "b", "c"], nproc_per_node=2, nodes=2)
+    place, changed, _ = place_of(settings, {}, "here", one_of_many=False)
+    assert (place.on, place.hosts, changed.nodes) == ("ssh", ("a", "b"), 2)
