@@ -16,7 +16,6 @@ import json
 import os
 import re
 import secrets
-import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -302,25 +301,6 @@ def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | No
         _point_latest_at(path)
         with contextlib.suppress(OSError):
             (path.parent / ".gitignore").write_text("*\n")
-    return run
-
-
-def join_run_dir(path: Path) -> RunDir:
-    """The run directory that the submitter of a batch job made. Raises UsageError where it cannot be used here."""
-    run = RunDir(path)
-    here = socket.gethostname()
-    if not run.control.is_file():
-        raise UsageError(
-            f"the run directory {str(path)!r}, made where the job was submitted, is not to be seen on {here}",
-            "Put it on a file system that all nodes share: --run-dir, or submit from a shared folder.",
-        )
-    try:
-        run.events.open("ab").close()
-    except OSError as error:
-        raise UsageError(
-            f"the run directory {str(path)!r} cannot be written on {here}: {error.strerror}",
-            "Put it on a file system that all nodes may write to.",
-        ) from None
     return run
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -16,8 +15,6 @@ from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_enviro
 if TYPE_CHECKING:
     from distdbg.settings import JobSettings
 
-#: Set by a batch script: the run directory that its submitter made.
-JOIN_RUN = "DISTDBG_JOIN_RUN"
 #: Options of ours whose name is also a key of the job file.
 _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "hang_timeout",
          "startup_timeout", "on_hang", "on_finding", "keep_layers", "skip_attention")  # fmt: skip
@@ -132,9 +129,9 @@ def command(
     from distdbg.launch.plan import is_one_of_many, make_plan
     from distdbg.launch.ports import ReservedPort
     from distdbg.launch.slurm import commands
+    from distdbg.launch.slurm.joining import joined_run, listen_early
 
-    if JOIN_RUN in os.environ:  # the batch script lets it be ignored until here
-        signal.signal(signal.SIGUSR1, lambda *_: None)
+    listen_early()
     settings, origins = read_settings(program, config, options)
     choice = choose(settings, os.environ, can_submit=can_submit(os.environ), answers=commands.answers)
     if choice.note:
@@ -159,10 +156,9 @@ def command(
         return
     from distdbg.launch.preflight.cheap import cheap_preflight
     from distdbg.launch.run import run_job
-    from distdbg.rundir import create_run_dir, join_run_dir
+    from distdbg.rundir import create_run_dir
 
-    joined = os.environ.pop(JOIN_RUN, "")  # a launch within a rank is a run of its own
-    run = join_run_dir(Path(joined)) if joined else create_run_dir(name, explicit=settings.run_dir)
+    run = joined_run() or create_run_dir(name, explicit=settings.run_dir)
     # Of nodes elsewhere this machine's interfaces and disks say nothing.
     for note in () if place.far else cheap_preflight(run):
         click.echo(f"distdbg: {note}", err=True)

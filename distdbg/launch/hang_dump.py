@@ -32,7 +32,7 @@ class Taken:
     evidence: RunEvidence
 
 
-def choose(run: str | None, pids: Iterable[int], slurm_job: str | None, *, everything: bool) -> list[Target]:
+def choose(run: str | None, pids: Iterable[int], slurm_job: str | None = None, *, everything: bool) -> list[Target]:
     """The jobs that a person means; never none. Raises NothingToAnalyse or UsageError."""
     if slurm_job is not None:
         return [find_slurm_job(slurm_job)]

@@ -73,7 +73,7 @@ def test_the_launch_on_the_node_is_told_all_that_was_settled(script, monkeypatch
     assert again.model_copy(update=left_out) == made.model_copy(update=left_out)
     assert (again.on, again.show_ranks) == ("slurm", "none")
     unset = {name for name in JobSettings.model_fields if getattr(made, name) == JobSettings.model_fields[name].default}
-    assert unset == {"module", "command", "on", "show_ranks", "capture", "run_dir", "slurm", "worker_side", "hosts"}, (
+    assert unset == {"module", "command", "on", "show_ranks", "capture", "run_dir", "slurm", "worker_side"}, (
         "a setting that this test does not pass on"
     )
 
