@@ -63,7 +63,7 @@ def _value(name: str, value: str) -> Iterator[str]:
     harmless = ("", "1") if name == "TORCH_NCCL_ENABLE_MONITORING" else ("", "0")
     if harm and value.strip() not in harmless:
         yield f"{name}={value}: {harm}"
-    if name == "GLOO_SOCKET_IFNAME" and re.search(r"[\^,=]", value):
+    if name == "GLOO_SOCKET_IFNAME" and re.search(r"[\^=]", value):
         yield f"GLOO_SOCKET_IFNAME={value}: gloo takes names of interfaces that exist, without NCCL's ^ and ="
     if name == "NCCL_DEBUG" and value.upper() == "TRACE":
         yield "NCCL_DEBUG=TRACE slows every call down and does nothing in release builds; INFO says as much"

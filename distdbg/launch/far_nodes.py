@@ -21,7 +21,7 @@ from typing import Any
 
 from distdbg.errors import EXIT_LOST, CannotStart
 from distdbg.launch.control import ControlWatcher
-from distdbg.launch.doors import Door, knock, own_addresses
+from distdbg.launch.doors import OPENS_WITHIN_S, Door, knock, own_addresses
 from distdbg.launch.journal import Journal
 from distdbg.launch.lifeline import PING_EVERY_S, SILENT_AFTER_S
 from distdbg.launch.nodes import AgentSeen, Listener, Nodes
@@ -30,8 +30,9 @@ from distdbg.launch.wire import CarrierWire
 #: From the first agent that is there to the last: prologs and slow file systems included.
 _ALL_HERE_WITHIN_S = 90.0
 _ANSWERS_WITHIN_S = 20.0
-#: An agent whose host answers is believed to be only stopped or slow, for a while: its ranks may be well.
-_STOPPED_FOR_S = 60.0
+#: Silence that is borne where nobody knows whether the host answers, or where only its agent is still waited for.
+_UNKNOWN_FOR_S = 60.0
+_ASKED_AGAIN_S = 10.0
 #: After the last agent's last word its carrier ends by itself.
 _CARRIER_ENDS_S = 10.0
 _KEPT_OF_LOG = 2000
@@ -68,6 +69,7 @@ class _FarAgent:
     #: what its door said in the silence, and when it was asked
     asked: float | None = None
     shut: str | None = None
+    told: bool = False
 
     def silent_s(self, now: float) -> float:
         return now - self.heard
@@ -243,7 +245,7 @@ class FarNodes(Nodes):
         for message in running.wire.receive():
             agent = running.agents.get(message["node"])
             if agent is not None:
-                agent.heard, agent.asked, agent.shut = time.monotonic(), None, None
+                agent.heard, agent.asked, agent.shut, agent.told = time.monotonic(), None, None, False
                 self._said(agent, message["event"])
         if running.wire.closed:
             with contextlib.suppress(KeyError, ValueError):
@@ -303,8 +305,11 @@ class FarNodes(Nodes):
                 self._ended(agent.seen, running.process.returncode or EXIT_LOST, host=agent.host, because=said)
 
     def _look_at_silent(self, agent: _FarAgent, now: float) -> None:
-        """The door of a silent agent's host is asked once; what it says decides how long the silence is borne."""
-        if agent.asked is None:
+        """What its host's door says decides: nobody there ends the job, an agent that is only stopped does not.
+
+        Its ranks may train on without it. Only when all others have said their last words is it not waited for.
+        """
+        if agent.asked is None or now - agent.asked > _ASKED_AGAIN_S:
             agent.asked = now
             if agent.door is not None:
                 threading.Thread(target=self._knock, args=(agent,), name="knock", daemon=True).start()
@@ -312,10 +317,22 @@ class FarNodes(Nodes):
         silent = agent.silent_s(now)
         if agent.shut is not None:
             self._lose(agent, silent, f"its host does not answer either ({agent.shut})", host_answers=False)
-        elif silent > _STOPPED_FOR_S:
-            answers = agent.door is not None
-            because = "its host answers: the agent is stopped" if answers else "whether its host answers is not known"
-            self._lose(agent, silent, because, host_answers=answers or None)
+        elif agent.door is None:
+            if silent > _UNKNOWN_FOR_S:
+                self._lose(agent, silent, "whether its host answers is not known", host_answers=None)
+        elif now - agent.asked > OPENS_WITHIN_S:
+            self._bear(agent, silent)
+
+    def _bear(self, agent: _FarAgent, silent_s: float) -> None:
+        because = "its host answers: the agent is stopped or stuck"
+        others = [a.seen for a in self._agents.values() if a is not agent]
+        if others and all(seen.gone or seen.finished for seen in others) and silent_s > _UNKNOWN_FOR_S:
+            self._lose(agent, silent_s, because, host_answers=True)
+        elif not agent.told:
+            agent.told = True
+            where = f"node {agent.seen.node_rank} ({agent.host})"
+            self._say(f"{where}: nothing heard for {silent_s:.0f} s, but {because}; its ranks are left alone")
+            self._journal.note("agent-silent", node_rank=agent.seen.node_rank, host=agent.host, silent_s=silent_s)
 
     def _knock(self, agent: _FarAgent) -> None:
         door = agent.door

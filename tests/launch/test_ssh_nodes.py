@@ -62,3 +62,11 @@ def test_hosts_that_are_none(bed, launch, hosts, says):
     assert job.ends(60) == 2
     assert says in job.said()
     nothing_is_left(bed)
+
+
+def test_a_dry_run_pasted_into_a_shell_trains(bed, launch):
+    pasted = {"on": "node1", "inside": ("sh", "-c", '"$@" > pasted; cat pasted; exec bash pasted', "sh")}
+    job = launch("--dry-run", "--hosts", "node1,node2", "--env", "STEPS=.", steps=3, **pasted)
+    assert job.ends(120) == 0, job.said()
+    assert all(f"{rank} node{1 + rank // 2} {rank // 2}" in job.said() for rank in range(4)), job.said()
+    nothing_is_left(bed)

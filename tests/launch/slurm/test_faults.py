@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 
 import pytest
 
@@ -77,12 +76,11 @@ def test_a_killed_agent(bed, launch):
 
 
 def test_a_stopped_agent_costs_a_healthy_job_nothing(bed, launch):
-    job = launch(steps=1500)
+    job = launch(steps=800)
     job.trains()
     agent = job.agent("node2")
     os.kill(agent, signal.SIGSTOP)
-    time.sleep(20)  # longer than the silence that makes the launcher ask
-    assert "is lost" not in job.said()
+    job.waits_for("its ranks are left alone", NAMED_WITHIN_S)
     os.kill(agent, signal.SIGCONT)
     assert job.ends(180) == 0, job.said()
     nothing_is_left(bed)
@@ -171,4 +169,13 @@ def test_a_restart_over_two_nodes(bed, launch):
     job = launch("--max-restarts", "1", steps=10, train=RAISES_ONCE)
     assert job.ends(180) == 0, job.said()
     assert [attempt.number for attempt in job.run.attempts()] == [1, 2]
+    nothing_is_left(bed)
+
+
+def test_a_dry_run_pasted_into_a_shell_trains(bed, launch):
+    pasted = ("salloc", "-Q", "-N2", "sh", "-c", '"$@" > pasted; cat pasted; exec bash pasted', "sh")
+    words = ("--dry-run", "--name", "it's $one")
+    job = launch(*words, steps=10, inside=pasted)
+    assert job.ends(120) == 0, job.said()
+    assert all(f"{rank} node{1 + rank // 2} {rank // 2}" in job.said() for rank in range(4)), job.said()
     nothing_is_left(bed)

@@ -104,7 +104,9 @@ def full(head):
 
 
 def test_submitted_followed_and_failed_on_the_second_node(head):
-    done = head.distdbg("launch", "--nodes", 2, "--nproc-per-node", 1, "--show-ranks", "all", "train.py", 3, 7)
+    done = head.distdbg(
+        "launch", "--nodes", 2, "--nproc-per-node", 1, "--grace", 2, "--show-ranks", "all", "train.py", 3, 7
+    )
     assert done.returncode == 7, done.stderr
     assert "2 nodes are asked for and sbatch is here: submitted to Slurm" in done.stderr
     assert re.search(r"Slurm job \d+ runs on node\[1-2\]", done.stderr)
