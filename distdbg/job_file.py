@@ -56,14 +56,15 @@ class JobFile:
         rest = "".join(f"\n{self.path}:{n}: {text}" for n, text in others)
         return JobFileError(str(self.path), line, sentence + rest)
 
-    def mistake(self, error: Mapping[str, Any], known: Sequence[str]) -> Mistake:
-        """One of pydantic's errors as a line and a sentence. `known` are the keys that there are."""
+    def mistake(self, error: Mapping[str, Any], known: Mapping[Keys, Sequence[str]]) -> Mistake:
+        """One of pydantic's errors as a line and a sentence. `known` are the keys that there are, by those above."""
         keys = tuple(str(part) for part in error["loc"])
         if error["type"] == "extra_forbidden":
-            word = keys[0].replace("-", "_")
-            near = difflib.get_close_matches(word, known, n=1) or [k for k in known if k.startswith(word)]
-            hint = f"did you mean {near[0]!r}?" if near else f"keys are {', '.join(known)}"
-            return self.line(keys), f"there is no key {keys[0]!r}; {hint}"
+            there = known[keys[:-1]]
+            word = keys[-1].replace("-", "_")
+            near = difflib.get_close_matches(word, there, n=1) or [k for k in there if k.startswith(word)]
+            hint = f"did you mean {near[0]!r}?" if near else f"keys are {', '.join(there)}"
+            return self.line(keys), f"there is no key {'.'.join(keys)!r}; {hint}"
         found = _found(error.get("input"))
         message = str(error["msg"]).removeprefix("Value error, ")
         expected = _EXPECTED.get(str(error["type"]))
@@ -153,11 +154,16 @@ def _keys(node: yaml.MappingNode, above: Keys) -> Iterator[tuple[Keys, int]]:
 
 
 def _keep_words(loader: Any, root: yaml.MappingNode) -> None:  # noqa: ANN401 -- one of two loaders
-    """Take plain words as they stand, two levels deep. Null stays null, and so do true and false of torchrun's."""
+    """Take plain words as they stand, three levels deep. Null stays null, and so do true and false of switches."""
     for key, value in root.value:
-        inner = value.value if isinstance(value, (yaml.MappingNode, yaml.SequenceNode)) else []
-        below = [n for entry in inner for n in (entry if isinstance(entry, tuple) else (entry,))]
-        keep = {"torchrun": _BOOL, "args": "", "env": ""}.get(str(key.value), _NULL)
+        below = _inner(value)
+        below += [deeper for node in below for deeper in _inner(node)]
+        keep = {"torchrun": _BOOL, "slurm": _BOOL, "args": "", "env": ""}.get(str(key.value), _NULL)
         for node in (key, value, *below):
             if isinstance(node, yaml.ScalarNode) and node.tag not in (keep, _MERGE):
                 node.tag = loader.DEFAULT_SCALAR_TAG
+
+
+def _inner(node: yaml.Node) -> list[yaml.Node]:
+    inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else []
+    return [n for entry in inner for n in (entry if isinstance(entry, tuple) else (entry,))]

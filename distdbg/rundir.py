@@ -2,9 +2,9 @@
 
 distdbg-runs/<utc>-<name>-<4 hex>/
   job.json  events.jsonl  control  preflight.json  carrier-<which>.log
+  slurm.json  batch.sbatch  batch.log  checkpoint-wanted     (of a job that was submitted to Slurm)
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
-  attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
-                                     memory.jsonl memory/ (--memory, and snapshots that were asked for)
+  attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log memory*
   attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (see launch/capture.py)
   report/                            report.json report.html report.txt
 """
@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distdbg.errors import NothingToAnalyse, UsageError
+from distdbg.errors import NothingToAnalyse, ToolMissing, UsageError
 
 RUNS_FOLDER = "distdbg-runs"
-#: where dumps of jobs go that distdbg did not launch
-DUMPS_FOLDER = "distdbg-dumps"
+DUMPS_FOLDER = "distdbg-dumps"  # of jobs that distdbg did not launch
 #: where `distdbg bisect` keeps its runs
 BISECT_FOLDER = "distdbg-bisect"
 _RUN_NAME = re.compile(r"^\d{8}T\d{6}Z-.+-[0-9a-f]{4}$")
@@ -191,8 +190,27 @@ class RunDir:
         return self.path / "control"
 
     def carrier_log(self, which: str) -> Path:
-        """What srun, or ssh to a host, which carry agents, say on their standard error."""
+        """The standard error of srun, or of ssh to a host, which carry agents."""
         return self.path / f"carrier-{_safe(which)}.log"
+
+    @property
+    def slurm(self) -> Path:
+        """Of a job that was submitted: its number, and what was asked of Slurm."""
+        return self.path / "slurm.json"
+
+    @property
+    def batch_script(self) -> Path:
+        return self.path / "batch.sbatch"
+
+    @property
+    def batch_log(self) -> Path:
+        """What the batch script prints: the launch on the first node, in all its starts."""
+        return self.path / "batch.log"
+
+    @property
+    def checkpoint_wanted(self) -> Path:
+        """Is there once Slurm has warned the job, where the ranks look for it (--on-preempt checkpoint-file)."""
+        return self.path / "checkpoint-wanted"
 
     @property
     def preflight(self) -> Path:
@@ -221,13 +239,25 @@ class RunDir:
         """As a citation names a file of this run."""
         return path.relative_to(self.path).as_posix()
 
+    @property
+    def next_attempt(self) -> int:
+        """The number of the start of ranks that comes next: a run that was requeued counts on."""
+        attempts = self.attempts()
+        return attempts[-1].number + 1 if attempts else 1
+
     def read_job(self) -> dict[str, Any]:
         """job.json, or an empty dict where it is missing or cut short (a dying node is no error of the reader)."""
-        try:
-            value = json.loads(self.job.read_text(encoding="utf-8", errors="replace"))
-        except (OSError, ValueError):
-            return {}
-        return value if isinstance(value, dict) else {}
+        return _read_object(self.job)
+
+    def read_slurm(self) -> dict[str, Any]:
+        """slurm.json; empty where the run was not submitted to Slurm."""
+        return _read_object(self.slurm)
+
+    @property
+    def slurm_job(self) -> int | None:
+        """The number of the batch job; None where the run was not submitted to Slurm."""
+        number = self.read_slurm().get("job_id")
+        return number if isinstance(number, int) else None
 
     def ask(self, request: dict[str, Any]) -> str:
         """Append one request to the control file; every agent sees it at its next look. Gives its id."""
@@ -308,6 +338,8 @@ def find_run_dir(text: str | None) -> RunDir:
         return runs[-1]
     path = Path(text)
     if path.is_dir():
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise ToolMissing(f"the run directory {text!r} is another user's, and may not be read", "Ask as its owner.")
         if not ((path / "job.json").exists() or (path / "attempts").exists()):
             raise NothingToAnalyse(f"{text!r} is no run directory: it holds neither job.json nor attempts/")
         return RunDir(path.resolve())
@@ -344,6 +376,14 @@ def _point_latest_at(path: Path) -> None:
     with contextlib.suppress(OSError):
         temporary.symlink_to(path.name)
         temporary.replace(link)
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _numbered(folder: Path, names: str = r"\d{1,9}") -> Iterator[Path]:

@@ -11,6 +11,7 @@ Command line over job file over preset. A job file is YAML:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -59,6 +60,69 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, (int, float)) else value
 
 
+class SlurmSettings(BaseModel):
+    """What a job asks of Slurm, and what becomes of it there. Unset options are the site's defaults."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, title="A job's Slurm options")
+
+    partition: str | None = None
+    """Partition to run in. Default: the site's."""
+    time: str | None = None
+    """Time limit, as sbatch takes it: minutes, HH:MM:SS, D-HH. Default: the partition's."""
+    account: str | None = None
+    """Account to charge. Default: the user's own."""
+    qos: str | None = None
+    """Quality of service. Default: the account's."""
+    gpus_per_node: str | None = None
+    """GPUs of each node: a number, or TYPE:NUMBER. Default: none are asked for."""
+    constraint: str | None = None
+    """Features that the nodes must have. Default: none."""
+    container_image: str | None = None
+    """Image that the nodes' agents run in, passed to srun as the pyxis plugin takes it; Python, torch and distdbg must
+    be in it, at the same paths. Default: no container."""
+    options: dict[str, str] = Field(default_factory=dict)
+    """More of sbatch's options by their long name, as in `mem: 64G`; a switch is true."""
+    template: Path | None = None
+    """Template of the batch script (jinja2). Default: the one that ships, slurm/job.sbatch."""
+    signal_before: int = Field(default=120, ge=30, le=86400)
+    """Seconds before the time limit, or at a preemption that is announced, at which the job is warned. Default: 120."""
+    on_preempt: Literal["signal", "checkpoint-file", "nothing"] = "signal"
+    """How ranks are warned: SIGUSR1 to those that handle it, a file that DISTDBG_CHECKPOINT_FILE names, or not at all.
+    Default: signal."""
+    max_requeues: int = Field(default=0, ge=0, le=1000)
+    """How often a job that was warned goes back into the queue, to run on as its next attempt. Default: 0."""
+    exclude_culprit: bool = False
+    """Leave the node out that the verdict names, when the job goes back into the queue. Default: false."""
+
+    @field_validator("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image",
+                     mode="before")  # fmt: skip
+    @classmethod
+    def _word(cls, value: object) -> object:
+        text = _text(value)
+        if isinstance(text, str) and (not text or not text.isprintable()):
+            raise ValueError(f"{text!r} is no value that sbatch could take")
+        return text
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _options(cls, value: object) -> object:
+        """A switch that is true has an empty value, one that is false is not there."""
+        if not isinstance(value, dict):
+            return value
+        pairs = {str(name).lstrip("-").replace("_", "-"): text for name, text in value.items()}
+        bad = next((n for n, t in pairs.items() if not re.fullmatch(r"[a-z][a-z0-9-]*", n) or
+                    not str(t).isprintable()), None)  # fmt: skip
+        if bad is not None:
+            raise ValueError(f"{bad!r}: {pairs[bad]!r} is no long option of sbatch with its value")
+        return {name: "" if text is True else _text(text) for name, text in pairs.items() if text is not False}
+
+    @property
+    def container(self) -> dict[str, str]:
+        """Options of pyxis, by their long names: they are srun's, and not sbatch's."""
+        named = {"container-image": self.container_image} if self.container_image else {}
+        return named | {name: value for name, value in self.options.items() if name.startswith("container-")}
+
+
 class JobSettings(BaseModel):
     """Everything one launch can be told. Unset torchrun flags are torchrun's business and stand in `torchrun`."""
 
@@ -80,10 +144,13 @@ class JobSettings(BaseModel):
     """Ranks on each node: a number, or auto (the node's GPUs, 1 where it has none), gpu, cpu (the CPUs that this
     process may use) or xpu. torchrun's own auto is the number of CPUs where there is no GPU. Default: auto."""
     on: Literal["auto", "local", "slurm", "ssh"] = "auto"
-    """Where to run: auto finds out, local is this machine, slurm the nodes of an allocation,
-    ssh the hosts that are named. Default: auto."""
+    """Where to run: local is this machine; slurm runs in the allocation that this is, or submits a batch job; ssh runs
+    on the hosts that are named; auto is slurm within an allocation, and where several nodes are asked for and Slurm
+    answers. Default: auto."""
     hosts: list[str] = Field(default_factory=list)
     """Hosts to reach by ssh, one node each, as your own ~/.ssh/config knows them. Default: none."""
+    slurm: SlurmSettings = Field(default=SlurmSettings())
+    """What the job asks of Slurm."""
     presets: list[str] = Field(default_factory=list)
     """Named sets of environment variables beside `default`; later ones win. `distdbg env` explains them."""
     env: dict[str, str] = Field(default_factory=dict)
@@ -286,9 +353,12 @@ def settle(
     if set(_PROGRAMS) & set(given):
         values = {k: v for k, v in values.items() if k not in (*_PROGRAMS, "args")}
     merged = {**values, **given}
-    for nested in ("env", "torchrun", "guards"):
+    for nested in ("env", "torchrun", "guards", "slurm"):
         if isinstance(values.get(nested), dict) and nested in given:
             merged[nested] = {**values[nested], **given[nested]}
+            for below in (n for n in given[nested] if isinstance(given[nested][n], dict)):
+                over = values[nested].get(below)
+                merged[nested][below] = {**(over if isinstance(over, dict) else {}), **given[nested][below]}
     try:
         return JobSettings(**merged), _origins(values, given, job_file)
     except ValidationError as error:
@@ -310,14 +380,16 @@ def _check_file(written: JobFile, check: Checker | None) -> None:
     try:
         settings = JobSettings(**written.values)
     except ValidationError as error:
-        raise written.error([written.mistake(e, [*JobSettings.model_fields]) for e in error.errors()]) from None
+        known = {(): [*JobSettings.model_fields], ("slurm",): [*SlurmSettings.model_fields]}
+        raise written.error([written.mistake(e, known) for e in error.errors()]) from None
     if check is not None and (found := check(settings)):
         raise written.error([(written.line(keys), sentence) for keys, sentence in found])
 
 
 def _command_line_mistake(error: ValidationError) -> str:
     first = error.errors()[0]
-    field = str(first["loc"][0]) if first["loc"] else ""
+    own = [str(part) for part in first["loc"] if part not in ("slurm", "options")]
+    field = own[0] if own else ""
     option = f"--{field.replace('_', '-')}: " if field else ""
     message = str(first["msg"]).removeprefix("Value error, ")
     value = first.get("input")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import time
 
 import click
 
 from distdbg.collect.run_status import RunStatus, run_status
-from distdbg.errors import DistdbgError, NothingToAnalyse, Refused
+from distdbg.errors import DistdbgError, NothingToAnalyse
+from distdbg.launch.cancelling import ask_to_end
 from distdbg.rundir import RunDir, find_run_dir
 
 _LOOK_EVERY_S = 0.2
+_ASK_SLURM_EVERY_S = 3.0
 
 
 @click.command("cancel")
@@ -23,30 +22,30 @@ _LOOK_EVERY_S = 0.2
 def command(run: str | None, wait: bool, timeout: float) -> None:
     """End a run: its ranks get SIGTERM, and SIGKILL after the grace period, as with Ctrl-C in its terminal.
 
+    A Slurm job that waits in the queue is taken out of it.
+
     RUN is a run directory, an id or a part of one; without it the newest run of this folder.
     """
     found = find_run_dir(run)
     status = run_status(found)
     if status.live is False:
         raise NothingToAnalyse(f"{found.id} has ended already: {_how(status)}", "Nothing was asked of it.")
-    _ask(found)
-    click.echo(f"asked {found.id} to end")
+    job = found.slurm_job
+    if job is None:
+        ask_to_end(found)
+        click.echo(f"asked {found.id} to end")
+    else:
+        from distdbg.launch.slurm.cancelling import cancel_run
+
+        click.echo(cancel_run(found, job))
     if wait:
-        _wait(found, timeout)
+        _wait(found, job, timeout)
 
 
-def _ask(run: RunDir) -> None:
-    try:
-        run.ask({"request": "cancel", "by": f"cancelled by {_user()}@{socket.gethostname()} (pid {os.getpid()})"})
-    except OSError as error:
-        raise Refused(
-            f"{str(run.control)!r} cannot be written: {error.strerror}", "Cancel it as the user who launched it."
-        ) from None
-
-
-def _wait(run: RunDir, timeout: float) -> None:
-    """Until the run has ended; says how many ranks have, each time that changes."""
+def _wait(run: RunDir, job: int | None, timeout: float) -> None:
+    """Until the run has ended; says how many ranks have, each time that changes. `job` is Slurm's."""
     deadline = time.monotonic() + timeout
+    ask_slurm_at = time.monotonic() + _ASK_SLURM_EVERY_S
     shown = ""
     while True:
         status = run_status(run)
@@ -57,6 +56,13 @@ def _wait(run: RunDir, timeout: float) -> None:
         if progress != shown:
             shown = progress
             click.echo(progress, err=True)
+        if job is not None and time.monotonic() > ask_slurm_at:
+            from distdbg.launch.slurm.cancelling import is_over
+
+            ask_slurm_at = time.monotonic() + _ASK_SLURM_EVERY_S
+            if is_over(job):
+                click.echo(f"{run.id} ended: Slurm job {job} is over")
+                return
         if time.monotonic() > deadline:
             raise DistdbgError(
                 f"{run.id} has not ended within {timeout:g} s; it stays asked to",
@@ -75,10 +81,3 @@ def _how(status: RunStatus) -> str:
     if status.exit_code is None:
         return f"{status.outcome}, {status.why}" if status.why else status.outcome
     return f"{status.outcome}, exit code {status.exit_code}"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a container's user without a name
-        return str(os.getuid())

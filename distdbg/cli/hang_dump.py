@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.argument("run", required=False)
 @click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",
               help="Look at this process; once for each rank of a job that is not found by itself.")  # fmt: skip
+@click.option("--slurm-job", metavar="ID", help="Look at a running Slurm job on all of its nodes, whoever started it.")
 @click.option("--all", "everything", is_flag=True, help="Every job with ranks on this machine.")
 @click.option("--locals", "values", is_flag=True, help="Keep the frames' variables as well: they may hold secrets.")
 @click.option("--native", type=click.IntRange(min=0), default=2, show_default=True, metavar="N",
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 def command(  # noqa: PLR0917 -- click passes them by name
     run: str | None,
     pids: tuple[int, ...],
+    slurm_job: str | None,
     everything: bool,
     values: bool,
     native: int,
@@ -57,10 +59,10 @@ def command(  # noqa: PLR0917 -- click passes them by name
     from distdbg.launch.asked_dump import Wish
     from distdbg.launch.hang_dump import choose, described, refuse_blind
 
-    if (run is not None) + bool(pids) + everything > 1:
-        raise UsageError("RUN, --pid and --all name different jobs", "Give one of them.")
+    if (run is not None) + bool(pids) + (slurm_job is not None) + everything > 1:
+        raise UsageError("RUN, --pid, --slurm-job and --all name different jobs", "Give one of them.")
     wish = Wish(looks=looks, interval=interval, native=native, values=values, within=8.0 + looks * (interval + 1.0))
-    targets = choose(run, pids, everything=everything)
+    targets = choose(run, pids, slurm_job, everything=everything)
     if len(targets) > 1 and (as_json or html_path or output):
         listed = "; ".join(map(described, targets))
         raise UsageError(

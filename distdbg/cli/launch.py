@@ -6,16 +6,23 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_environment, normalise
 
+if TYPE_CHECKING:
+    from distdbg.settings import JobSettings
+
 #: Options of ours whose name is also a key of the job file.
 _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "hang_timeout",
          "startup_timeout", "on_hang", "on_finding", "keep_layers", "full_load", "skip_attention", "memory",
          "memory_steps")  # fmt: skip
+#: The same for the keys below `slurm`.
+_SLURM_KEYS = ("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image", "template",
+               "signal_before", "on_preempt", "max_requeues", "exclude_culprit")  # fmt: skip
+_SLURM_SECTION = (*_SLURM_KEYS, "slurm_options", "detach")
 
 
 class LaunchCommand(click.Command):
@@ -31,9 +38,14 @@ class LaunchCommand(click.Command):
         return [p for p in self.params if isinstance(p, click.Option) and not p.name.startswith("torchrun_")]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        records = [r for o in self._options() if (r := o.get_help_record(ctx))]
+        sections: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
+        for option in self._options():
+            if record := option.get_help_record(ctx):
+                sections[option.name in _SLURM_SECTION].append(record)
         with formatter.section("Options"):
-            formatter.write_dl([*records, ("-h, --help", "Show this and exit.")])
+            formatter.write_dl([*sections[False], ("-h, --help", "Show this and exit.")])
+        with formatter.section("For a job that is submitted to Slurm"):
+            formatter.write_dl(sections[True])
         with formatter.section("torchrun's own, with the meaning they have there"):
             formatter.write_dl([(_spelling(flag.name, flag.short, flag.takes_value), flag.help) for flag in FLAGS])
 
@@ -83,10 +95,31 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
               help="Load all layers; those not kept only pass on, with the full model's collectives.")  # fmt: skip
 @click.option("--skip-attention", metavar="all|all-but-last|N", help="Leave attention out of these layers.")
 @click.option("--on-finding", metavar="CMD", help="Shell command that gets report.json on standard input.")
+@click.option("--partition", metavar="NAME", help="Partition to run in.")
+@click.option("--time", metavar="LIMIT", help="Time limit: minutes, HH:MM:SS, D-HH.")
+@click.option("--account", metavar="NAME", help="Account to charge.")
+@click.option("--qos", metavar="NAME", help="Quality of service.")
+@click.option("--gpus-per-node", metavar="[TYPE:]N", help="GPUs of each node.")
+@click.option("--constraint", metavar="FEATURES", help="Features that the nodes must have.")
+@click.option("--container-image", metavar="IMAGE", help="Image for the nodes, as the pyxis plugin takes it.")
+@click.option("--slurm", "slurm_options", multiple=True, metavar="KEY[=VALUE]", help="Any other option of sbatch.")
+@click.option("--template", type=click.Path(path_type=Path), metavar="FILE", help="Your own batch script (jinja2).")
+@click.option("--signal-before", metavar="SECONDS", help="Warn the job so long before its limit.  [default: 120]")
+@click.option("--on-preempt", type=click.Choice(["signal", "checkpoint-file", "nothing"]),
+              help="How the ranks are warned.  [default: signal]")  # fmt: skip
+@click.option("--max-requeues", metavar="N", help="How often a warned job is queued again.  [default: 0]")
+@click.option("--exclude-culprit", is_flag=True, default=None, help="… without the node that the verdict names.")
+@click.option("--detach", is_flag=True, help="Submit, print the run and the job, and return.")
 @click.option(OTHER, "other_flags", multiple=True, hidden=True)  # what only the installed torch knows
 @click.option("--dry-run", is_flag=True, help="Print what would run, as shell, and exit.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
-def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
+def command(
+    config: Path | None,
+    dry_run: bool,
+    detach: bool,
+    program: tuple[str, ...],
+    **options: Any,  # noqa: ANN401
+) -> None:
     """Run SCRIPT on every rank of a distributed job, and explain what goes wrong with it.
 
     \b
@@ -94,17 +127,22 @@ def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **opti
     distdbg launch -m package.train
     distdbg launch --no-python accelerate launch train.py
     """
+    from distdbg.launch.backend import can_submit, choose
     from distdbg.launch.dry_run import render_dry_run
     from distdbg.launch.machine import look
     from distdbg.launch.place import node_facts, place_of
     from distdbg.launch.plan import is_one_of_many, make_plan
     from distdbg.launch.ports import ReservedPort
-    from distdbg.launch.program import check_torch
-    from distdbg.settings import settle
+    from distdbg.launch.slurm import commands
+    from distdbg.launch.slurm.joining import joined_run, listen_early
 
-    settings, origins = settle(_given(program, options), config, _check_file)
-    _check_program(settings)
-    check_torch()
+    listen_early()
+    settings, origins = read_settings(program, config, options)
+    choice = choose(settings, os.environ, can_submit=can_submit(os.environ), answers=commands.answers)
+    if choice.note:
+        click.echo(f"distdbg: {choice.note}", err=True)
+    if choice.batch:
+        sys.exit(_batch(settings, dry_run=dry_run, detach=detach))
     place, settings, notes = place_of(settings, os.environ, socket.gethostname(), one_of_many=is_one_of_many(settings))
     port = ReservedPort()
     name = settings.name or Path(settings.program).stem
@@ -125,7 +163,7 @@ def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **opti
     from distdbg.launch.run import run_job
     from distdbg.rundir import create_run_dir
 
-    run = create_run_dir(name, explicit=settings.run_dir)
+    run = joined_run() or create_run_dir(name, explicit=settings.run_dir)
     # Of nodes elsewhere this machine's interfaces and disks say nothing.
     for note in () if place.far else cheap_preflight(run):
         click.echo(f"distdbg: {note}", err=True)
@@ -133,6 +171,39 @@ def command(config: Path | None, dry_run: bool, program: tuple[str, ...], **opti
 
 
 command.params += _TORCHRUN_OPTIONS
+
+
+def read_settings(
+    program: tuple[str, ...], config: Path | None, options: dict[str, Any]
+) -> tuple[JobSettings, dict[str, str]]:
+    """Settings and their origins, with a program that can be started."""
+    from distdbg.launch.program import check_torch
+    from distdbg.settings import settle
+
+    settings, origins = settle(_given(program, options), config, _check_file)
+    _check_program(settings)
+    check_torch()
+    return settings, origins
+
+
+def _batch(settings: JobSettings, *, dry_run: bool, detach: bool) -> int:
+    from distdbg.launch.attach import attach
+    from distdbg.launch.slurm.batch import notes
+    from distdbg.launch.slurm.submit import describe, submit
+
+    if dry_run:
+        click.echo(describe(settings), nl=False)
+        return 0
+    run = submit(settings)
+    number = run.read_slurm().get("job_id")
+    if detach:
+        click.echo(f"{run.id}\t{number}")
+    for line in (
+        f"Slurm job {number} is submitted, everything about it in {os.path.relpath(run.path)}",
+        *notes(settings),
+    ):
+        click.echo(f"distdbg: {line}", err=True)
+    return 0 if detach else attach(run)
 
 
 def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
@@ -146,6 +217,11 @@ def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
     other = {name: value for name, _, value in (text.partition("=") for text in options["other_flags"])}
     flags = from_environment(os.environ) | typed | other
     given = {key: options[key] for key in _KEYS if options.get(key) is not None}
+    slurm = {key: options[key] for key in _SLURM_KEYS if options.get(key) is not None}
+    if options["slurm_options"]:
+        slurm["options"] = dict(_slurm_option(text) for text in options["slurm_options"])
+    if slurm:
+        given["slurm"] = slurm
     nnodes = flags.get("nnodes", "")
     if nnodes and ":" not in nnodes:
         given.setdefault("nodes", flags.pop("nnodes"))
@@ -176,6 +252,13 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise click.UsageError(f"--env {text!r} is not NAME=VALUE")
     return name, value
+
+
+def _slurm_option(text: str) -> tuple[str, str | bool]:
+    name, equals, value = text.lstrip("-").partition("=")
+    if not name:
+        raise click.UsageError(f"--slurm {text!r} is not KEY=VALUE")
+    return name, value if equals else True
 
 
 def _guard(text: str) -> tuple[str, str]:

@@ -42,7 +42,8 @@ class RankProcess:
 @dataclass(frozen=True)
 class FoundJob:
     """One job's ranks on this machine, by rank. `world_size` is None where no variable tells it; `run_dir` names the
-    run directory of a job that distdbg launched; `doubles` are pids that claim a rank which another one has."""
+    run directory of a job that distdbg launched; `doubles` are pids that claim a rank which another one has;
+    `slurm_job` is the number of the Slurm job that it runs in, `key` the same on all of its machines."""
 
     name: str
     argv: tuple[str, ...]
@@ -51,6 +52,8 @@ class FoundJob:
     ranks: tuple[RankProcess, ...]
     run_dir: str | None = None
     doubles: tuple[int, ...] = ()
+    slurm_job: str | None = None
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,16 @@ def _job(found: list[_Process]) -> FoundJob:
         ranks=ranks,
         run_dir=first.environment.get("DISTDBG_RUN_DIR"),
         doubles=tuple(doubles),
+        slurm_job=first.environment.get("SLURM_JOB_ID"),
+        key=_key(first.environment),
     )
+
+
+def _key(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """A step's number tells only where nothing else does: some start one step a node for one job of torch's."""
+    names = ("DISTDBG_RUN_DIR", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+    found = tuple(environment.get(name, "") for name in names)
+    return found if any(found) else (environment.get("SLURM_STEP_ID", ""),)
 
 
 def _rank(rank: int, process: _Process) -> RankProcess:

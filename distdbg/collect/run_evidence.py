@@ -27,6 +27,8 @@ from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import Unknown
 from distdbg.rundir import Attempt, NodeFiles, RankFiles, RunDir
 
+_Event = tuple[int, dict[str, Any]]
+
 _TAIL = 64 << 10
 #: What is kept of a rank's streams when there are so many ranks that 64 KiB each would fill the memory.
 _SHORT_TAIL = 4 << 10
@@ -48,7 +50,7 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
     attempts = run.attempts()
     chosen = next((a for a in reversed(attempts) if attempt in (None, a.number)), None)
     job = reader.json_file(run.job) or {}
-    events = reader.json_lines(run.events, _MOST_EVENTS)
+    events = _of_last_start(reader.json_lines(run.events, _MOST_EVENTS))
     if not job:
         reader.note("what was launched", "job.json is missing or cannot be read")
     if chosen is None:
@@ -79,6 +81,12 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
         run_path=str(run.path),
         dump=dump,
     )
+
+
+def _of_last_start(events: tuple[_Event, ...]) -> tuple[_Event, ...]:
+    """Of a run that went back into the queue: what was launched before, and ended, is another start's."""
+    starts = [i for i, (_, event) in enumerate(events) if event.get("event") == "launched"]
+    return events[starts[-1] :] if starts else events
 
 
 def _due(ranks: list[RankRecord], dump: Dump | None, finished: bool) -> list[RankRecord]:

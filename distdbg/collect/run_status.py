@@ -53,12 +53,15 @@ class RunStatus:
 def run_status(run: RunDir, *, measure: bool = False) -> RunStatus:
     """Look once. Never raises for what a run directory lacks: a run that was cut short has a status too."""
     events = list(_events(run.events))
-    finished = _last(events, "finished")
-    started = _time(_last(events, "launched")) or _from_id(run.id)
+    started = _time(_last(events, "launched")) or _time(_last(events, "submitted")) or _from_id(run.id)
+    events = _of_last_start(events)
+    finished = _last(events, "finished") or _last(events, "not-started")
     attempts = run.attempts()
-    live, why = (False, "") if finished else _launcher_lives(run.read_job().get("launcher"))
+    live, why = (False, "") if finished else _lives(run)
     code = finished.get("exit_code") if finished else None
     outcome = "running" if live else _outcome(run, finished, cancelled=_last(events, "cancelled") is not None)
+    if live is None and events and events[-1].get("event") in ("submitted", "requeued"):
+        outcome = "submitted"
     if live is False and not finished:
         why = why or "its launcher is gone and wrote no end"
     return RunStatus(
@@ -85,6 +88,20 @@ def _outcome(run: RunDir, finished: dict[str, Any] | None, *, cancelled: bool) -
     if cancelled:
         return "cancelled"
     return "succeeded" if finished.get("exit_code") == 0 else "failed"
+
+
+def _of_last_start(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A run that went back into the queue has not ended, whatever was written at the end of its start before."""
+    starts = [i for i, event in enumerate(events) if event.get("event") in ("launched", "requeued")]
+    return events[starts[-1] :] if starts else events
+
+
+def _lives(run: RunDir) -> tuple[bool | None, str]:
+    live, why = _launcher_lives(run.read_job().get("launcher"))
+    job = run.slurm_job
+    if live is None and job is not None:
+        return None, f"it is Slurm job {job}: `distdbg attach {run.id}` asks how it stands"
+    return live, why
 
 
 def _launcher_lives(launcher: object) -> tuple[bool | None, str]:

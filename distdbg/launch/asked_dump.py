@@ -104,7 +104,7 @@ def dump_run(run: RunDir, wish: Wish, say: Say) -> Path:
     told = {int(rank): said for node in nodes for rank, said in node.told.items() if rank.isdecimal()}
     for rank in range(size or 0):
         because.setdefault(rank, "no agent knows of it")
-    _write_manifest(folder, wish, because, told)
+    write_manifest(folder, wish, because, told)
     return folder
 
 
@@ -185,7 +185,7 @@ def dump_job(job: FoundJob, folder: Path, wish: Wish, say: Say) -> None:
     because = dict.fromkeys(range(size), f"it does not run on {host}, and distdbg did not launch this job")
     known: dict[str, Any] = {"name": job.name, "argv": list(job.argv), "cwd": job.cwd, "world_size": job.world_size}
     known["doubles"] = list(job.doubles)
-    _write_manifest(folder, wish, because, {}, job=known)
+    write_manifest(folder, wish, because, {}, job=known)
 
 
 def capture(folder: Path, wish: Wish, ranks: Sequence[RankProcess], say: Say, *, node_rank: int, host: str) -> None:
@@ -233,7 +233,7 @@ def _see_through(process: subprocess.Popen[bytes], request: bytes, most: float, 
             process.wait(_LOOK_EVERY_S)
 
 
-def _write_manifest(
+def write_manifest(
     folder: Path, wish: Wish, because: Mapping[int, str], told: Mapping[int, object], **more: object
 ) -> None:
     """The last file of a dump: what became of every rank of the job, by what is there, then by what agents told."""

@@ -63,7 +63,9 @@ def _far(plan: Plan) -> str:
     script = [_ADDRESS, *([] if slurm else exports), f"exec {command}"]
     if slurm:
         told = quote("\n".join(["NODE=$SLURM_PROCID", *script]))
-        return "\n".join([*lines, "export FIRST", f"{' '.join(map(quote, step_options(hosts)))} bash -c {told}"])
+        return "\n".join(
+            [*lines, "export FIRST", f"{' '.join(map(quote, step_options(hosts, plan.place.step)))} bash -c {told}"]
+        )
     for number, host in enumerate(hosts):
         text = quote("\n".join([f"cd {quote(str(Path.cwd()))}", *script]))
         lines.append(f"printf 'NODE=%s FIRST=%s\\n%s\\n' {number} \"$FIRST\" {text} | ssh {quote(host)} bash &")

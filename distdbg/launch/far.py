@@ -55,7 +55,7 @@ def far_nodes(
 
 def _step(plan: Plan, run: RunDir) -> Carrier:
     hosts = plan.place.hosts
-    argv = step_command(run.path, _AGENT, hosts)
+    argv = step_command(run.path, _AGENT, hosts, plan.place.step)
     return Carrier(argv, range(len(hosts)), hosts, step_environment(os.environ), run.carrier_log("srun"))
 
 

@@ -17,10 +17,11 @@ from distdbg.errors import NothingToAnalyse, Refused, ToolMissing, UsageError
 from distdbg.evidence.hang import hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.launch.asked_dump import Say, Wish, dump_job, dump_run
+from distdbg.launch.slurm.dump import SlurmTarget, dump_slurm_job, find_slurm_job
 from distdbg.model import Unknown, fold_ranks
 from distdbg.rundir import DUMPS_FOLDER, RUNS_FOLDER, RunDir, find_run_dir, list_runs, make_dump_folder
 
-Target = RunDir | FoundJob
+Target = RunDir | FoundJob | SlurmTarget
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,10 @@ class Taken:
     evidence: RunEvidence
 
 
-def choose(run: str | None, pids: Iterable[int], *, everything: bool) -> list[Target]:
+def choose(run: str | None, pids: Iterable[int], slurm_job: str | None = None, *, everything: bool) -> list[Target]:
     """The jobs that a person means; never none. Raises NothingToAnalyse or UsageError."""
+    if slurm_job is not None:
+        return [find_slurm_job(slurm_job)]
     if run is not None:
         return [_live(find_run_dir(run))]
     if pids:
@@ -55,6 +58,8 @@ def choose(run: str | None, pids: Iterable[int], *, everything: bool) -> list[Ta
 def described(target: Target) -> str:
     if isinstance(target, RunDir):
         return target.id
+    if isinstance(target, SlurmTarget):
+        return target.name
     pids = " ".join(f"--pid {rank.pid}" for rank in target.ranks[:4])
     return f"{target.name} ({len(target.ranks)} ranks: {pids}{' …' if len(target.ranks) > 4 else ''})"
 
@@ -103,6 +108,11 @@ def take(target: Target, wish: Wish, output: Path | None, say: Say) -> Taken:
         folder = _folder_for(target, output)
         dump_job(target, folder, wish, say)
         return Taken(folder, _with_doubt(load_dump_alone(folder, _shown(folder))))
+    if isinstance(target, SlurmTarget):
+        folder = _folder_for(target, output)
+        unknown = dump_slurm_job(target, folder, wish, say)
+        found = load_dump_alone(folder, _shown(folder))
+        return Taken(folder, _with_doubt(replace(found, unknown=(*unknown, *found.unknown))))
     folder = dump_run(target, wish, say)
     evidence = _with_dump(target, folder)
     if output is not None:
@@ -149,7 +159,7 @@ def _refuse_full(output: Path) -> None:
         raise UsageError(f"{str(output)!r} is not empty", "Name a folder that does not exist yet.")
 
 
-def _folder_for(job: FoundJob, output: Path | None) -> Path:
+def _folder_for(job: FoundJob | SlurmTarget, output: Path | None) -> Path:
     try:
         if output is not None:
             output.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import time
 from typing import Any
 
@@ -20,3 +22,14 @@ class Journal:
     def note(self, event: str, **fields: Any) -> None:  # noqa: ANN401
         line = json.dumps({"t": time.time(), "event": event, **fields}, default=str)
         self._disk.append(self._path, line.encode("utf-8", "backslashreplace") + b"\n")
+
+
+def note(run: RunDir, event: str, **fields: Any) -> None:  # noqa: ANN401
+    """One event from somebody who is not the launcher; a directory that cannot be written is left alone."""
+    line = json.dumps({"t": time.time(), "event": event, **fields}, default=str) + "\n"
+    with contextlib.suppress(OSError):
+        descriptor = os.open(run.events, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)

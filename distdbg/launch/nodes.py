@@ -103,6 +103,8 @@ class Nodes(ABC):
                 agent.torchrun_pid = event.get("torchrun_pid")
             case "agent-finished":
                 agent.finished = (time.monotonic(), int(event["exit_code"]))
+                if agent.finished[1] != 0 and self._first_failure is None:  # one srun ends with the last of its agents
+                    self._first_failure = time.monotonic()
             case "rank-started":
                 agent.rank_pids.add(int(event["pid"]))
             case "rank-exited":

@@ -14,12 +14,14 @@ from distdbg.settings import JobSettings
 
 @dataclass(frozen=True)
 class Place:
-    """`hosts` by node rank, empty for this machine; `port` is where the search for a free one begins."""
+    """`hosts` by node rank, empty for this machine; `port` is where the search for a free one begins; `step` are
+    options of srun's from the user."""
 
     on: Literal["local", "slurm", "ssh"] = "local"
     hosts: tuple[str, ...] = ()
     port: int = 0
     job_id: str = ""
+    step: tuple[str, ...] = ()
 
     @property
     def far(self) -> bool:
@@ -58,7 +60,8 @@ def place_of(
     nodes, notes = _nodes(settings, allocation)
     if settings.on == "auto" and nodes == (environ.get("SLURMD_NODENAME") or host,):
         return LOCAL, settings, notes
-    place = Place("slurm", nodes, allocation.port, allocation.job_id)
+    step = tuple(f"--{name}={value}" if value else f"--{name}" for name, value in settings.slurm.container.items())
+    place = Place("slurm", nodes, allocation.port, allocation.job_id, step)
     return place, settings.model_copy(update={"nodes": len(nodes)}), notes
 
 

@@ -88,7 +88,7 @@ def _follow(
 
     journal.note("launched", nodes=len(plan.nodes))
     _say_start(plan, run)
-    nodes = start(1)
+    nodes = start(run.next_attempt)
     facts = find_facts()
     console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
     try:

@@ -1,0 +1,28 @@
+"""`distdbg attach`: follow a run that was submitted or launched elsewhere, to its end."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from distdbg.rundir import find_run_dir
+
+
+@click.command("attach")
+@click.argument("run", required=False)
+@click.option(
+    "--show-ranks", metavar="RANKS", help="Whose output is shown: 0-3,8, all or none.  [default: as launched]"
+)
+def command(run: str | None, show_ranks: str | None) -> None:
+    """Follow a run again: its place in the queue, its nodes, its ranks' output, its verdict.
+
+    RUN is a run directory, an id or a part of one; without it the newest run of this folder. Its output is shown from
+    the beginning. Ctrl-C asks whether to leave a batch job running or to cancel it; what another terminal launched it
+    leaves. Of a run that has ended the verdict is shown.
+
+    Returns the job's exit code, 76 where the job was left running.
+    """
+    from distdbg.launch.attach import attach
+
+    sys.exit(attach(find_run_dir(run), show_ranks))

@@ -1,0 +1,33 @@
+"""`distdbg slurm-script`: the batch script that `launch --on slurm` would submit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distdbg.cli.launch import LaunchCommand, read_settings
+from distdbg.cli.launch import command as launch
+
+_NOT_HERE = ("dry_run", "detach")
+
+
+@click.command(
+    cls=LaunchCommand,
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+    params=[option for option in launch.params if option.name not in _NOT_HERE],
+)
+def command(config: Path | None, program: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
+    """Print what `distdbg launch --on slurm` with the same options would submit; nothing is asked of Slurm.
+
+    \b
+    distdbg slurm-script --nodes 2 --nproc-per-node 8 --time 4:00:00 train.py > mine.sbatch
+
+    What is submitted lies in the run directory as batch.sbatch. A script of your own, with `--template`, is a jinja2
+    template; the one that ships is slurm/job.sbatch.
+    """
+    from distdbg.launch.slurm.submit import describe
+
+    settings, _ = read_settings(program, config, options)
+    click.echo(describe(settings), nl=False)

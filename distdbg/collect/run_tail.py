@@ -1,0 +1,67 @@
+"""What a run's nodes tell while it runs, read from its files by somebody who is not its launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distdbg.rundir import RunDir
+
+_AT_ONCE = 1 << 20
+
+
+@dataclass
+class FileTail:
+    """Whole lines that come, as they come. The file need not exist yet, and is opened anew for each look (NFS)."""
+
+    path: Path
+    offset: int = 0
+
+    def lines(self) -> list[bytes]:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                data = file.read(_AT_ONCE)
+        except OSError:
+            return []
+        whole, newline, rest = data.rpartition(b"\n")
+        if not newline and len(rest) == _AT_ONCE:
+            whole, newline = rest, b""  # a line without end
+        self.offset += len(whole) + len(newline)
+        return whole.split(b"\n") if whole or newline else []
+
+    def rest(self) -> list[bytes]:
+        """At the end: the line that has no newline, too."""
+        lines = self.lines()
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            file.seek(self.offset)
+            lines += [last] if (last := file.read(_AT_ONCE)) else []
+            self.offset += len(last)
+        return lines
+
+    def objects(self) -> Iterator[dict[str, Any]]:
+        for line in self.lines():
+            with contextlib.suppress(ValueError):
+                value = json.loads(line)
+                if isinstance(value, dict):
+                    yield value
+
+
+class RunTail:
+    """Events and metrics of the newest attempt's nodes."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._tails: dict[Path, tuple[int, FileTail]] = {}
+
+    def poll(self) -> list[tuple[int, dict[str, Any]]]:
+        """(node rank, event) of what has come since, node by node."""
+        attempts = self._run.attempts()
+        for node in attempts[-1].nodes() if attempts else ():
+            for path in (node.events, node.metrics):
+                self._tails.setdefault(path, (node.node_rank, FileTail(path)))
+        return [(node_rank, event) for node_rank, tail in self._tails.values() for event in tail.objects()]

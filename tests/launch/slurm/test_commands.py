@@ -1,0 +1,132 @@
+"""Slurm's commands: bounded in time, and their complaints as sentences. test_submitted.py asks the real ones."""
+
+import time
+
+import pytest
+
+from distdbg.errors import NothingToAnalyse, ToolMissing, UsageError
+from distdbg.launch.slurm import commands
+from distdbg.launch.slurm.commands import JobState, SlurmSilent
+from distdbg.launch.slurm.watch import because
+
+
+@pytest.fixture
+def tool(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def make(name, text):
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    return make
+
+
+def test_a_command_that_hangs_is_given_up(tool, monkeypatch):
+    tool("squeue", "exec sleep 60")
+    monkeypatch.setattr(commands.call, "__kwdefaults__", {"within": 0.3, "environment": None})
+    begun = time.monotonic()
+    with pytest.raises(SlurmSilent, match="squeue took longer"):
+        commands.job_state(12)
+    assert time.monotonic() - begun < 5
+
+
+def test_no_slurm_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolMissing, match="there is no squeue on PATH"):
+        commands.job_state(12)
+    assert not commands.answers()
+
+
+def test_a_job_as_squeue_shows_it(tool):
+    tool("squeue", "test $SLURM_TIME_FORMAT = %s && echo '12|PENDING|Resources|1700000000|2|'")
+    assert commands.job_state(12) == JobState(12, "PENDING", "Resources", 1.7e9, "", 2)
+    tool("squeue", "echo '12|RUNNING|None|1700000000|3|node[1-2],gpu7'")
+    assert commands.job_state("12_1") == JobState(12, "RUNNING", "", 1.7e9, "node[1-2],gpu7", 3)
+    tool("squeue", "echo '12|PENDING|Priority|N/A|2|'")
+    assert commands.job_state(12).start is None
+    tool("squeue", "")
+    assert commands.job_state(12) is None
+    tool("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert commands.job_state(12) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "says"),
+    [
+        (
+            "invalid partition specified: nope\nsbatch: error: Batch job submission failed",
+            UsageError,
+            "no partition 'nope'",
+        ),
+        ("Unable to contact slurm controller (connect failure)", SlurmSilent, "does not answer"),
+        ("Batch job submission failed: Socket timed out on send/recv operation", SlurmSilent, "does not answer"),
+        (
+            "Batch job submission failed: Invalid account or account/partition combination specified",
+            UsageError,
+            "account",
+        ),
+        ("Batch job submission failed: Access/permission denied", ToolMissing, "does not allow it"),
+        (
+            "Batch job submission failed: User's group not permitted to use this partition",
+            UsageError,
+            "not permitted to",
+        ),
+        ("unrecognized option '--frob'", UsageError, "no option '--frob'"),
+        ("something new", UsageError, "sbatch failed: something new"),
+    ],
+)
+def test_what_sbatch_complains_of(tool, said, kind, says):
+    tool("sbatch", f'echo "sbatch: error: {said}" >&2; exit 1')
+    with pytest.raises(kind, match=says):
+        commands.submit("x", {})
+
+
+def test_the_number_of_a_job_behind_a_sites_own_words(tool):
+    tool("sbatch", "echo 'Welcome to the cluster'; echo '123;alps'")
+    assert commands.submit("x", {}) == 123
+
+
+def test_the_nodes_of_a_partition(tool):
+    tool("sinfo", "printf 'main|main*|2\\nmain|main*|6\\ngpu|gpu|4\\n'")
+    assert commands.nodes_of(None) == ("main", 8)
+    assert commands.nodes_of("gpu") == ("gpu", 4)
+    assert commands.nodes_of("gpu,main") is None
+
+
+@pytest.mark.parametrize(("code", "is_"), [("3:0", 3), ("0:9", 137), ("0:0", 0)])
+def test_a_jobs_exit_code(tool, code, is_):
+    tool("scontrol", f"echo 'JobId=12 JobState=FAILED ExitCode={code} RunTime=0'")
+    assert commands.exit_code(12) == is_
+
+
+def test_a_forgotten_job_has_none(tool):
+    tool("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert commands.exit_code(12) is None
+    with pytest.raises(NothingToAnalyse, match="does not know job 12"):
+        commands.call("scontrol", "show", "job", "12")
+
+
+def test_nodes_that_are_left_out_are_added_to_those_that_were(tool, tmp_path):
+    tool(
+        "scontrol",
+        f'case "$*" in *show*) echo "JobId=12 ExcNodeList=node[7-8] x";; *) echo "$@" > {tmp_path}/asked;; esac',
+    )
+    commands.exclude(12, "node2")
+    assert (tmp_path / "asked").read_text() == "update JobId=12 ExcNodeList=node[7-8],node2\n"
+
+
+def test_why_a_job_waits():
+    assert because(JobState(1, "PENDING")) == ""
+    assert because(JobState(1, "PENDING", "Resources")) == ": the nodes are busy (Resources)"
+    assert because(JobState(1, "PENDING", "SomethingNew")) == ": SomethingNew"
+    assert because(JobState(1, "PENDING", "ReqNodeNotAvail, UnavailableNodes:node2")).endswith(
+        "down or reserved (ReqNodeNotAvail, UnavailableNodes:node2)"
+    )
+    soon = time.time() + 600
+    at = time.strftime("%H:%M", time.localtime(soon))
+    assert (
+        because(JobState(1, "PENDING", "Priority", soon))
+        == f": other jobs come first (Priority), expected to start at {at}"
+    )
+    assert because(JobState(1, "PENDING", "", soon)) == f": expected to start at {at}"

@@ -1,0 +1,47 @@
+"""Who goes back into the queue, and which nodes are left out."""
+
+import pytest
+
+from distdbg.launch.slurm.requeue import culprits, decide
+
+
+def finding(id="node-lost", nodes=("node2",), confidence="certain"):
+    return {"findings": [{"id": id, "nodes": list(nodes), "confidence": confidence}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "why"),
+    [
+        ({}, False, ""),
+        ({"warned": True}, True, "Slurm warned it of its end"),
+        ({"warned": True, "cancelled": True}, False, "it was cancelled"),
+        ({"warned": True, "restarts": 3}, False, "it was requeued 3 times, and --max-requeues is 3"),
+        ({"culprits": ["node2"]}, True, "the verdict names node2, left out: node2"),
+        ({"warned": True, "culprits": ["a", "b"]}, True, "Slurm warned it of its end, left out: a, b"),
+    ],
+)
+def test_the_decision(given, wanted, why):
+    asked = {"warned": False, "restarts": 0, "most": 3, "cancelled": False, "culprits": [], **given}
+    assert decide(**asked) == (wanted, why)
+
+
+def test_a_machines_fault_names_a_culprit():
+    nodes = ["node1.cluster", "node2.cluster"]
+    assert culprits(finding(), nodes) == ["node2.cluster"]
+    assert culprits(finding(nodes=("node2.cluster",)), ["node1", "node2"]) == ["node2"]
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {},
+        {"findings": []},
+        {"findings": ["x"]},
+        finding(id="rank-exception"),
+        finding(confidence="possible"),
+        finding(nodes=("node9",)),
+        {"findings": [{"id": "rank-exception"}, finding()["findings"][0]]},
+    ],
+)
+def test_nothing_else_does(report):
+    assert culprits(report, ["node1", "node2"]) == []

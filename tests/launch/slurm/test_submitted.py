@@ -1,0 +1,270 @@
+"""Jobs that are submitted to real Slurm from the bed's head: followed, cancelled, requeued, looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from distdbg.rundir import list_runs
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bed")]
+DISTDBG = [sys.executable, "-m", "distdbg"]
+
+TRAIN = """
+import os, signal, sys, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, size, asked = dist.get_rank(), dist.get_world_size(), []
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
+first = int(open("ckpt").read()) if os.path.exists("ckpt") else 0
+print("from", first, "on", os.uname().nodename, flush=True)
+for step in range(first, int(sys.argv[1])):
+    want = torch.tensor([float(bool(asked))])
+    dist.all_reduce(want)
+    if want:
+        if rank == 0:
+            open("ckpt", "w").write(str(step + 1000))
+        break
+    time.sleep(0.05)
+dist.barrier()
+dist.destroy_process_group()
+sys.exit(int(sys.argv[2]) if rank == size - 1 and len(sys.argv) > 2 else 0)
+"""
+
+
+class Head:
+    """Commands on the head, in a folder that all hosts see."""
+
+    def __init__(self, bed, folder):
+        self.bed, self.folder = bed, folder
+        self.env = {name: value for name, value in os.environ.items() if name.startswith(("HOME", "DISTDBG_", "XDG_"))}
+        self.env |= {"PYTHONPATH": str(ROOT), "TERM": "dumb"}
+
+    def command(self, *words):
+        return ["sh", "-c", 'cd "$0" && exec "$@"', str(self.folder), *map(str, words)]
+
+    def run(self, *words, timeout=120, **options):
+        return self.bed.run("head", *self.command(*words), env=self.env, timeout=timeout, **options)
+
+    def distdbg(self, *words, **options):
+        return self.run(*DISTDBG, *words, **options)
+
+    def popen(self, *words, **options):
+        return self.bed.popen("head", *self.command(*DISTDBG, *words), env=self.env, **options)
+
+    @property
+    def newest(self):
+        return list_runs(self.folder / "distdbg-runs")[-1]
+
+    def until(self, there, seconds=60):
+        deadline = time.monotonic() + seconds
+        while not there():
+            assert time.monotonic() < deadline, self.told()
+            time.sleep(0.1)
+
+    def interrupt(self):
+        """As Ctrl-C does; not the nsenter that has brought it in."""
+        processes = self.bed["head"].processes().items()
+        (pid,) = (pid for pid, line in processes if line.startswith(f"{sys.executable} -m distdbg launch"))
+        os.kill(pid, signal.SIGINT)
+
+    def told(self):
+        files = [*self.folder.glob("out"), *self.folder.glob("distdbg-runs/*/batch.log")]
+        return self.run("squeue", "-t", "all").stdout + "".join(file.read_text() for file in files)
+
+
+@pytest.fixture
+def head(slurm_bed, tmp_path_factory):
+    folder = slurm_bed.shared / tmp_path_factory.mktemp("job").name
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    yield Head(slurm_bed, folder)
+    slurm_bed.run("head", "scancel", "--full", "--user=root")
+    deadline = time.monotonic() + 60
+    while slurm_bed.run("head", "squeue", "-h").stdout and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def full(head):
+    """Both nodes are taken."""
+    head.run("sbatch", "-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1000")
+    head.until(lambda: " R " in head.run("squeue").stdout)
+
+
+def test_submitted_followed_and_failed_on_the_second_node(head):
+    done = head.distdbg(
+        "launch", "--nodes", 2, "--nproc-per-node", 1, "--grace", 2, "--show-ranks", "all", "train.py", 3, 7
+    )
+    assert done.returncode == 7, done.stderr
+    assert "2 nodes are asked for and sbatch is here: submitted to Slurm" in done.stderr
+    assert re.search(r"Slurm job \d+ runs on node\[1-2\]", done.stderr)
+    assert set(done.stdout.splitlines()) == {"[rank 0] from 0 on node1", "[rank 1] from 0 on node2"}
+    assert done.stderr.count("rank-exception") == 1 and "exit code 7: rank 1" in done.stderr
+    again = head.distdbg("attach")
+    assert again.returncode == 7 and "has ended: failed, exit code 7" in again.stderr
+
+
+def test_a_job_that_waits_says_why_is_left_attached_to_and_cancelled(head, full):
+    done = head.distdbg("launch", "--on", "slurm", "--detach", "--nodes", 2, "train.py", 3)
+    assert done.returncode == 0 and done.stdout.split("\t")[0] == head.newest.id
+    number = int(done.stdout.split("\t")[1])
+    assert "submitted" in head.distdbg("runs").stdout
+    attached = head.popen("attach", stderr=subprocess.PIPE, text=True)
+    assert f"Slurm job {number} waits" in attached.stderr.readline()
+    cancelled = head.distdbg("cancel")
+    assert cancelled.returncode == 0 and "ended: cancelled, exit code 143" in cancelled.stdout
+    _, err = attached.communicate(timeout=60)
+    assert attached.returncode == 143, err
+    assert "CANCELLED" in head.run("squeue", "-h", "-t", "all", "-j", str(number), "-o", "%T").stdout
+
+
+def test_interrupted_without_a_terminal_the_job_goes_on(head):
+    following = head.popen("launch", "--on", "slurm", "--nproc-per-node", 1, "train.py", 2000, stderr=subprocess.PIPE,
+                           stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert following.stdout.readline() == "from 0 on node1\n"
+    head.interrupt()
+    _, err = following.communicate(timeout=30)
+    assert following.returncode == 76 and "is left to itself: `distdbg attach" in err
+    done = head.distdbg("cancel")
+    assert done.returncode == 0 and "ended: cancelled" in done.stdout, done.stderr
+    assert head.newest.read_job()["topology"]["on"] == "slurm"
+
+
+def test_ctrl_c_at_a_terminal_asks_and_cancels(head, full):
+    ours, theirs = pty.openpty()
+    following = head.popen("launch", "--on", "slurm", "train.py", 3, stdin=theirs, stdout=theirs, stderr=theirs,
+                           start_new_session=True)  # fmt: skip
+    os.close(theirs)
+    seen = read_until(ours, "waits")
+    head.interrupt()
+    read_until(ours, "[d]etach and let it run, [c]ancel it")
+    os.write(ours, b"c\n")
+    seen = read_until(ours, "ended before any rank was started")
+    assert "asked it to end" in seen
+    assert following.wait(30) == 143
+    os.close(ours)
+
+
+def read_until(descriptor, text, seconds=60):
+    seen = ""
+    deadline = time.monotonic() + seconds
+    while text not in seen:
+        assert time.monotonic() < deadline, seen
+        if select.select([descriptor], [], [], 0.2)[0]:
+            seen += os.read(descriptor, 1 << 16).decode(errors="replace")
+    return seen
+
+
+def test_a_warned_job_is_requeued_and_runs_on_as_its_next_attempt(head):
+    """The signal is the one that Slurm sends before the time limit."""
+    following = head.popen("launch", "--on", "slurm", "--nproc-per-node", 2, "--max-requeues", 1, "train.py", 1100,
+                           stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert following.stdout.readline() == "from 0 on node1\n"
+    number = str(head.newest.slurm_job)
+    head.run("scancel", "--batch", "--signal=USR1", number)
+    head.until(lambda: "BeginTime" in head.run("squeue", "-h", "-j", number, "-o", "%r").stdout)
+    head.run("scontrol", "update", f"JobId={number}", "StartTime=now")
+    out, err = following.communicate(timeout=120)
+    assert following.returncode == 0, err
+    assert re.fullmatch(r"from 10\d\d on node1\n", out), out
+    assert "goes back into the queue: Slurm warned it of its end" in err
+    assert [attempt.number for attempt in head.newest.attempts()] == [1, 2]
+    assert json.loads(head.newest.report_json.read_text())["outcome"] == "succeeded"
+
+
+def test_what_cannot_be_is_said_before_anything_is_left(head):
+    for words, says in {
+        ("--nodes", "9"): "9 nodes are asked for, and Slurm's partition 'main' has 2",
+        ("--partition", "nope"): "Slurm has no partition 'nope'",
+        ("--time", "soon"): "no time that Slurm takes",
+        ("--gpus-per-node", "8"): "no node has the GPUs that were asked for",
+        ("--constraint", "x"): "no node has what --constraint asks for",
+        ("--slurm", "frobnicate=1"): "sbatch has no option",
+        ("--template", "nowhere"): "the template 'nowhere' cannot be read",
+    }.items():
+        done = head.distdbg("launch", "--on", "slurm", *words, "train.py", 3)
+        assert done.returncode == 2 and says in done.stderr, done.stderr
+        assert len(done.stderr.splitlines()) <= 2
+    assert not list_runs(head.folder / "distdbg-runs")
+
+
+def test_a_run_directory_that_the_nodes_do_not_see(head):
+    """/tmp is each host's own."""
+    folder = f"/tmp/own-{os.getpid()}"
+    done = head.distdbg("launch", "--on", "slurm", "--run-dir", folder, "train.py", 3)
+    assert done.returncode == 2, done.stderr
+    assert "could not open" in done.stderr and "file system that all nodes share" in done.stderr
+
+
+def test_a_frozen_controller(head):
+    """Several nodes run here then, and a job that is followed is followed on."""
+    following = head.popen("launch", "--on", "slurm", "--nproc-per-node", 1, "train.py", 150, stderr=subprocess.PIPE,
+                           stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert following.stdout.readline() == "from 0 on node1\n"
+    controller = next(p for p, line in head.bed["head"].processes().items() if line.startswith("slurmctld"))
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        refused = head.distdbg("launch", "--nodes", 2, "--dry-run", "train.py", 3)
+        assert "its controller does not answer: the 2 nodes run on this machine" in refused.stderr
+        assert refused.returncode == 0 and time.monotonic() - begun < 20
+        assert "finished" not in head.newest.events.read_text()
+        head.until(lambda: '"finished"' in head.newest.events.read_text())
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    _, err = following.communicate(timeout=60)
+    assert following.returncode == 0, err
+
+
+# -- hang-dump --slurm-job ------------------------------------------------------------------------------------------
+
+HANGS = """
+import os, time
+import torch, torch.distributed as dist
+rank, size = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+dist.init_process_group("gloo", init_method="tcp://node1:29777", rank=rank, world_size=size)
+dist.all_reduce(torch.ones(1))
+if rank == 0:
+    print("there", flush=True)
+    time.sleep(1000)
+dist.all_reduce(torch.ones(1))
+"""
+
+
+def test_a_job_of_srun_alone_is_looked_at_on_all_its_nodes(head):
+    (head.folder / "hangs.py").write_text(HANGS)
+    script = f"srun {sys.executable} hangs.py"
+    number = head.run(
+        "sbatch", "--parsable", "-N2", "--ntasks-per-node=2", "-o", "out", "--wrap", script
+    ).stdout.strip()
+    head.until(lambda: (head.folder / "out").exists() and "there" in (head.folder / "out").read_text())
+    done = head.distdbg("hang-dump", "--slurm-job", number, "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 10 and report["findings"][0]["ranks"] == [0], done.stdout + done.stderr
+    assert {rank["node"] for rank in report["ranks"]} == {"node1", "node2"} and len(report["ranks"]) == 4
+    assert not report["unknown"]
+
+    head.bed.blackhole("node2")
+    try:
+        begun = time.monotonic()
+        done = head.distdbg("hang-dump", "--slurm-job", number, "--json")
+        report = json.loads(done.stdout)
+        assert time.monotonic() - begun < 60
+        assert [item["what"] for item in report["unknown"]] == ["node node2", "the state of ranks 2-3"]
+        assert report["findings"][0]["ranks"] in ([0], [2, 3])
+    finally:
+        head.bed.heal("node2")
+    gone = head.distdbg("hang-dump", "--slurm-job", "9999")
+    assert gone.returncode == 3 and "Slurm does not know job 9999" in gone.stderr
