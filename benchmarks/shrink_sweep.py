@@ -2,6 +2,8 @@
 
     python benchmarks/shrink_sweep.py [TYPE …] [--json FILE]     about five minutes for all of them on one core
 
+With --json a row is written as soon as it is known, and the next call goes on after those that are there.
+
 `shrunk` means: one layer of each kind is kept, every kept layer is compared with the one it stands for (classes,
 shapes, plain attributes) and what is outside the stacks is unchanged. Forward passes are not part of it.
 """
@@ -13,6 +15,7 @@ import json
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +36,42 @@ def main() -> None:
     options = parser.parse_args()
     quiet()
     signal.signal(signal.SIGALRM, _too_long)
-    rows = [look(t) for t in options.types or sorted(transformers.CONFIG_MAPPING.keys())]
-    if options.json:
-        options.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = _known(options.json)
+    for model_type in options.types or sorted(transformers.CONFIG_MAPPING.keys()):
+        if model_type not in {row["type"] for row in rows}:
+            rows.append(look(model_type))
+            if options.json:
+                with options.json.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(rows[-1]) + "\n")
     for row in rows:
         if row["outcome"] in ("refused", "failed"):
             print(f"{row['outcome']:<8} {row['type']:<32} {row['why']}")
-    print(f"transformers {transformers.__version__}: {dict(Counter(row['outcome'] for row in rows))}")
-    print(f"{sum(row['builds'] for row in rows)} builds in {sum(row['seconds'] for row in rows):.0f} s")
+    print(f"transformers {transformers.__version__}, {len(rows)} types; {_builds(rows)}")
+    for line in table(rows):
+        print(line)
+
+
+def _known(file: Path | None) -> list[dict[str, Any]]:
+    if file is None or not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def _builds(rows: list[dict[str, Any]]) -> str:
+    return f"{sum(row['builds'] for row in rows)} builds in {sum(row['seconds'] for row in rows):.0f} s"
+
+
+def table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """As docs/shrink.md shows it: of the types that can be built here and have a stack, by their number of stacks."""
+    built = [row for row in rows if row["outcome"] != "not built"]
+    yield "| | types | shrunk | refused, with the reason | wrong |"
+    yield "|---|---|---|---|---|"
+    groups = (("one stack", 1, 1), ("two", 2, 2), ("three or more", 3, 99), ("refused before any was cut", 0, 0))
+    for name, least, most in (*groups, ("all that can be built", 0, 99)):
+        inside = [row for row in built if least <= len(row.get("stacks", ())) <= most]
+        count = Counter(row["outcome"] for row in inside)
+        shares = (f"{count[o]} ({100 * count[o] / max(1, len(inside)):.1f} %)" for o in ("shrunk", "refused", "failed"))
+        yield f"| {name} | {len(inside)} | {' | '.join(shares)} |"
 
 
 def look(model_type: str) -> dict[str, Any]:

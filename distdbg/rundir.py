@@ -4,7 +4,7 @@ distdbg-runs/<utc>-<name>-<4 hex>/
   job.json  events.jsonl  control  preflight.json  carrier-<which>.log
   slurm.json  batch.sbatch  batch.log  checkpoint-wanted     (of a job that was submitted to Slurm)
   attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
-  attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
+  attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log memory*
   attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (see launch/capture.py)
   report/                            report.json report.html report.txt
 """
@@ -25,8 +25,9 @@ from typing import Any
 from distdbg.errors import NothingToAnalyse, ToolMissing, UsageError
 
 RUNS_FOLDER = "distdbg-runs"
-#: where dumps of jobs go that distdbg did not launch
-DUMPS_FOLDER = "distdbg-dumps"
+DUMPS_FOLDER = "distdbg-dumps"  # of jobs that distdbg did not launch
+#: where `distdbg bisect` keeps its runs
+BISECT_FOLDER = "distdbg-bisect"
 _RUN_NAME = re.compile(r"^\d{8}T\d{6}Z-.+-[0-9a-f]{4}$")
 
 
@@ -86,6 +87,11 @@ class RankFiles:
     @property
     def nccl(self) -> Path:
         return self.folder / "nccl.log"
+
+    @property
+    def memory_lines(self) -> Path:
+        """What its memory did in some of its steps, one JSON object a step."""
+        return self.folder / "memory.jsonl"
 
     @property
     def memory(self) -> Path:
@@ -184,7 +190,7 @@ class RunDir:
         return self.path / "control"
 
     def carrier_log(self, which: str) -> Path:
-        """What srun, or ssh to a host, which carry agents, say on their standard error."""
+        """The standard error of srun, or of ssh to a host, which carry agents."""
         return self.path / f"carrier-{_safe(which)}.log"
 
     @property
@@ -253,14 +259,16 @@ class RunDir:
         number = self.read_slurm().get("job_id")
         return number if isinstance(number, int) else None
 
-    def ask(self, request: dict[str, Any]) -> None:
-        """Append one request to the control file; every agent sees it at its next look."""
-        line = json.dumps({"t": time.time(), "id": secrets.token_hex(4), **request}) + "\n"
+    def ask(self, request: dict[str, Any]) -> str:
+        """Append one request to the control file; every agent sees it at its next look. Gives its id."""
+        asked = {"t": time.time(), "id": secrets.token_hex(4), **request}
+        line = json.dumps(asked) + "\n"
         descriptor = os.open(self.control, os.O_WRONLY | os.O_APPEND)
         try:
             os.write(descriptor, line.encode())
         finally:
             os.close(descriptor)
+        return str(asked["id"])
 
 
 def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | None = None) -> RunDir:

@@ -46,8 +46,8 @@ def unknown_options(text: str) -> Iterator[str]:
     context = click.Context(cli, info_name="distdbg")
     while words:
         word = words.pop(0)
-        if word in ("|", ">", "2>", "<", "&&", ";"):
-            return
+        if word in ("|", ">", "2>", "<", "&&", ";", "--"):
+            return  # the end, or another program's words
         if word.startswith("-") and word != "-":
             name, equals, _ = word.partition("=")
             takes_value = find(command, context, name)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from distdbg.checks._findings import findings_of
 from distdbg.checks._snapshot_oom import from_snapshots
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import Finding, FindingDoc
+from distdbg.model import CauseClass, Finding, FindingDoc
 
 DOCS = (
     FindingDoc(
@@ -26,5 +27,29 @@ DOCS = (
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
-    yield from findings_of(evidence, "cuda-oom")
-    yield from from_snapshots(evidence)
+    """A rank's failure is told with its snapshot; a request that failed and did not end its rank is no error."""
+    told = list(from_snapshots(evidence))
+    failed = findings_of(evidence, "cuda-oom")
+    for finding in failed:
+        mine = next((one for one in told if set(one.ranks) & set(finding.ranks)), None)
+        yield finding if mine is None else _together(finding, mine)
+    ended = {rank for finding in failed for rank in finding.ranks}
+    for one in told:
+        if not set(one.ranks) & ended:
+            yield _survived(one) if evidence.ranks else one
+
+
+def _together(failure: Finding, seen: Finding) -> Finding:
+    return replace(
+        failure,
+        confidence=seen.confidence,
+        summary=seen.summary,
+        cause=f"{seen.cause} {failure.summary[:1].upper()}{failure.summary[1:]}.",
+        remedy=seen.remedy,
+        evidence=(*failure.evidence, *seen.evidence),
+    )
+
+
+def _survived(seen: Finding) -> Finding:
+    """A script that looks for a batch that fits has caught it."""
+    return replace(seen, severity="info", cause_class=CauseClass.OBSERVATION, summary=f"{seen.summary}; it went on")

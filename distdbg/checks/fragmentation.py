@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from distdbg.checks._on_device import reserved_grows
 from distdbg.checks._snapshots import kinds_words
 from distdbg.evidence.memory_answer import MemoryAnswer, gib
 from distdbg.evidence.run import RunEvidence
@@ -17,8 +18,8 @@ DOCS = (
         title="GPU memory is held in pieces that no request fits into",
         meaning="torch's allocator reserves more and more for the same use: blocks that live long lie between holes, "
         "and tensors of changing shapes do not fit into them.",
-        how_seen="Reserved memory rises over the steps of a snapshot at flat active memory, or stands far above it at "
-        "the very peak. Never from one reading at a step's end, where activations were just freed.",
+        how_seen="Reserved memory rises over the steps of a snapshot or of a run at flat active memory, or stands far "
+        "above it at the very peak. Never from one reading at a step's end, where activations were just freed.",
         remedy="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad shapes to a few sizes.",
         source="https://pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf",
     ),
@@ -29,6 +30,7 @@ _FEWEST_STEPS = 6
 
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
+    yield from reserved_grows(evidence)
     for answer in evidence.snapshots:
         if answer.oom is not None and answer.oom.verdict == "fragmented":
             continue  # cuda-oom says it, with the holes

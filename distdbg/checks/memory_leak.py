@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distdbg.checks._kept import kept
+from distdbg.checks._on_device import standing_grows
 from distdbg.checks._snapshots import ranks_of, stack_citation
 from distdbg.evidence.memory_answer import Leak, MemoryAnswer, StackInfo, gib
 from distdbg.evidence.memory_stacks import FORWARD, OPTIMIZER
@@ -14,11 +16,13 @@ DOCS = (
     FindingDoc(
         id="memory-leak",
         severity="warning",
-        title="GPU memory grows from step to step",
+        title="memory is kept, step after step",
         meaning="What one line allocates is kept, step after step: a list of tensors, a loss and its graph, "
         "state chained across batches, a cache without end.",
         how_seen="Bytes that each stack of a memory snapshot holds at the end of each step: after the warm-up they "
-        "rise in every third of the trace. What is made once, or rises and falls, is none.",
+        "rise in every third of the trace. With --memory: containers of Python that have grown at each of the last "
+        "four counts, with graphs in them, or 4 KiB a step beyond the end of an epoch; on CUDA, allocated bytes at the "
+        "ends of steps. What is made once, or rises and falls, or is full, is none.",
         remedy="Keep numbers, not tensors (`loss.item()`), detach what goes from batch to batch, bound the cache.",
         source="https://pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory",
     ),
@@ -27,7 +31,9 @@ _MOST = 5
 
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
-    """Each line's leak once, with all ranks that have it."""
+    """Each line's leak once, with all ranks that have it; then what the ranks have counted while they ran."""
+    yield from kept(evidence)
+    yield from standing_grows(evidence)
     same: dict[tuple[str, ...], list[tuple[MemoryAnswer, Leak]]] = {}
     for answer in evidence.snapshots:
         for leak in answer.leaks[:_MOST]:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 #: Options of ours whose name is also a key of the job file.
 _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "hang_timeout",
-         "startup_timeout", "on_hang", "on_finding", "keep_layers", "skip_attention")  # fmt: skip
+         "startup_timeout", "on_hang", "on_finding", "keep_layers", "full_load", "skip_attention", "memory",
+         "memory_steps")  # fmt: skip
 #: The same for the keys below `slurm`.
 _SLURM_KEYS = ("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image", "template",
                "signal_before", "on_preempt", "max_requeues", "exclude_culprit")  # fmt: skip
@@ -78,6 +79,8 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option(
     "--guard", "guards", multiple=True, metavar="ID=MODE", help="off, warn, fix, error; see `distdbg guards`."
 )
+@click.option("--memory", is_flag=True, default=None, help="Write down what memory does, and snapshots where it ends.")
+@click.option("--memory-steps", metavar="A:B", help="Take a memory snapshot of each rank at the end of these steps.")
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
 @click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")
 @click.option(
@@ -88,6 +91,8 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
     "--on-hang", type=click.Choice(["report", "kill", "restart"]), help="Once it is explained.  [default: report]"
 )
 @click.option("--keep-layers", metavar="N", help="Build only the first N layers of a transformers model.")
+@click.option("--full-load", "--keep-collectives", "full_load", is_flag=True, default=None,
+              help="Load all layers; those not kept only pass on, with the full model's collectives.")  # fmt: skip
 @click.option("--skip-attention", metavar="all|all-but-last|N", help="Leave attention out of these layers.")
 @click.option("--on-finding", metavar="CMD", help="Shell command that gets report.json on standard input.")
 @click.option("--partition", metavar="NAME", help="Partition to run in.")

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from distdbg.evidence.run import RunEvidence
+    from distdbg.shrink.estimating import Sharding
 
 
 @click.group("memory")
@@ -25,7 +30,8 @@ def command() -> None:
 def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> None:
     """Say what fills the GPU: by stack at the peak, what grows from step to step, why memory ran out.
 
-    FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots.
+    FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots. Of one run it also
+    says what each rank's memory was over all its steps, and what grew.
 
     Exit codes: 0 nothing of severity error, 10 memory ran out, 3 no snapshot, 5 unreadable.
     """
@@ -40,9 +46,10 @@ def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> No
 
     say = _answer.progress()
     say("reading the snapshots")
-    found = read_snapshots(what)
+    run, known = _whole_run(what)
+    found = read_snapshots(what, needed=not known)
     say("")
-    report = memory_report(found.answers, found.unread)
+    report = memory_report(found.answers, found.unread, run)
     if html_path is not None:
         from distdbg.report.memory_page import memory_page
 
@@ -56,8 +63,109 @@ def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> No
         width, color, boxes = _answer.screen()
         if report.findings or report.unknown:
             click.echo(render_text(replace(report, run={}), color=color, width=width) + "\n")
-        click.echo(memory_text(found.answers, color=color, width=width, ascii_only=not boxes))
+        parts = [known, memory_text(found.answers, color=color, width=width, ascii_only=not boxes)]
+        click.echo("\n\n".join(part for part in parts if part))
     sys.exit(_answer.exit_code(report))
+
+
+def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
+    """Where one run is asked for: its evidence, and in words what was written down of its memory."""
+    from distdbg.collect.explaining import is_run
+    from distdbg.collect.host_snapshots import host_snapshots
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.report.memory_run_text import run_text
+    from distdbg.rundir import RunDir
+
+    if len(what) != 1 or not (what[0].is_dir() and is_run(what[0])):
+        return None, ""
+    folder = RunDir(what[0].resolve())
+    evidence = load_evidence(folder)
+    return evidence, run_text(evidence, host_snapshots(folder, evidence.attempt))
+
+
+@command.command("snapshot")
+@click.argument("run", required=False)
+@click.option("--ranks", metavar="RANKS", help="Only of these, such as 0,3 or 0-3.  [default: all]")
+@click.option("--within", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Seconds to wait.")
+def snapshot(run: str | None, ranks: str | None, within: float) -> None:
+    """Take a memory snapshot of the ranks of a RUN that is under way; without RUN, of the newest here.
+
+    On CUDA torch's own, with a history if it was launched with --memory; everywhere the host's side. A rank is held
+    up for as long as torch takes to hand its snapshot over, without CUDA for about 0.1 s.
+
+    Exit codes: 0 every rank gave one, 3 nothing runs, 6 some rank gave none.
+    """
+    from distdbg.cli import _answer
+    from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
+    from distdbg.launch.asked_snapshots import take_snapshots
+    from distdbg.model import unfold_ranks
+    from distdbg.rundir import find_run_dir
+
+    try:
+        wanted = frozenset(unfold_ranks(ranks)) if ranks else None
+    except ValueError as error:
+        raise UsageError(f"--ranks: {error}", "Ranks are written as 0,3 or 0-3.") from None
+    say = _answer.progress()
+    taken = take_snapshots(find_run_dir(run), wanted, within, say)
+    say("")
+    for one in taken:
+        for file in one.files:
+            click.echo(str(file))
+        if not one.files:
+            click.echo(f"distdbg: rank {one.rank} gave none: {one.because}", err=True)
+    for words in sorted({one.missing for one in taken if one.missing}):
+        click.echo(f"distdbg: {words}", err=True)
+    sys.exit(EXIT_OK if all(one.files for one in taken) else EXIT_REFUSED)
+
+
+@command.command("estimate")
+@click.argument("model", metavar="MODEL")
+@click.option("--nproc", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="Ranks that train it.")
+@click.option("--fsdp", type=click.Choice(["full", "grad", "none"]), default="none", show_default=True,
+              help="FSDP2: full shards all, grad keeps parameters whole after the forward, none is DDP.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences a rank and step.")
+@click.option("--seq", "sequence", type=click.IntRange(min=2), default=1024, show_default=True, help="Tokens of each.")
+@click.option("--dtype", type=click.Choice(["fp32", "bf16", "amp"]), default="fp32", show_default=True,
+              help="amp: fp32 with autocast to bf16.")  # fmt: skip
+@click.option("--checkpointing", is_flag=True, help="With activation checkpointing of each layer.")
+@click.option("--optimizer", type=click.Choice(["adamw", "sgd"]), default="adamw", show_default=True)
+@click.option("--card", type=click.FloatRange(min=0.001), metavar="GIB", help="What batch fits a GPU of so many GiB?")
+@click.option("--trust-remote-code", "trust", is_flag=True, help="Run the model's own code.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def estimate(  # noqa: PLR0917 -- click passes them by name
+    model: str, nproc: int, fsdp: Sharding, batch: int, sequence: int, dtype: str, checkpointing: bool, optimizer: str,
+    card: float | None, trust: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Say what one rank will need at its peak, before anything runs: by kind, for DDP or FSDP2.
+
+    MODEL is a folder with a config.json, that file, or a model of the hub. A step is computed on tensors without bytes:
+    it takes seconds, no GPU and no memory, for a model that is trained on tokens. CUDA's context, NCCL's buffers and
+    fragmentation are not in it.
+
+    Exit codes: 0, 4 torch or transformers are missing, 5 no config, 6 such a model cannot be estimated.
+    """
+    import json
+
+    from distdbg.cli import _answer
+    from distdbg.report.estimate_text import estimate_text
+    from distdbg.shrink import estimating
+
+    say = _answer.progress()
+    say("computing a step on tensors without bytes")
+    wanted = estimating.Wanted(batch, sequence, dtype, checkpointing, optimizer, trust)
+    found = estimating.estimate(estimating.track(model, wanted), nproc, fsdp)
+    fits = (
+        None if card is None else estimating.largest_batch(model, wanted, nproc, fsdp, room=int(card * 2**30), say=say)
+    )
+    say("")
+    if as_json:
+        told = {"peak": found.total, "kinds": found.kinds, "when": found.when, "margin": estimating.MARGIN}
+        click.echo(json.dumps(told if card is None else {**told, "largest_batch": fits}, indent=1))
+        return
+    click.echo(estimate_text(found.kinds, found.when, estimating.MARGIN))
+    if card is not None:
+        most = f"{fits} sequences of {sequence} tokens" if fits else "not even one sequence"
+        click.echo(f"a GPU of {card:g} GiB holds {most}, with the margin")
 
 
 @command.command("diff")

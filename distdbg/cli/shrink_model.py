@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from distdbg.errors import UsageError
+
+if TYPE_CHECKING:
+    from distdbg.shrink.plain_names import PlainOrder
 
 
 @click.command("shrink-model")
@@ -24,6 +28,12 @@ from distdbg.errors import UsageError
     "--keep", default="kinds", metavar="WHICH", help="kinds (default), first, last, ends, or layers: 0,1,46,47."
 )
 @click.option("--stack", "stacks", multiple=True, metavar="NAME=N", help="Keep N layers of one stack: text=2,vision=4.")
+@click.option("--experts", type=click.IntRange(min=1), metavar="K", help="Keep the first K experts; not faithful.")
+@click.option("--vocab", type=click.IntRange(min=1), metavar="N", help="Keep the first N tokens; not faithful.")
+@click.option("--width", type=float, metavar="F", help="Sizes of layers times F, random weights; not faithful.")
+@click.option(
+    "--pattern", metavar="PREFIX", help="What comes before a layer's number, in a checkpoint without a config."
+)
 @click.option("--random", is_flag=True, help="Random weights: the config alone is needed.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Of random weights.")
 @click.option(
@@ -35,11 +45,13 @@ from distdbg.errors import UsageError
 @click.option("--no-verify", is_flag=True, help="Write the small model without checking it.")
 @click.option("--trust-remote-code", is_flag=True, help="Run the code that the model brings with it.")
 def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tokens: int, layers: str, keep: str,
-            stacks: tuple[str, ...], random: bool, dtype: str | None, verify: str, no_verify: bool,
+            stacks: tuple[str, ...], experts: int | None, vocab: int | None, width: float | None,
+            pattern: str | None, random: bool, dtype: str | None, verify: str, no_verify: bool,
             trust_remote_code: bool) -> None:  # fmt: skip
     """Make a small model of SRC in DST: fewer layers, each as it was in the large one.
 
-    SRC is a model's folder, its config.json, a URL that serves byte ranges or a hub id. DST must not exist, or be
+    SRC is a model's folder, its config.json, a URL that serves byte ranges or a hub id; or, without a config, an
+    adapter's folder, a .safetensors or torch.save file, or a distributed checkpoint's folder. DST must not exist, or be
     empty. What was kept, renumbered, sliced, dropped and verified stands in DST/shrink.json.
 
     Exit codes: 0 done, 2 usage, 3 no model, 4 transformers is missing, 5 unreadable, 6 no faithful shrink was found.
@@ -48,11 +60,34 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     from distdbg.shrink.extrapolating import extrapolation_lines
     from distdbg.shrink.making import Order, full_costs, make, probed
     from distdbg.shrink.opening import open_source
+    from distdbg.shrink.plain import plain_kind
+    from distdbg.shrink.plain_names import PlainOrder
 
-    if dtype and not random:
+    if dtype and not random and width is None:
         raise UsageError("--dtype is for --random: sliced weights keep their type", "Leave one of them out.")
+    if extrapolate and (experts, vocab, width) != (None, None, None):
+        raise UsageError("--extrapolate is from faithful layers: not with --experts, --vocab or --width",
+                         "Leave one of them out.")  # fmt: skip
+    if plain_kind(src) is not None:
+        if anatomy or extrapolate or random or stacks or (experts, vocab, width) != (None, None, None):
+            raise UsageError(f"{src} has no config: only --layers, --keep and --pattern are for it",
+                             "Name the model's folder for the other options.")  # fmt: skip
+        _plain(src, dst, PlainOrder(_layers(layers), keep, pattern))
+        return
+    if pattern is not None:
+        raise UsageError("--pattern is for a checkpoint without a config: this model's layers are found by probing",
+                         "Leave it out.")  # fmt: skip
     order = Order(
-        _layers(layers), keep, _stacks(stacks), random, dtype, trust_remote_code, "none" if no_verify else verify
+        _layers(layers),
+        keep,
+        _stacks(stacks),
+        random,
+        dtype,
+        trust_remote_code,
+        "none" if no_verify else verify,
+        experts,
+        vocab,
+        width,
     )
     if anatomy:
         for line in anatomy_lines(probed(open_source(src), order)):
@@ -61,13 +96,27 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     if dst is None:
         raise UsageError("no DST says where the small model goes", "Name a folder that does not exist yet.")
     made = make(open_source(src), dst, order, click.echo, _progress())
+    _say(made)
+    if extrapolate:
+        for line in extrapolation_lines(full_costs(dst, made, tokens, trust_remote_code), tokens):
+            click.echo(line)
+
+
+def _plain(src: str, dst: Path | None, order: PlainOrder) -> None:
+    from distdbg.shrink.plain import make_plain
+
+    if dst is None:
+        raise UsageError("no DST says where the small checkpoint goes", "Name a folder that does not exist yet.")
+    made = make_plain(src, dst, order, _progress())
+    click.echo(f"wrote {dst}")
+    _say(made)
+
+
+def _say(made: Mapping[str, Any]) -> None:
     for stack in made["stacks"]:
         click.echo(f"{stack['path']}: kept {','.join(map(str, stack['kept']))} of {stack['layers']} layers")
     for check, said in made["verified"].items():
         click.echo(f"{check}: {said}")
-    if extrapolate:
-        for line in extrapolation_lines(full_costs(dst, made, tokens, trust_remote_code), tokens):
-            click.echo(line)
     for warning in made["warnings"]:
         click.echo(f"warning: {warning}", err=True)
 

@@ -13,7 +13,10 @@ _NO_LIMIT = 1 << 60  # v1 writes "no limit" as the largest page-aligned number
 
 
 def memory_counters(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> dict[str, Any]:
-    """{"oom_kill": count, "limit": bytes, "current": bytes, "path": …}, each None if unknown; `because` says why."""
+    """{"oom_kill": count, "limit": bytes, "current": bytes, "reclaimable": bytes, "path": …}, each None if unknown.
+
+    `because` says why.
+    """
     try:
         lines = proc.read_text().splitlines()
     except OSError as error:
@@ -28,6 +31,15 @@ def memory_counters(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/pro
     return {"oom_kill": None, "because": "no memory control group"}
 
 
+def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """What the kernel says that programs of this machine can still have."""
+    try:
+        lines = meminfo.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
+
+
 def _existing(root: Path, group: str) -> Path:
     """Inside a container the path in /proc/self/cgroup may name a folder that only the host sees."""
     inside = root / group.strip("/")
@@ -40,6 +52,7 @@ def _version_2(folder: Path) -> dict[str, Any]:
         "oom_kill": events.get("oom_kill"),
         "limit": _number(folder / "memory.max"),
         "current": _number(folder / "memory.current"),
+        "reclaimable": _pairs(folder / "memory.stat").get("inactive_file"),
         "path": str(folder),
     }
 
@@ -50,6 +63,7 @@ def _version_1(folder: Path) -> dict[str, Any]:
         "oom_kill": _pairs(folder / "memory.oom_control").get("oom_kill"),
         "limit": None if limit is None or limit >= _NO_LIMIT else limit,
         "current": _number(folder / "memory.usage_in_bytes"),
+        "reclaimable": _pairs(folder / "memory.stat").get("total_inactive_file"),
         "path": str(folder),
     }
 

@@ -12,6 +12,7 @@ from distdbg.collect.bounded_read import read_end, read_whole
 from distdbg.collect.dump_files import load_dump
 from distdbg.evidence import jsonl
 from distdbg.evidence.dump import Dump
+from distdbg.evidence.growth import node_memory
 from distdbg.evidence.records import (
     Events,
     RankTexts,
@@ -36,6 +37,9 @@ _MOST_EVENTS = 16 << 20
 _MOST_FACTS = 4 << 20
 _MOST_JSON = 4 << 20
 _MOST_NCCL = 1 << 20
+#: Of all memory.jsonl, and of all metrics.jsonl, together: their ends say how it goes.
+_MOST_LINES = 64 << 20
+_MOST_LINES_EACH = 4 << 20
 #: A cancel by one of these is a person's or the scheduler's wish, not a consequence of a failure.
 _OTHERS_FAILED = ("another node", "the job hung")
 
@@ -111,11 +115,14 @@ class _Reader:
     def __init__(self, run: RunDir) -> None:
         self._run = run
         self.unknown: list[Unknown] = []
+        self._lines_each = _MOST_LINES_EACH
 
     def note(self, what: str, because: str) -> None:
         self.unknown.append(Unknown(what, because))
 
     def attempt(self, attempt: Attempt, earlier: list[Attempt]) -> tuple[list[NodeRecord], list[RankRecord]]:
+        many = max(len(attempt.nodes()), len(attempt.ranks()), 1)
+        self._lines_each = min(_MOST_LINES_EACH, _MOST_LINES // many)
         nodes = [self._node(files, earlier) for files in attempt.nodes() if files.folder.is_dir()]
         seen: dict[int, tuple[NodeRecord | None, Mapping[str, Any]]] = {}
         for node in nodes:
@@ -155,6 +162,7 @@ class _Reader:
             torchrun=read_end(files.torchrun_log, _TAIL),
             torchrun_path=self._run.relative(files.torchrun_log),
             before=before,
+            memory=node_memory(self._ends(files.metrics), self._run.relative(files.metrics)),
         )
 
     def _rank(self, files: RankFiles, *, full_tail: bool) -> RankTexts:
@@ -168,9 +176,14 @@ class _Reader:
             error=self.json_file(files.error) if failed or exit_record is None else None,
             stdout=read_end(files.stdout, size if failed else min(size, 16 << 10)),
             stderr=read_end(files.stderr, size),
+            memory=self._ends(files.memory_lines),
             nccl=read_end(files.nccl, 16 << 10).text if failed else "",
             nccl_head=read_whole(files.nccl, _MOST_NCCL)[0] or "",
         )
+
+    def _ends(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
+        """The last lines of what grows with the job: the first of them may be cut, and is left out then."""
+        return tuple(jsonl.objects(read_end(path, self._lines_each).text)[0])
 
     def json_file(self, path: Any) -> dict[str, Any] | None:  # noqa: ANN401
         text, why = read_whole(path, _MOST_JSON)

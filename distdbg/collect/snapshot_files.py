@@ -18,7 +18,7 @@ from distdbg.rundir import RunDir
 #: A whole answer is below 2 MB a device.
 _MOST_ANSWER = 256 << 20
 _WITHIN_S = 3600.0
-_ENDINGS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
+ENDINGS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 _MOST_FILES = 20_000
 
 
@@ -34,8 +34,11 @@ class Snapshots:
     unread: tuple[tuple[str, str], ...] = ()
 
 
-def read_snapshots(given: Sequence[Path]) -> Snapshots:
-    """Files, runs, folders. Raises NothingToAnalyse, EvidenceUnreadable where none can be used."""
+def read_snapshots(given: Sequence[Path], *, needed: bool = True) -> Snapshots:
+    """Files, runs, folders; none is no error unless they are `needed`.
+
+    Raises NothingToAnalyse, and EvidenceUnreadable where none can be used.
+    """
     answers: list[MemoryAnswer] = []
     unread: list[tuple[str, str]] = []
     files = list(dict.fromkeys(file for path in given for file in _files(path)))
@@ -43,6 +46,8 @@ def read_snapshots(given: Sequence[Path]) -> Snapshots:
         found, why = _read_or_why(path, name)
         answers += found
         unread += [(name, why)] if why else []
+    if not files and not needed:
+        return Snapshots(())
     if not files:
         names = ", ".join(repr(str(path)) for path in given[:4])
         raise NothingToAnalyse(
@@ -118,10 +123,10 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
             (file, file.relative_to(path).as_posix())
             for rank in attempt.ranks().values()
             for file in sorted(rank.memory.glob("*"))
-            if file.name.endswith(_ENDINGS)
+            if file.name.endswith(ENDINGS)
         ]
         if found:
             yield from found
             return
-    below = sorted(f for f in path.rglob("*") if f.name.endswith(_ENDINGS) and f.is_file())
+    below = sorted(f for f in path.rglob("*") if f.name.endswith(ENDINGS) and f.is_file())
     yield from ((file, f"{path}/{file.relative_to(path).as_posix()}") for file in below[:_MOST_FILES])

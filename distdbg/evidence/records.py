@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from distdbg.evidence.growth import NodeMemory, rank_series
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.nccl_log import read_nccl_log
 from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecord, Shrunk, WithoutGradient
@@ -39,6 +40,7 @@ class RankTexts:
     stdout: Tail = field(default_factory=Tail)
     stderr: Tail = field(default_factory=Tail)
     nccl: str = ""
+    memory: Events = ()
     #: its beginning, and with it all of it where it is not long
     nccl_head: str = ""
 
@@ -86,15 +88,18 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         without_gradient=_without_gradient(texts.facts),
         shrunk=_shrunk(texts.facts),
         guards=tuple(_guard_facts(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_GUARD_FACTS],
+        memory=rank_series(texts.memory, texts.folder, texts.facts),
     )
 
 
 def _shrunk(facts: Events) -> Shrunk | None:
-    told = next((fact for _, fact in facts if fact.get("kind") in ("shrunk", "not-shrunk")), None)
+    """The newest answer: a model's parts are told of as they are built."""
+    told = next((fact for _, fact in reversed(facts) if fact.get("kind") in ("shrunk", "not-shrunk")), None)
     if told is None:
         return None
     kept = told["kept"] if isinstance(told.get("kept"), dict) else {}
-    words = [f"{path} has {n[0]} of {n[1]} layers" for path, n in kept.items() if isinstance(n, list) and len(n) == 2]
+    has = "loaded all and ran" if told.get("loaded") is True else "has"
+    words = [f"{path} {has} {n[0]} of {n[1]} layers" for path, n in kept.items() if isinstance(n, list) and len(n) == 2]
     if isinstance(skipped := told.get("skipped"), list) and skipped:
         real = told.get("real") if isinstance(told.get("real"), list) else []
         words.append(
@@ -190,6 +195,7 @@ def node_record(
     torchrun: Tail,
     torchrun_path: str,
     before: Events = (),
+    memory: NodeMemory | None = None,
 ) -> NodeRecord:
     """`before` are the same agent's events of earlier attempts: the control group's counters at the start."""
     exited = _last(events, "torchrun-exited")
@@ -206,6 +212,7 @@ def node_record(
         cgroup=_cgroup([*before, *events]),
         kernel=tuple(_kernel_messages(kernel.get("messages"))),
         kernel_unknown_because=text(kernel, "because") if kernel else "the agent did not come to read them",
+        memory=memory or NodeMemory(),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.evidence.dump import Dump
+from distdbg.evidence.growth import MemorySeries, NodeMemory
 from distdbg.evidence.memory_answer import MemoryAnswer
 from distdbg.evidence.nccl_log import NcclLog
 from distdbg.evidence.preflight import Preflight
@@ -125,6 +126,8 @@ class RankRecord:
     #: what was left out of its model, as it was asked to; None where nobody asked
     shrunk: Shrunk | None = None
     guards: tuple[GuardFact, ...] = ()
+    #: what its memory did, step by step; None where `--memory` was not asked for
+    memory: MemorySeries | None = None
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ class NodeRecord:
     #: kernel messages since the start, as the agent could read them: (text, epoch seconds or None)
     kernel: tuple[tuple[str, float | None], ...] = ()
     kernel_unknown_because: str = ""
+    memory: NodeMemory = field(default_factory=NodeMemory)
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,7 +40,7 @@ class _Change:
     """Something small to do to one path."""
 
     path: Path
-    how: Literal["append", "whole", "symlink"]
+    how: Literal["append", "whole", "symlink", "take"]
     data: bytes
 
 
@@ -104,6 +104,10 @@ class DiskWriter:
 
     def symlink(self, path: Path, target: str) -> bool:
         return self._change(_Change(path, "symlink", os.fsencode(target)))
+
+    def take(self, path: Path, source: Path) -> bool:
+        """Move a file of the node's own memory here; `source` is gone once it stands. Its bytes wait where they are."""
+        return self._change(_Change(path, "take", os.fsencode(source)))
 
     def room(self) -> int:
         """Bytes of logs that may be brought now; 0 or less: bring none until `wake` is readable."""
@@ -296,6 +300,8 @@ class DiskWriter:
         if change.how == "append":
             written, because = self._files.append(change.path, change.data)
             change.data = change.data[written:]  # the rest of it later: a line is never written twice
+        elif change.how == "take":
+            because = self._files.take(change.path, Path(os.fsdecode(change.data)))
         else:
             because = self._files.replace(change.path, change.data, link=change.how == "symlink")
         with self._changed:

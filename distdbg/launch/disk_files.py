@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -163,6 +164,21 @@ class Files:
             temporary.replace(path)
         except (OSError, ValueError) as error:
             with contextlib.suppress(OSError, ValueError):
+                temporary.unlink()
+            return _why(error)
+        return ""
+
+    def take(self, path: Path, source: Path) -> str:
+        """Copy, rename, and remove the source; why not, where that failed. One that is gone will not come back."""
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(source, temporary)
+                temporary.replace(path)
+                source.unlink()
+        except OSError as error:
+            with contextlib.suppress(OSError):
                 temporary.unlink()
             return _why(error)
         return ""

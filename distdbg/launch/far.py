@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distdbg.launch.far_nodes import Carrier, FarNodes, Meeting
+from distdbg.launch.carriers import Carrier
+from distdbg.launch.far_nodes import FarNodes, Meeting
 from distdbg.launch.plan import FIRST_NODE, FIRST_PORT, Plan
 from distdbg.launch.slurm.step import step_command, step_environment
 from distdbg.launch.ssh import ssh_command

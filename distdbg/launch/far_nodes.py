@@ -7,25 +7,21 @@ number. Only the launcher looks at `control`.
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
-import signal
-import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EXIT_LOST, CannotStart
+from distdbg.launch.carriers import Carrier, Running, end_carriers
 from distdbg.launch.control import ControlWatcher
 from distdbg.launch.doors import OPENS_WITHIN_S, Door, knock, own_addresses
 from distdbg.launch.journal import Journal
 from distdbg.launch.lifeline import PING_EVERY_S, SILENT_AFTER_S
 from distdbg.launch.nodes import AgentSeen, Listener, Nodes
-from distdbg.launch.wire import CarrierWire
 
 #: From the first agent that is there to the last: prologs and slow file systems included.
 _ALL_HERE_WITHIN_S = 90.0
@@ -35,18 +31,6 @@ _UNKNOWN_FOR_S = 60.0
 _ASKED_AGAIN_S = 10.0
 #: After the last agent's last word its carrier ends by itself.
 _CARRIER_ENDS_S = 10.0
-_KEPT_OF_LOG = 2000
-
-
-@dataclass(frozen=True)
-class Carrier:
-    """A command that runs agents on other hosts: `nodes` are their ranks, `hosts` their names as far as known."""
-
-    argv: Sequence[str]
-    nodes: Sequence[int]
-    hosts: Sequence[str]
-    environment: Mapping[str, str]
-    log: Path
 
 
 @dataclass(frozen=True)
@@ -60,7 +44,7 @@ class Meeting:
 @dataclass(eq=False)
 class _FarAgent:
     seen: AgentSeen
-    carrier: _Running
+    carrier: Running
     host: str
     here: dict[str, Any] | None = None
     heard: float = 0.0
@@ -73,14 +57,6 @@ class _FarAgent:
 
     def silent_s(self, now: float) -> float:
         return now - self.heard
-
-
-@dataclass(eq=False)
-class _Running:
-    carrier: Carrier
-    process: subprocess.Popen[bytes]
-    wire: CarrierWire
-    agents: dict[int, _FarAgent] = field(default_factory=dict)
 
 
 class FarNodes(Nodes):
@@ -110,7 +86,7 @@ class FarNodes(Nodes):
         self._say = say
         self._dump = dump
         self._control_path = control
-        self._running: list[_Running] = []
+        self._running: list[Running] = []
         self._agents: dict[int, _FarAgent] = {}
         self._answers: dict[int, dict[str, Any]] = {}
         self._started = False
@@ -151,22 +127,10 @@ class FarNodes(Nodes):
                 self.cancelled_by = str(request.get("by") or "cancelled")
 
     def _carry(self, carrier: Carrier) -> None:
-        ours, theirs = socket.socketpair()
-        with carrier.log.open("ab") as log:
-            process = subprocess.Popen(
-                list(carrier.argv),
-                env=dict(carrier.environment),
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the launcher alone
-            )
-        theirs.close()
-        running = _Running(carrier, process, CarrierWire(ours))
+        running = Running(carrier)
         now = time.monotonic()
         for node, host in zip(carrier.nodes, carrier.hosts, strict=True):
-            agent = _FarAgent(AgentSeen(node), running, host, heard=now)
-            self._agents[node] = running.agents[node] = agent
+            self._agents[node] = _FarAgent(AgentSeen(node), running, host, heard=now)
         self._running.append(running)
         self._selector.register(running.wire, selectors.EVENT_READ, lambda: self._hear(running))
 
@@ -177,8 +141,7 @@ class FarNodes(Nodes):
         self._turn_until(lambda: not missing(), _ALL_HERE_WITHIN_S, "agents to come up")
         if late := missing():
             raise CannotStart(
-                f"{_names(late)} did not come up within {_ALL_HERE_WITHIN_S:g} s: "
-                f"{_last_words(late[0].carrier.carrier.log)}",
+                f"{_names(late)} did not come up within {_ALL_HERE_WITHIN_S:g} s: {late[0].carrier.last_words()}",
                 "Leave the node out, or look at its daemon's log.",
             )
         blind = [agent for agent in self._agents.values() if agent.here and not agent.here["sees_run"]]
@@ -231,20 +194,20 @@ class FarNodes(Nodes):
                     self._hear(running)
                     self._refuse_end_of(running)
 
-    def _refuse_end_of(self, running: _Running) -> None:
+    def _refuse_end_of(self, running: Running) -> None:
         code, program = running.process.returncode, Path(running.carrier.argv[0]).name
         raise CannotStart(
             f"{program} ended with exit code {code} before the agents were up on {', '.join(running.carrier.hosts)}: "
-            f"{_last_words(running.carrier.log)}",
+            f"{running.last_words()}",
             "Try the same with a plain command: its words are the scheduler's or the client's own.",
         )
 
     # -- while it runs --------------------------------------------------------------------------------------
 
-    def _hear(self, running: _Running) -> None:
+    def _hear(self, running: Running) -> None:
         for message in running.wire.receive():
-            agent = running.agents.get(message["node"])
-            if agent is not None:
+            agent = self._agents.get(message["node"])
+            if agent is not None and agent.carrier is running:
                 agent.heard, agent.asked, agent.shut, agent.told = time.monotonic(), None, None, False
                 self._said(agent, message["event"])
         if running.wire.closed:
@@ -294,14 +257,14 @@ class FarNodes(Nodes):
                 self._look_at_silent(agent, now)
         self._close_carriers(now)
 
-    def _end_carried(self, running: _Running) -> None:
-        for agent in running.agents.values():
-            if agent.seen.gone:
+    def _end_carried(self, running: Running) -> None:
+        for agent in self._agents.values():
+            if agent.carrier is not running or agent.seen.gone:
                 continue
             if agent.seen.finished:
                 self._ended(agent.seen, agent.seen.finished[1])
             else:
-                said = _last_words(running.carrier.log)
+                said = running.last_words()
                 self._ended(agent.seen, running.process.returncode or EXIT_LOST, host=agent.host, because=said)
 
     def _look_at_silent(self, agent: _FarAgent, now: float) -> None:
@@ -364,17 +327,7 @@ class FarNodes(Nodes):
     # -- the end --------------------------------------------------------------------------------------------
 
     def _kill(self) -> None:
-        """SIGTERM makes srun end its step; one that waits for a dead node does not obey."""
-        for running in self._running:
-            running.process.terminate()
-        deadline = time.monotonic() + 2.0
-        while any(r.process.poll() is None for r in self._running) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        for running in self._running:
-            if running.process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(running.process.pid, signal.SIGKILL)
-                running.process.wait()
+        end_carriers(self._running)
 
     def _end_orphans(self, every_turn: Callable[[], None]) -> None:
         """Each agent's keeper ends them on its own host; here only carriers can be left."""
@@ -393,13 +346,3 @@ class FarNodes(Nodes):
 def _names(agents: Sequence[_FarAgent]) -> str:
     names = [agent.host or f"node {agent.seen.node_rank}" for agent in agents]
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def _last_words(log: Path) -> str:
-    """What the carrier said on its standard error, the end of it, on one line."""
-    try:
-        text = log.read_bytes()[-_KEPT_OF_LOG:].decode("utf-8", "replace")
-    except OSError:
-        text = ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "; ".join(lines[-3:]) or "it said nothing"

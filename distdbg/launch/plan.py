@@ -141,13 +141,18 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
     found: list[Variable] = []
     if shares.omp_threads is not None:
         found.append(Variable("OMP_NUM_THREADS", str(shares.omp_threads), "distdbg: CPUs shared out over the ranks"))
+    if settings.memory or settings.memory_steps:
+        found.append(Variable("DISTDBG_MEMORY", "on", "distdbg: --memory"))
+    if settings.memory_steps:
+        found.append(Variable("DISTDBG_MEMORY_STEPS", settings.memory_steps, "distdbg: --memory-steps"))
     if settings.guards:
         found.append(Variable(GUARDS_VARIABLE, write_modes(settings.guards), "distdbg: --guard"))
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
     restarts = settings.nodes > 1 and not is_one_of_many(settings) and int(settings.torchrun.get("max-restarts", "0"))
     if restarts and name not in {**environ, **settings.env}:
         found.append(Variable(name, "1", "distdbg: restarts over several nodes fail with a shared store (torch 2.13)"))
-    shrunk = (("DISTDBG_KEEP_LAYERS", settings.keep_layers), ("DISTDBG_SKIP_ATTENTION", settings.skip_attention))
+    shrunk = (("DISTDBG_KEEP_LAYERS", settings.keep_layers), ("DISTDBG_SKIP_ATTENTION", settings.skip_attention),
+              ("DISTDBG_FULL_LOAD", int(settings.full_load)))  # fmt: skip
     for variable, value in shrunk:
         found += [Variable(variable, str(value), "distdbg: the model is made smaller, as asked")] if value else []
     return found
@@ -156,6 +161,7 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
 def _shrunk(settings: JobSettings) -> list[str]:
     asked = [f"--{name.replace('_', '-')} {value}" for name in ("keep_layers", "skip_attention")
              if (value := getattr(settings, name))]  # fmt: skip
+    asked += ["--full-load"] if settings.full_load else []
     return [f"THE MODEL IS MADE SMALLER ({' '.join(asked)}): what it computes is not what it would be"] if asked else []
 
 

@@ -72,6 +72,15 @@ def stat_fields(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
+def anonymous_bytes(pid: int) -> int | None:
+    """What of a process's memory is no file's and not shared; None where it is gone."""
+    try:
+        words = Path(f"/proc/{pid}/statm").read_text().split()
+        return (int(words[1]) - int(words[2])) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def kill_group(pid: int, signum: int) -> None:
     """Signal the process group that `pid` leads; the process alone where it leads none."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

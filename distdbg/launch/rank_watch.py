@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from distdbg.collect.cgroups import available_bytes, memory_counters
 from distdbg.launch import processes
 from distdbg.launch.follower import Follower
 from distdbg.launch.last_look import LastLooks
@@ -19,6 +20,7 @@ from distdbg.launch.node import Node
 from distdbg.launch.phases import PhaseClock
 from distdbg.launch.ranks import RankProcess, find_ranks
 from distdbg.launch.signs import SignSampler
+from distdbg.launch.taken_snapshots import take_snapshot
 from distdbg.launch.torchrun_process import TorchrunProcess
 from distdbg.launch.wire import Wire
 from distdbg.rundir import RankFiles
@@ -92,7 +94,14 @@ class RankWatch:
             wire.send(self._start_attempt(message.get("envs", {})))
         elif message.get("op") == "hello":
             self._peers[wire] = self.ranks.get(int(message.get("rank", -1)))
-        elif (rank := self._peers.get(wire)) is not None:
+        elif (rank := self._peers.get(wire)) is None:
+            return
+        elif message.get("op") == "memory":
+            line = json.dumps({"rank": rank.rank, **message})
+            self._node.disk.append(self._files(rank).memory_lines, line.encode() + b"\n")
+        elif message.get("op") == "snapshot":
+            take_snapshot(self._node, self._files(rank).memory, rank.rank, message)
+        else:
             line = json.dumps({"rank": rank.rank, **message})
             self._node.disk.append(self._files(rank).facts, line.encode("utf-8", "backslashreplace") + b"\n")
             rank.learn(message)
@@ -183,6 +192,7 @@ class RankWatch:
                 self._node.launcher.send(self._signs.message(self.living))
         if time.monotonic() - self._last_metrics_file >= _METRICS_FILE_S:
             self._last_metrics_file = time.monotonic()
+            record |= {"memory": {**memory_counters(), "available": available_bytes()}}
             self._node.disk.append(self._node.files.metrics, json.dumps(record).encode() + b"\n")
         self._loop.after(_SAMPLE_S, self._sample)
 
@@ -247,6 +257,19 @@ class RankWatch:
         for wire, rank in list(self._peers.items()):
             if rank is not None and rank.alive:
                 wire.send({"op": "model", "id": "dump"})
+
+    def ask_snapshots(self, request: Mapping[str, Any]) -> None:
+        """Of those ranks that are named, or of all; each answers by an event, and silence is one, too."""
+        wanted, asked = request.get("ranks"), request.get("id")
+        reached = set()
+        for wire, rank in list(self._peers.items()):
+            if rank is not None and rank.alive and (wanted is None or rank.rank in wanted):
+                wire.send({"op": "memory-snapshot", "id": asked})
+                reached.add(rank.rank)
+        for rank in self.ranks.values():
+            if rank.rank not in reached and (wanted is None or rank.rank in wanted):
+                because = "it has no worker side" if rank.alive else "it does not run"
+                self._node.event("memory-snapshot", rank=rank.rank, id=asked, because=because)
 
     def note_asked_to_stop(self) -> None:
         """From now on an end by SIGTERM or SIGKILL is torchrun's or our doing, not a cause."""

@@ -37,6 +37,8 @@ class RankProcess:
     unknown_because: str = ""
     asked_to_stop: float | None = None
     rss: int | None = None
+    #: of it, what is no file's and not shared
+    anon: int | None = None
     cpu_s: float | None = None
     page: Page | None = None
     rate: float | None = None
@@ -92,6 +94,7 @@ class RankProcess:
         if len(fields) > 21 and fields[0] != "Z":
             self.cpu_s = (int(fields[11]) + int(fields[12])) / _TICK
             self.rss = int(fields[21]) * _PAGE_SIZE
+            self.anon = processes.anonymous_bytes(self.pid or 0)
         now, step = time.monotonic(), self.step or 0
         if self._last is None or now - self._last[0] >= 0.9:
             if self._last is not None:
@@ -109,6 +112,11 @@ class RankProcess:
         return max(self.page.step, self.page.user_step) if self.page.user_step >= 0 else self.page.step
 
     @property
+    def epochs(self) -> int:
+        """Ends of loaders that were heard; -1 where there is no loader."""
+        return self.page.data_ends if self.page is not None and self.page.batches else -1
+
+    @property
     def phase(self) -> str | None:
         return self.page.phase if self.page else None
 
@@ -120,6 +128,8 @@ class RankProcess:
             "phase": self.phase,
             "rate": self.rate,
             "rss": self.rss,
+            "anon": self.anon,
+            "epochs": self.epochs,
             "cpu": self.cpu_s,
             "alive": self.alive,
             "exit_code": self.exit_code,

@@ -11,13 +11,24 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report, Unknown
 from distdbg.report.verdict import build_report
 
+#: Of a whole run, what is told of its memory.
+_OURS = {"memory-leak", "host-memory-growth", "fragmentation", "untracked-gpu-memory", "peak-too-high", "cuda-oom",
+         "host-oom", "graph-retained", "reference-cycle"}  # fmt: skip
 
-def memory_report(answers: Sequence[MemoryAnswer], unread: Sequence[tuple[str, str]] = ()) -> Report:
-    """`unread` are files and why they gave nothing."""
+
+def memory_report(
+    answers: Sequence[MemoryAnswer], unread: Sequence[tuple[str, str]] = (), run: RunEvidence | None = None
+) -> Report:
+    """`unread` are files and why they gave nothing; `run` is what else is known, where all of it is one run's."""
     unknown = [Unknown(name, why) for name, why in unread]
     unknown += [one for answer in answers for one in _unknown(answer)]
-    evidence = RunEvidence({}, 0, (), (), unknown=tuple(unknown), snapshots=tuple(answers))
-    return replace(build_report(evidence), run=None, outcome=None, exit_code=None, exit_code_of=None)
+    empty = RunEvidence({}, 0, (), ())
+    evidence = replace(run or empty, unknown=tuple(unknown), snapshots=tuple(answers))
+    report = build_report(evidence)
+    findings = tuple(finding for finding in report.findings if finding.id in _OURS)
+    return replace(
+        report, findings=findings, unknown=tuple(unknown), run=None, outcome=None, exit_code=None, exit_code_of=None
+    )
 
 
 def _unknown(answer: MemoryAnswer) -> Iterator[Unknown]:

@@ -16,7 +16,9 @@ from distdbg.errors import DistdbgError
 #: name of a task -> the module whose `run(arguments)` does it
 TASKS = {
     "probe": "distdbg.shrink.probe.task",
+    "memory": "distdbg.shrink.tracking",
     "costs": "distdbg.shrink.verify.costs",
+    "plain": "distdbg.shrink.plain_torch",
     "pickled": "distdbg.shrink.pickled",
     "random": "distdbg.shrink.random_weights",
     "verify": "distdbg.shrink.verify.task",

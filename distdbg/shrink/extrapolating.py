@@ -27,7 +27,7 @@ def extrapolated(total: float, by_layer: Mapping[str, float], stacks: Sequence[M
 
 
 def extrapolation_lines(full: Mapping[str, float], tokens: int) -> Iterator[str]:
-    """Lines for a terminal; `full` has parameters, flops and activation_bytes."""
+    """Lines for a terminal; `full` has parameters, flops and activation_bytes, and where known the collectives."""
     parameters = full["parameters"]
     yield "the full model, from the small one's layers:"
     yield f"  parameters            {parameters:,.0f}"
@@ -36,3 +36,8 @@ def extrapolation_lines(full: Mapping[str, float], tokens: int) -> Iterator[str]
     yield f"  training state        {state:,.2f} GB (float32 weights, gradients, AdamW's moments)"
     yield f"  activations           {kept:,.3f} GB kept by its layers, float32, 1 x {tokens} tokens"
     yield f"  forward pass          {full['flops'] / 1e12:,.3f} TFLOP, 1 x {tokens} tokens"
+    if "collectives" in full:
+        size = full["gathered_bytes"] / 1e9
+        yield f"  FSDP2, a step         {full['collectives']:,.0f} collectives, {size:,.3f} GB gathered (float32)"
+    else:
+        yield "  FSDP2, a step         not known: the model does not run under it with fake tensors"

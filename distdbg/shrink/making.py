@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint import tensors_of
 from distdbg.shrink.config_leaves import changed, value_at
 from distdbg.shrink.extrapolating import extrapolated
-from distdbg.shrink.layer_names import match_stacks
+from distdbg.shrink.header import Tensor
 from distdbg.shrink.pickled import PICKLED_INDEX, pickled_files
+from distdbg.shrink.places import kept_and_cuts
 from distdbg.shrink.quantized import renumbered_names
 from distdbg.shrink.record import record
-from distdbg.shrink.slicing import Cut, Piece, pieces
+from distdbg.shrink.slicing import Piece, pieces
 from distdbg.shrink.source import Folder, Source
 from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, staged
 from distdbg.shrink.weights_check import compared
@@ -47,7 +48,8 @@ _LARGEST_OTHER_FILE = 200_000_000
 
 @dataclass(frozen=True)
 class Order:
-    """What is wanted. layers: a number, or None for one layer of each kind (see `choosing`)."""
+    """What is wanted. layers: a number, or None for one layer of each kind (see `choosing`). experts, vocab: numbers;
+    width: a factor, with random weights; None for all there is."""
 
     layers: int | None = None
     keep: str = "kinds"
@@ -56,6 +58,9 @@ class Order:
     dtype: str | None = None
     trust: bool = False
     verify: str = "default"
+    experts: int | None = None
+    vocab: int | None = None
+    width: float | None = None
 
 
 def make(
@@ -67,6 +72,7 @@ def make(
     """
     refuse_an_occupied(destination)
     config = read_config(source)
+    order = replace(order, random=order.random or order.width is not None)
     tensors = None if order.random else tensors_of(source)
     pickled = [] if order.random or tensors is not None else pickled_files(source.files(), source.small(PICKLED_INDEX))
     if tensors is None and not order.random and not pickled:
@@ -75,7 +81,7 @@ def make(
             "Use --random for a model with random weights.",
         )
     probe = probed(source, order)
-    small_config = changed(config, {tuple(path): value for path, value in _edits(config, probe)})
+    small_config = _with(_narrower(config, probe), probe["edits"], probe)
     taken, dropped = sliced(tensors, probe) if tensors is not None else ([], [])
     if small_config.get("quantization_config") and not order.random:
         kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
@@ -114,9 +120,7 @@ def _pickled(source: Source, folder: Path, files: list[str], probe: Mapping[str,
             f"{source.where} has only .bin weights, of which parts cannot be fetched",
             "Download it and name its folder.",
         )
-    found: dict[str, Any] = ask(
-        "pickled", source=str(source.path), files=files, folder=str(folder), stacks=probe["stacks"], cuts=probe["cuts"]
-    )
+    found: dict[str, Any] = ask("pickled", source=str(source.path), files=files, folder=str(folder), probe=dict(probe))
     return found
 
 
@@ -126,6 +130,8 @@ def verified(
     """Check -> what it says. Raises Refused where one fails: then nothing is left at the destination."""
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as full:
         _code_and_config(source, Path(full), order)
+        narrower = _narrower(read_config(source), probe)
+        (Path(full) / CONFIG).write_text(json.dumps(narrower), encoding="utf-8")
         found: dict[str, str] = ask(
             "verify",
             full=full,
@@ -186,7 +192,13 @@ def probed(source: Source, order: Order) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as folder:
         _code_and_config(source, Path(folder), order)
         found: dict[str, Any] = ask(
-            "probe", folder=folder, trust=order.trust, layers=order.layers, keep=order.keep, stacks=dict(order.stacks)
+            "probe",
+            folder=folder,
+            trust=order.trust,
+            layers=order.layers,
+            keep=order.keep,
+            stacks=dict(order.stacks),
+            narrow={"experts": order.experts, "vocab": order.vocab, "width": order.width},
         )
     return found
 
@@ -198,29 +210,28 @@ def _code_and_config(source: Source, folder: Path, order: Order) -> None:
             (folder / name).write_bytes(source.small(name) or b"")
 
 
-def sliced(tensors: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[list[Piece], list[str]]:
+def sliced(tensors: Mapping[str, Tensor], probe: Mapping[str, Any]) -> tuple[list[Piece], list[str]]:
     """(pieces to write, names dropped)"""
-    stacks = {path: s for s in probe["stacks"] for path in (s["path"], *s["also"])}
-    prefixes = match_stacks({path: s["layers"] for path, s in stacks.items()}, tensors)
-    kept = {prefixes[path]: s["kept"] for path, s in stacks.items()}
-    cuts = {n: [Cut(dim, tuple(k)) for dim, k in c] for n, c in probe["cuts"].items()}
-    by_source = {_renamed(name, prefixes): c for name, c in cuts.items()}
-    return pieces(tensors.values(), kept, by_source)
+    kept, cuts = kept_and_cuts({name: tensor.shape for name, tensor in tensors.items()}, probe)
+    return pieces(tensors.values(), kept, cuts)
 
 
-def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
-    """A model's tensor name as the checkpoint has it, as far as the stacks' prefixes tell."""
-    for path, prefix in prefixes.items():
-        if name.startswith(f"{path}."):
-            return prefix + name[len(path) :]
-    return name
+def _with(config: dict[str, Any], edits: Sequence[Any], probe: Mapping[str, Any]) -> dict[str, Any]:
+    return changed(config, {tuple(path): value for path, value in _edits(config, edits, probe)})
 
 
-def _edits(config: Mapping[str, Any], probe: Mapping[str, Any]) -> list[tuple[list[Any], Any]]:
+def _narrower(config: dict[str, Any], probe: Mapping[str, Any]) -> dict[str, Any]:
+    """The source's config with fewer experts, rows, width: what the small model's layers are compared with."""
+    for narrowed in probe["narrowed"]:
+        config = _with(config, narrowed["edits"], probe)
+    return config
+
+
+def _edits(config: Mapping[str, Any], wanted: Sequence[Any], probe: Mapping[str, Any]) -> list[tuple[list[Any], Any]]:
     """The probe's edits, and the same for a leaf's other name where the config uses that."""
     other = {new: old for old, new in probe["aliases"].items()}
-    edits = [(path, value) for path, value in probe["edits"]]
-    for path, value in probe["edits"]:
+    edits = [(path, value) for path, value in wanted]
+    for path, value in wanted:
         alias = other.get(path[-1]) if isinstance(path[-1], str) else None
         if alias is not None and alias in (value_at(config, tuple(path[:-1])) if len(path) == 1 else {}):
             edits.append(([*path[:-1], alias], value))

@@ -8,23 +8,22 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
 from distdbg.shrink.checkpoint import INDEX, ONE_FILE
-from distdbg.shrink.layer_names import match_stacks, renumbered
+from distdbg.shrink.layer_names import renumbered
+from distdbg.shrink.places import kept_and_cuts
 
 PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: source (folder), files (names), folder, stacks, cuts. Gives renamed {old: new}, dropped, sliced."""
+    """`task`: source (folder), files (names), folder, probe. Gives renamed {old: new}, dropped, sliced."""
     import torch
     from safetensors.torch import save_file
 
     state: dict[str, Any] = {}
     for file in task["files"]:
         state.update(_load(torch, Path(task["source"], file)))
-    stacks = {path: s for s in task["stacks"] for path in (s["path"], *s["also"])}
-    prefixes = match_stacks({path: s["layers"] for path, s in stacks.items()}, state)
-    kept = {prefixes[path]: s["kept"] for path, s in stacks.items()}
+    kept, cuts = kept_and_cuts({name: tuple(tensor.shape) for name, tensor in state.items()}, task["probe"])
     renamed: dict[str, str] = {}
     sliced: dict[str, Any] = {}
     small: dict[str, Any] = {}
@@ -33,8 +32,8 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         if new is None:
             continue
         part = tensor
-        for dim, layers in task["cuts"].get(name, ()):
-            part = part.index_select(dim, torch.tensor(layers))
+        for cut in cuts.get(name, ()):
+            part = part.index_select(cut.dim, torch.tensor(cut.kept))
         small[new] = part.clone().contiguous()
         renamed |= {name: new} if name != new else {}
         sliced |= {new: {"from": list(tensor.shape), "to": list(part.shape)}} if part is not tensor else {}

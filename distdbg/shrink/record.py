@@ -22,6 +22,7 @@ def record(
         "model_type": probe["model_type"],
         "weights": "random" if random else "sliced",
         "stacks": probe["stacks"],
+        "narrowed": [{k: one[k] for k in ("axis", "from", "to", "edits")} for one in probe["narrowed"]],
         "renamed": {p.source.name: p.name for p in taken if p.name != p.source.name} | pickled.get("renamed", {}),
         "sliced": {
             p.name: {"from": list(p.source.shape), "to": list(p.shape)} for p in taken if p.shape != p.source.shape

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from distdbg.shrink.checkpoint import tensors_of
+from distdbg.shrink.checkpoint import read_header, tensors_of
 from distdbg.shrink.slicing import Piece
 from distdbg.shrink.source import Folder, Source
 
@@ -16,9 +16,9 @@ _BLOCK = 4 << 20
 _FROM_A_SERVER = 32
 
 
-def compared(source: Source, folder: Path, taken: Sequence[Piece], *, everything: bool) -> str:
-    """`pass`, with what was compared, or `fail: …`."""
-    written = tensors_of(Folder(folder)) or {}
+def compared(source: Source, folder: Path, taken: Sequence[Piece], *, everything: bool, file: str | None = None) -> str:
+    """`pass`, with what was compared, or `fail: …`. `file`: the one that was written; None for a model's own."""
+    written = (read_header(Folder(folder), file) if file else tensors_of(Folder(folder))) or {}
     for piece in taken:
         there = written.get(piece.name)
         if there is None or (there.dtype, there.shape, there.length) != (piece.dtype, piece.shape, piece.length):
@@ -27,8 +27,8 @@ def compared(source: Source, folder: Path, taken: Sequence[Piece], *, everything
     step = 1 if everything or isinstance(source, Folder) else max(1, len(taken) // _FROM_A_SERVER)
     chosen = taken[::step]
     count = 0
-    for file, group in groupby(chosen, key=lambda p: p.source.file):
-        with source.open(file) as a:  # type: ignore[attr-defined]
+    for name, group in groupby(chosen, key=lambda p: p.source.file):
+        with source.open(name) as a:  # type: ignore[attr-defined]
             for piece in group:
                 there = written[piece.name]
                 with Folder(folder).open(there.file) as b:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from distdbg.worker.guards._rota import Rota
+    from distdbg.worker.memory.watch import MemoryWatch
     from distdbg.worker.places import Told
 
 #: A rank that neither torchrun nor an agent can end any more has so long after SIGTERM: torchrun's own default.
@@ -49,8 +50,8 @@ class Session:
 
     def __init__(self, folder: str, rank: int, attempt: int) -> None:
         self._ended = False
-        self._stem = f"{folder}/{rank:05d}"
-        self.page = PageWriter(f"{self._stem}.page", rank, attempt)
+        self.stem = f"{folder}/{rank:05d}"
+        self.page = PageWriter(f"{self.stem}.page", rank, attempt)
         self.link = Link(f"{folder}/agent.sock")
         self.link.send("hello", {"rank": rank, "pid": os.getpid()})
         self._agent = self.link.peer()
@@ -58,12 +59,14 @@ class Session:
         self.imports = imports = ImportWatch(self._not_hooked)
         self.bus = Bus(imports, self._dropped)
         heartbeat.subscribe(self.bus, self.page)
-        self.calls = CallLog(self._stem)
+        self.calls = CallLog(self.stem)
         self.calls.subscribe(self.bus, self.page)
         self.model = LastModel(self.bus)
         self._rota: Rota | None = None
-        self._rank = rank
+        self.rank = rank
+        self._memory: MemoryWatch | None = None
         imports.after("torch", self._stand_guard)
+        imports.after("torch", self._watch_memory)
         self.bus.subscribe("init", self._initialised)
         self._shortest: float | None = None
         self.bus.subscribe("group-begins", self._group_begins)
@@ -91,6 +94,8 @@ class Session:
         try:
             self.page.phase(EXITING)
             self._end_guard()
+            if self._memory is not None:
+                self._memory.snapshots.failed(error)
             if isinstance(error, SystemExit):
                 self.link.send("script-end", {"how": "SystemExit", "exit": _exit_status(error)}, last_words=True)
                 return
@@ -114,6 +119,7 @@ class Session:
         current = None
         self._ended = True
         self._rota = None
+        self._memory = None
         self.bus.clear()
         self.page.close()
         self.calls.close()
@@ -145,10 +151,24 @@ class Session:
         if modes.get("all") == "off":
             return
         desk = Desk(
-            rank=self._rank, bus=self.bus, page=self.page, tell=self.fact, model=self.model.newest, modes=modes,
+            rank=self.rank, bus=self.bus, page=self.page, tell=self.fact, model=self.model.newest, modes=modes,
         )  # fmt: skip
         self._rota = Rota(desk, self._guard_failed)
         self._rota.begin()
+
+    def _watch_memory(self, _torch: ModuleType) -> None:
+        if "DISTDBG_MEMORY" in os.environ:  # else nothing is loaded for it
+            from distdbg.worker import memory
+
+            self._memory = memory.start(self)
+
+    def _snapshot(self, asked: object) -> None:
+        if self._memory is None:
+            from distdbg.worker.memory.snapshots import Snapshots
+
+            Snapshots(self, None).take("asked", asked)
+        else:
+            self._memory.snapshots.take("asked", asked)
 
     def _guard_failed(self, guard: str, error: Exception) -> None:
         self.fact("guard-failed", guard=guard, error=repr(error))
@@ -176,7 +196,7 @@ class Session:
     def _initialised(self, _group: object) -> None:
         dist = sys.modules["torch.distributed"]
         self.fact("init", rank=dist.get_rank(), world_size=dist.get_world_size(), backend=dist.get_backend())
-        self.fact("recorder", served=recorder.serve(f"{self._stem}.recorder"))
+        self.fact("recorder", served=recorder.serve(f"{self.stem}.recorder"))
 
     def _group_begins(self, caller: FrameType) -> None:
         """The shortest timeout of any group says until when a rank that hangs can still be looked at."""
@@ -218,6 +238,8 @@ class Session:
             self.link.send("exceptions", {"id": question.get("id"), "threads": threads})
         elif question.get("op") == "model":
             self.link.send("model", {"id": question.get("id"), **self.model.without_gradient()})
+        elif question.get("op") == "memory-snapshot":
+            self._snapshot(question.get("id"))
 
 
 def _short(ranks: list[int]) -> list[int] | dict[str, int]:

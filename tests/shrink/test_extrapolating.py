@@ -39,6 +39,7 @@ def test_a_kind_that_was_lost_cannot_be_told() -> None:
 
 def test_lines_for_people() -> None:
     text = "\n".join(extrapolation_lines({"parameters": 8e9, "flops": 3.2e13, "activation_bytes": 5e9}, 2048))
+    assert "not known: the model does not run" in text
     assert "8,000,000,000" in text and "128.00 GB" in text and "32.000 TFLOP" in text
 
 
@@ -56,6 +57,7 @@ def test_the_full_model_costs_what_was_foretold(model_type: str, tmp_path: Path,
     )
     assert foretold == {cost: total for cost, (total, _) in measured.items()}
     assert foretold["flops"] > 0 and foretold["activation_bytes"] > 0
+    assert foretold["collectives"] == 3 * 8 + 2 and foretold["gathered_bytes"] > 4 * foretold["parameters"]
     lost = make(open_source(str(source)), tmp_path / "t", Order(layers=1), lambda _s: None, lambda _d, _t: None)
     if model_type == "gemma3_text":
         with pytest.raises(Refused, match="do not follow"):

@@ -185,3 +185,109 @@ def test_a_model_that_cannot_be_covered_is_said_to_run_whole(distdbg, tmp_path):
     result = distdbg("launch", "--keep-layers", "1", "--skip-attention", "all", "train.py")
     assert result.code == 0, result
     assert "it ran whole" in json.loads(result.run.report_json.read_text())["findings"][0]["summary"]
+
+
+FAMILIES = {
+    "llama": {},
+    "gpt2": {"n_embd": 64, "n_layer": 4, "n_head": 4, "vocab_size": 64, "n_positions": 64},
+    "gemma3_text": {"head_dim": 16, "sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    "bloom": {"hidden_size": 64, "n_layer": 4, "n_head": 4, "vocab_size": 64},
+    "t5": {"d_model": 64, "d_ff": 64, "d_kv": 16, "num_heads": 4, "num_layers": 4, "vocab_size": 64,
+           "decoder_start_token_id": 0},
+}  # fmt: skip
+
+
+def model_of(name):
+    fields = FAMILIES[name]
+    if name in ("llama", "gemma3_text"):
+        fields = {**SMALL, "num_hidden_layers": 4, **fields}
+    config = transformers.AutoConfig.for_model(name, **fields)
+    auto = transformers.AutoModelForSeq2SeqLM if name == "t5" else transformers.AutoModelForCausalLM
+    torch.manual_seed(0)
+    return auto.from_config(config).eval()
+
+
+def generated(model, *, cached):
+    ids = torch.arange(3, 11)[None]
+    return model.generate(ids, max_new_tokens=8, min_new_tokens=8, do_sample=False, use_cache=cached).tolist()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_generating_with_a_cache_is_generating_without(hooked, name):
+    """Layers that only pass on leave no keys behind, and skipped attention reads none: neither confuses the cache."""
+    keep = hooked(KeepLayers(2, loaded=True))
+    model = model_of(name)
+    assert set(keep.kept.values()) == {(2, 4)}
+    assert generated(model, cached=True) == generated(model, cached=False)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3_text"])
+def test_generating_without_attention(hooked, name):
+    skip = hooked(SkipAttention("all-but-last"))
+    model = model_of(name)
+    place_modules(model)
+    assert generated(model, cached=True) == generated(model, cached=False)
+    assert (skip.skipped, skip.kept) == ({0, 1, 2}, {3})
+
+
+@pytest.mark.parametrize("checkpointing", [None, True, False])
+def test_all_is_loaded_and_two_layers_run(hooked, tmp_path, checkpointing):
+    whole = transformers.LlamaForCausalLM(llama(5))
+    whole.save_pretrained(tmp_path / "whole")
+    hooked(KeepLayers(2, loaded=True))
+    model = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "whole")
+    assert model.config.num_hidden_layers == 5 and model.state_dict().keys() == whole.state_dict().keys()
+    if checkpointing is not None:
+        model.gradient_checkpointing_enable({"use_reentrant": checkpointing})
+    model.train()
+    ids = torch.randint(0, 64, (2, 16))
+    loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+    loss.backward()
+    short = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "whole", num_hidden_layers=2)
+    other = short(input_ids=ids, labels=ids, use_cache=False).loss
+    other.backward()
+    assert torch.equal(loss, other)
+    assert torch.equal(model.model.layers[1].mlp.up_proj.weight.grad, short.model.layers[1].mlp.up_proj.weight.grad)
+    for layer in model.model.layers[2:]:
+        assert all(p.grad is not None and torch.count_nonzero(p.grad) == 0 for p in layer.parameters())
+
+
+COLLECTIVES = """
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.nn.parallel import DistributedDataParallel
+from transformers import LlamaConfig, LlamaForCausalLM
+dist.init_process_group("gloo")
+def made():
+    return LlamaForCausalLM(LlamaConfig(hidden_size=64, intermediate_size=128, num_attention_heads=4,
+                                        num_hidden_layers=5, num_key_value_heads=2, vocab_size=64))
+ids = torch.randint(0, 64, (2, 16))
+model = made()
+for layer in model.model.layers:
+    fully_shard(layer)
+fully_shard(model)
+with CommDebugMode() as seen:
+    model(input_ids=ids, labels=ids).loss.backward()
+print({str(k).rpartition(".")[2]: v for k, v in seen.get_comm_counts().items()}, len(model.model.layers))
+model = DistributedDataParallel(made())
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(3):
+    model(input_ids=ids, labels=ids).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
+def test_all_collectives_stay_with_all_layers_loaded(distdbg, tmp_path):
+    """Under FSDP2 and DDP: what is gathered and reduced is what the whole model gathers and reduces."""
+    (tmp_path / "train.py").write_text(COLLECTIVES)
+    whole = distdbg("launch", "--nproc-per-node", "2", "train.py")
+    kept = distdbg("launch", "--nproc-per-node", "2", "--keep-layers", "1", "--full-load", "train.py")
+    assert whole.code == kept.code == 0, kept
+    counts = [line for line in kept.out.splitlines() if "allgather" in line]
+    assert counts and counts == [line for line in whole.out.splitlines() if "allgather" in line]
+    assert "--keep-layers 1 --full-load" in kept.err
+    (finding,) = json.loads(kept.run.report_json.read_text())["findings"]
+    assert finding["summary"].endswith("LlamaModel.layers loaded all and ran 1 of 5 layers")

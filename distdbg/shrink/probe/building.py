@@ -115,13 +115,13 @@ def open_builder(folder: str, trust: bool, architecture: str | None = None) -> B
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust, local_files_only=True)
     except Exception as error:
         raise EvidenceUnreadable(
-            f"config.json is not a model's config for transformers {transformers.__version__}: {_brief(error)}",
+            f"config.json is not a model's config for transformers {transformers.__version__}: {brief(error)}",
             "Check its model_type, or install the transformers version that the model names.",
         ) from None
     builder = Builder(config, model_class(config, architecture, trust), trust)
     found = builder.anatomy(builder.full)
     if isinstance(found, Exception):
-        raise Refused(f"the model cannot be built from its own config: {_brief(found)}", "Mend the config first.")
+        raise Refused(f"the model cannot be built from its own config: {brief(found)}", "Mend the config first.")
     return builder
 
 
@@ -151,6 +151,7 @@ def model_class(config: Any, architecture: str | None, trust: bool) -> Any:
     raise Refused(f"transformers has no model class for the type {config.model_type!r}", "Name one in 'architectures'.")
 
 
-def _brief(error: BaseException) -> str:
+def brief(error: BaseException) -> str:
+    """An exception on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:3])[:300]}"

@@ -80,11 +80,13 @@ def same(full: Fingerprint, small: Fingerprint, numbers: Counting, layers: int, 
 
 
 def is_resized(full: Any, small: Any, layers: int, left: int) -> bool:
-    """A shape in which nothing changed but a size that is the number of layers, or a block for each of them."""
+    """A shape in which nothing changed but a size that is the number of layers, or a block for each of them, or one
+    less: what stands between them."""
     if not isinstance(full, tuple) or not isinstance(small, tuple) or len(full) != len(small):
         return False
     return full != small and all(
-        a == b or (a % layers == 0 and a // layers * left == b) for a, b in zip(full, small, strict=True)
+        a == b or (a % layers == 0 and a // layers * left == b) or (a, b) == (layers - 1, left - 1)
+        for a, b in zip(full, small, strict=True)
     )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from distdbg.shrink.config_leaves import changed, dotted, value_at
 from distdbg.shrink.probe.building import Builder
 from distdbg.shrink.probe.ladder import Shrunk, Stack
+from distdbg.shrink.probe.narrowing import Narrowed
 
 
-def as_json(builder: Builder, shrunk: Shrunk) -> dict[str, Any]:
+def as_json(builder: Builder, shrunk: Shrunk, fewer: Sequence[Narrowed] = ()) -> dict[str, Any]:
     """The keys: edits [[path, value]], stacks, tensors {small name: shape}, cuts {small name: [dim, kept]}, …"""
     config = builder.config(builder.full)
     return {
@@ -19,9 +21,16 @@ def as_json(builder: Builder, shrunk: Shrunk) -> dict[str, Any]:
         "edits": _whole_edits(builder, shrunk),
         "stacks": [_stack(stack, shrunk) for stack in shrunk.stacks],
         "cuts": _cuts(shrunk),
-        "warnings": shrunk.warnings,
+        "narrowed": [_narrowed(one) for one in fewer],
+        "warnings": [*(one.words for one in fewer), *shrunk.warnings],
         "builds": builder.builds,
     }
+
+
+def _narrowed(one: Narrowed) -> dict[str, Any]:
+    edits = [[list(path), value] for path, value in one.edits.items()]
+    told = {"axis": one.axis, "from": one.before, "to": one.after, "edits": edits, "random": one.random}
+    return told | {"cuts": {name: list(cut) for name, cut in one.cuts.items()}, "experts": list(one.experts)}
 
 
 def _whole_edits(builder: Builder, shrunk: Shrunk) -> list[Any]:
@@ -72,6 +81,10 @@ def _cuts(shrunk: Shrunk) -> dict[str, list[list[Any]]]:
         if full is None or full[0] == shape or len(full[0]) != len(shape):
             continue
         for dim, (a, b) in enumerate(zip(full[0], shape, strict=True)):
+            between = next((k for w, n, k in lengths if (a, b) == (w - 1, n - 1) and a != b), None)
+            if between is not None:
+                found.setdefault(_full_name(name, shrunk), []).append([dim, between[:-1]])  # each behind its layer
+                continue
             fit = next(((w, k) for w, n, k in lengths if a != b and a % w == 0 and a // w * n == b), None)
             if fit is not None:
                 block = a // fit[0]  # a block a layer, one layer after the other

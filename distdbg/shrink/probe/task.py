@@ -6,15 +6,17 @@ from typing import Any
 
 from distdbg.shrink.probe.building import open_builder
 from distdbg.shrink.probe.ladder import Wanted, shrink
+from distdbg.shrink.probe.narrowing import narrowed
 from distdbg.shrink.probe.report import as_json
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: folder, trust, layers (number or None), keep, stacks."""
+    """`task`: folder, trust, layers (number or None), keep, stacks, narrow."""
     quiet()
     builder = open_builder(task["folder"], task["trust"])
+    fewer = narrowed(builder, task["narrow"])
     wanted = Wanted(task["layers"], task["keep"], task["stacks"])
-    return as_json(builder, shrink(builder, wanted))
+    return as_json(builder, shrink(builder, wanted), fewer)
 
 
 def quiet() -> None:

@@ -8,8 +8,11 @@ from typing import Any
 from distdbg.shrink.probe.building import Anatomy, Builder, open_builder
 from distdbg.shrink.probe.kinds import counting, fingerprints, same
 from distdbg.shrink.probe.task import quiet
+from distdbg.shrink.verify.collectives import compare_collectives
 from distdbg.shrink.verify.comparing import PASS, Kept, compare
+from distdbg.shrink.verify.modalities import compare_gradients
 from distdbg.shrink.verify.reloading import loads, round_trip
+from distdbg.shrink.verify.running import prepared
 
 
 def run(task: dict[str, Any]) -> dict[str, str]:
@@ -22,6 +25,8 @@ def run(task: dict[str, Any]) -> dict[str, str]:
     stacks = [Kept(path, s["layers"], s["kept"]) for s in task["stacks"] for path in (s["path"], *s["also"])]
     found = {"kinds": _kinds(full, small, stacks)}
     found |= _attempt(lambda: compare(on_meta(full), on_meta(small), stacks), ("ops", "activation_bytes", "gradients"))
+    found |= _attempt(lambda: compare_gradients(on_meta(full), on_meta(small), stacks), ())
+    found |= _attempt(lambda: {"collectives": compare_collectives(full, small, stacks)}, ("collectives",))
     found |= _attempt(lambda: loads(task["small"], small, task["trust"]), ("names_and_shapes",))
     found |= _attempt(lambda: round_trip(task["small"], small, task["trust"], task["everything"]), ("save_and_reload",))
     return found
@@ -37,15 +42,8 @@ def _attempt(check: Callable[[], dict[str, str]], names: tuple[str, ...]) -> dic
 
 
 def on_meta(builder: Builder) -> Any:
-    """On meta, in single precision, with the experts in a form that does not depend on what the router says."""
-    model = builder.model(builder.full)
-    for form in ("batched_mm", "grouped_mm"):
-        try:
-            model.set_experts_implementation(form)
-            break
-        except Exception:
-            continue
-    model.float()  # whatever type either config names: what is compared is what the layers do
+    """On meta, whatever type either config names: what is compared is what the layers do."""
+    model: Any = prepared(builder.model(builder.full))
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     return model

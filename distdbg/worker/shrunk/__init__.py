@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from distdbg.worker.session import Session
 
-KEEP, SKIP = "DISTDBG_KEEP_LAYERS", "DISTDBG_SKIP_ATTENTION"
+KEEP, SKIP, LOAD = "DISTDBG_KEEP_LAYERS", "DISTDBG_SKIP_ATTENTION", "DISTDBG_FULL_LOAD"
 
 
 def start(session: Session) -> None:
@@ -21,4 +21,5 @@ def start(session: Session) -> None:
         return
     from distdbg.worker.shrunk.shrinking import Shrinking
 
-    Shrinking(session, int(os.environ.get(KEEP) or 0), os.environ.get(SKIP, "")).start()
+    keep, skip, loaded = int(os.environ.get(KEEP) or 0), os.environ.get(SKIP, ""), bool(os.environ.get(LOAD))
+    Shrinking(session, keep, skip, loaded=loaded).start()

@@ -7,18 +7,26 @@ later, for two dense layers say nothing about a model of experts.
 
 from __future__ import annotations
 
+from distdbg.worker.shrunk.pass_through import PassThrough
 from distdbg.worker.shrunk.stacks import stacks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+_PASSES = "_distdbg_passes"
 
 
 class KeepLayers:
-    """`kept` tells of each stack: path -> (layers kept, layers that there were)."""
+    """`kept` tells of each stack: path -> (layers kept, layers that there were). `tell` is called when it grows.
 
-    def __init__(self, count: int) -> None:
+    With `loaded` no layer is dropped: the others pass on what they get."""
+
+    def __init__(self, count: int, tell: Callable[[], None] = lambda: None, *, loaded: bool = False) -> None:
         self._count = count
+        self.loaded = loaded
+        self._tell = tell
         self.kept: dict[str, tuple[int, int]] = {}
 
     def patch_transformers(self, module: Any) -> None:  # noqa: ANN401
@@ -35,12 +43,17 @@ class KeepLayers:
         for path, stack in list(stacks(model)):
             layers = list(stack.children())
             count = max(self._count, _last_new_kind(layers, getattr(model, "config", None)) + 1)
-            if count >= len(layers):
+            if count >= len(layers) or _PASSES in stack.__dict__:
                 continue
-            for key in list(stack._modules)[count:]:
-                del stack._modules[key]
+            if self.loaded:
+                PassThrough(layers, count)
+                stack.__dict__[_PASSES] = True  # the model around this one finds it again
+            else:
+                for key in list(stack._modules)[count:]:
+                    del stack._modules[key]
+                _shorten_config(getattr(model, "config", None), count, len(layers))
             self.kept[f"{type(model).__name__}.{path}"] = (count, len(layers))
-            _shorten_config(getattr(model, "config", None), count, len(layers))
+            self._tell()
 
 
 def _last_new_kind(layers: list[Any], config: Any) -> int:  # noqa: ANN401

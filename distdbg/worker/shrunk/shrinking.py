@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Shrinking:
     """Of one rank. Raises ValueError where what is asked for is not understood."""
 
-    def __init__(self, session: Session, keep: int, skip: str) -> None:
+    def __init__(self, session: Session, keep: int, skip: str, *, loaded: bool = False) -> None:
         self._session = session
-        self._keep = KeepLayers(keep) if keep else None
+        self._keep = KeepLayers(keep, self._report, loaded=loaded) if keep else None
         self._skip = SkipAttention(skip) if skip else None
         self._told = False
 
@@ -53,9 +53,14 @@ class Shrinking:
         if self._told:
             return
         self._told = True
+        self._report()
+
+    def _report(self) -> None:
+        """At the first step; of layers, at once, since a rank may die before it."""
         told: dict[str, Any] = {}
         if self._keep is not None:
             told["kept"] = {path: list(counts) for path, counts in self._keep.kept.items()}
+            told["loaded"] = self._keep.loaded
         if self._skip is not None:
             told |= {"skipped": sorted(self._skip.skipped), "real": sorted(self._skip.kept)}
             told["unplaced"] = self._skip.unplaced

@@ -1,0 +1,79 @@
+"""A rank's own memory on the host grows with its steps, and goes on growing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.checks._findings import hosts, who
+from distdbg.checks._growing import Growing, growing
+from distdbg.checks._kept import keeps
+from distdbg.evidence.memory_answer import gib
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="host-memory-growth",
+        severity="warning",
+        title="a rank's memory on the host grows with every step",
+        meaning="The memory of the process itself (no files, nothing shared) rises from step to step, after the "
+        "warm-up and beyond the end of an epoch. It ends when the machine or the control group has no more.",
+        how_seen="The figure by step, in six parts after the first third: each part's lowest is above that of the part "
+        "before, by about as much each time. A cache that fills, a start that ends and a saw's teeth are none. Within "
+        "the first epoch nothing is said, unless the end is near: a dataset may be filling its cache.",
+        remedy="Launch with --memory: it names the container that grows. Else look for lists and caches that live "
+        "longer than a step, for losses that are kept with their graphs, and for C libraries.",
+        source="https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory",
+    ),
+)
+
+
+def check(run: RunEvidence) -> Iterable[Finding]:
+    found = [one for one in growing(run) if _beyond_an_epoch(one) or _soon(one)]
+    if not found:
+        return
+    ranks = tuple(sorted(one.rank.rank for one in found))
+    worst = max(found, key=lambda one: one.growth.slope)
+    certain = all(one.growth.epochs > 0 for one in found)
+    yield Finding(
+        "host-memory-growth",
+        "warning",
+        "likely" if certain else "possible",
+        f"the memory of {who(run, ranks)} grows by {gib(worst.growth.slope)} a step" + _end(worst),
+        cause=_cause(worst),
+        remedy=DOCS[0].remedy,
+        ranks=ranks,
+        nodes=hosts(run, ranks),
+        step=worst.growth.last,
+        explained_by=_explanation(run, ranks),
+        evidence=tuple(one.citation for one in found[:3]),
+    )
+
+
+def _beyond_an_epoch(one: Growing) -> bool:
+    """-1: there is no loader, and so no epoch that a cache could be filled in."""
+    return one.growth.epochs != 0
+
+
+def _soon(one: Growing) -> bool:
+    """Before as many steps again are done."""
+    return one.ends_at is not None and one.ends_at <= 2 * one.growth.last
+
+
+def _end(one: Growing) -> str:
+    return "" if one.ends_at is None else f": {one.of} would be full at about step {one.ends_at:,}"
+
+
+def _cause(one: Growing) -> str:
+    told = one.growth
+    epochs = f", over {told.epochs} ends of an epoch" if told.epochs > 0 else ""
+    return f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}{epochs}."
+
+
+def _explanation(run: RunEvidence, ranks: tuple[int, ...]) -> str | None:
+    """Where it is known for each of these ranks what is kept, that is what grows."""
+    named = {rank.rank for rank in run.ranks if any(True for _ in keeps(rank))}
+    graphs = {rank.rank for rank in run.ranks if any(fact.guard == "graph-retained" for fact in rank.guards)}
+    if set(ranks) <= named:
+        return "memory-leak"
+    return "graph-retained" if set(ranks) <= graphs else None

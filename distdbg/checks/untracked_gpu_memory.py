@@ -1,0 +1,88 @@
+"""GPU memory that torch's allocator knows nothing of: it grows, or takes a large share of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.checks._findings import hosts, who
+from distdbg.evidence.growth import MIB, Growth, growth
+from distdbg.evidence.memory_answer import gib
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.model import Citation, Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="untracked-gpu-memory",
+        severity="warning",
+        title="GPU memory that torch does not account for",
+        meaning="What is in use of a device is far more than what torch has reserved of it, or the difference grows: "
+        "NCCL's buffers (some 0.5 GiB a process group), CUDA contexts, libraries with allocators of their own, other "
+        "processes on the same GPU.",
+        how_seen="The driver's figure for the device minus torch's reserved bytes, every few seconds: a quarter of the "
+        "device at each of the last looks, or a rise in each of six parts after the warm-up.",
+        remedy="See with nvidia-smi who is on the device; make fewer process groups, or destroy those that are done; "
+        "give each rank a device of its own before anything touches CUDA (torch.cuda.set_device).",
+        source="https://github.com/NVIDIA/nccl/issues/964",
+    ),
+)
+_LEAST, _PART = 128 * MIB, 0.05
+#: A share of the device that nobody expects there, at so many looks on end.
+_LARGE, _LOOKS = 0.25, 3
+
+
+def check(run: RunEvidence) -> Iterable[Finding]:
+    large: list[tuple[RankRecord, int, int]] = []
+    for rank in run.ranks:
+        found = _outside(rank)
+        told = growth([(step, size, epochs) for step, size, epochs, _ in found], _LEAST, _PART)
+        if told is not None:
+            yield _grows(run, rank, told)
+        elif len(found) >= _LOOKS and all(size >= _LARGE * total for _, size, _, total in found[-_LOOKS:]):
+            large.append((rank, found[-1][1], found[-1][3]))
+    if large:
+        yield _much(run, large)
+
+
+def _outside(rank: RankRecord) -> list[tuple[int, int, int, int]]:
+    """(step, bytes, epochs, device's bytes) where both figures were taken."""
+    points = rank.memory.points if rank.memory else ()
+    return [
+        (p.step, max(0, p.used - p.reserved), p.epochs, p.total or 0)
+        for p in points
+        if p.used is not None and p.reserved is not None and p.total
+    ]
+
+
+def _citation(rank: RankRecord, quote: str) -> Citation:
+    return Citation(f"{rank.memory.path if rank.memory else ''}/memory.jsonl", None, "NV minus CA", quote)
+
+
+def _grows(run: RunEvidence, rank: RankRecord, told: Growth) -> Finding:
+    return Finding(
+        "untracked-gpu-memory",
+        "warning",
+        "likely",
+        f"GPU memory outside of torch grows on the device of rank {rank.rank}: {gib(told.slope)} a step",
+        cause=f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}. "
+        "Whose it is, this rank's or another process's, the driver's figure does not say.",
+        remedy=DOCS[0].remedy,
+        ranks=(rank.rank,),
+        nodes=hosts(run, (rank.rank,)),
+        evidence=(_citation(rank, " -> ".join(map(gib, told.levels))),),
+    )
+
+
+def _much(run: RunEvidence, large: list[tuple[RankRecord, int, int]]) -> Finding:
+    ranks = tuple(rank.rank for rank, _, _ in large)
+    rank, size, total = max(large, key=lambda one: one[1] / one[2])
+    return Finding(
+        "untracked-gpu-memory",
+        "warning",
+        "possible",
+        f"{gib(size)} of {gib(total)} are in use outside of torch's allocator ({who(run, ranks)})",
+        cause="NCCL, contexts, other libraries or other processes: the driver's figure for the device has them all.",
+        remedy=DOCS[0].remedy,
+        ranks=ranks,
+        nodes=hosts(run, ranks),
+        evidence=(_citation(rank, f"{gib(size)} of {gib(total)}"),),
+    )

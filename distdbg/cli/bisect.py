@@ -1,0 +1,115 @@
+"""`distdbg bisect`: the smallest command that still shows a failure: fewer ranks, layers, tokens, steps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
+
+if TYPE_CHECKING:
+    from distdbg.shrink.bisect.command import Command
+
+
+@click.command("bisect", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--finding", metavar="ID", help="What must be found in a run's report; default: the failure at hand.")
+@click.option("--vary", multiple=True, metavar="FLAG=LOW[:HIGH[:STEP]]",
+              help="An option of the script that may be made smaller: --seq-len=64:4096:64.")  # fmt: skip
+@click.option("--fix", "fixed", multiple=True, type=click.Choice(["ranks", "layers"]), help="Leave these as they are.")
+@click.option("--timeout", type=click.FloatRange(min=1), metavar="SECONDS",
+              help="Of one run; past it, it does not show it.  [default: 3 times the first run's, and 60]")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Put the runs there; it must not exist.  [default: a new one in ./distdbg-bisect]")  # fmt: skip
+@click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…")
+def command(
+    *, finding: str | None, vary: tuple[str, ...], fixed: tuple[str, ...], timeout: float | None, output: Path | None,
+    words: tuple[str, ...]
+) -> None:  # fmt: skip
+    """Make a failing COMMAND small: find the fewest ranks and layers, and the smallest values of the script's own
+    options, with which it fails the same way.
+
+    \b
+    distdbg bisect -- distdbg launch --nproc-per-node 4 train.py
+    distdbg bisect --vary --seq-len=64 --vary --steps=1 -- distdbg launch train.py --seq-len 4096 --steps 100
+    distdbg bisect --finding unused-parameters -- torchrun --nproc-per-node 8 train.py
+
+    Each try is a run. It is assumed that the failure shows every time, and that where a value shows it, each larger
+    one does; the result is run twice more. Everything stays in one folder, with bisect.json and reproduce.sh.
+
+    Exit codes: 0 found and shown again, 2 usage, 3 COMMAND does not fail as it is, 6 the result did not show it again.
+    """
+    from distdbg.shrink.bisect.command import varied
+    from distdbg.shrink.bisect.hunting import CONFIRMATIONS, Order, hunt
+    from distdbg.shrink.bisect.record import lines, write_record
+
+    parsed = _parsed(words)
+    order = Order(finding, [varied(text) for text in vary], fixed, timeout)
+    if finding is not None:
+        _refuse_unknown(finding, parsed)
+    folder = _folder(output)
+    click.echo(f"distdbg: every run is in {folder}", err=True)
+    found = hunt(parsed, order, folder, lambda line: click.echo(line, err=True))
+    write_record(found, folder)
+    for line in lines(found):
+        click.echo(line)
+    if found.confirmed < CONFIRMATIONS:
+        click.echo("It does not show each time: what was found is no more than a hint.", err=True)
+    sys.exit(EXIT_OK if found.confirmed == CONFIRMATIONS else EXIT_REFUSED)
+
+
+def _parsed(words: tuple[str, ...]) -> Command:
+    """The words of a launch by their meaning. torchrun's are those of `distdbg launch`."""
+    from distdbg.cli.launch import command as launch
+    from distdbg.launch.torchrun_flags import normalise
+    from distdbg.shrink.bisect.command import Command
+
+    front = _launcher(words)
+    if not front:
+        return Command((), (), tuple(words))
+    own = {n: not p.is_flag for p in launch.params if isinstance(p, click.Option) and not p.name.startswith("torchrun_")
+           for n in (*p.opts, *p.secondary_opts)}  # fmt: skip
+    done = normalise(words[front:], own)
+    if "--" not in done:
+        raise UsageError("COMMAND launches no script", "distdbg bisect -- distdbg launch [OPTIONS] SCRIPT [ARGS…]")
+    at = done.index("--")
+    return Command(("distdbg", "launch"), tuple(done[:at]), tuple(done[at + 1 :]))
+
+
+def _launcher(words: tuple[str, ...]) -> int:
+    """How many words call the launcher: distdbg launch, python -m distdbg launch, torchrun; 0 for another command."""
+    names = [Path(word).name for word in words[:4]]
+    if names[:1] == ["torchrun"]:
+        return 1
+    if names[:2] == ["distdbg", "launch"]:
+        return 2
+    return 4 if names[1:4] == ["-m", "distdbg", "launch"] else 0
+
+
+def _refuse_unknown(finding: str, parsed: Command) -> None:
+    from distdbg.checks import all_checks
+
+    if not parsed.launcher:
+        raise UsageError(
+            "--finding needs a run's report, and COMMAND is no launch", "Write distdbg launch or torchrun."
+        )
+    known = {doc.id for check in all_checks() for doc in check.docs}
+    if finding not in known:
+        raise UsageError(f"--finding {finding!r}: there is no such finding", "`distdbg findings` lists them.")
+
+
+def _folder(output: Path | None) -> Path:
+    from distdbg.rundir import BISECT_FOLDER, make_dump_folder
+
+    try:
+        if output is None:
+            folder = make_dump_folder(Path(BISECT_FOLDER), "bisect")
+        else:
+            folder = output
+            folder.mkdir(parents=True, mode=0o700)
+        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be made: {error.strerror}", "Name another folder.") from None
+    return folder

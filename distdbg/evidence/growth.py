@@ -1,0 +1,188 @@
+"""Does a figure grow with the steps, and go on growing? Series of a run's memory, and the judgement on them.
+
+A series is looked at after its warm-up, the first third of its steps, in six parts of equal length. What grows has a
+higher level in each part than in the one before, by about as much each time. A start that ends, a cache that fills, a
+saw's teeth and a curve that flattens have not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distdbg.evidence.jsonl import integer
+
+MIB = 1 << 20
+_WARM_UP = 1 / 3
+_PARTS = 6
+_FEWEST = 24
+#: Every part's rise is at least this share of their mean, and the second half's of the first half's.
+_EVEN, _GOES_ON = 0.3, 0.7
+
+
+@dataclass(frozen=True)
+class Point:
+    """`anon` are bytes of the process that are no file's and not shared; `epochs` is -1 where no loader was heard."""
+
+    step: int
+    anon: int
+    epochs: int = -1
+    #: where it uses CUDA: allocated at the step's end; the highest of its phases' allocated and reserved; and what
+    #: everybody uses of the device, of how much
+    standing: int | None = None
+    allocated: int | None = None
+    reserved: int | None = None
+    used: int | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """What one count saw go in the middle of a collection; `owner` is `Class (file)`, empty where nobody was found."""
+
+    freed: int
+    bytes: int
+    owner: str
+    step: int
+    line: int
+
+
+@dataclass(frozen=True)
+class MemorySeries:
+    """One rank's. `growing` are the containers of the newest count that grew up to then."""
+
+    points: tuple[Point, ...] = ()
+    path: str = ""
+    growing: tuple[Mapping[str, Any], ...] = ()
+    counted_at: int | None = None
+    #: the line of facts.jsonl (1-based), and whether an epoch's end could be heard
+    line: int | None = None
+    loads: bool = False
+    cycles: tuple[Cycle, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeMemory:
+    """What a node can still give, at the last look, and its ranks' own figures every ten seconds."""
+
+    headroom: int | None = None
+    of: str = ""
+    points: Mapping[int, tuple[Point, ...]] = field(default_factory=dict)
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """`slope` in bytes a step, `levels` of the six parts, `epochs` that ended meanwhile (-1: not known)."""
+
+    slope: float
+    levels: tuple[int, ...]
+    first: int
+    last: int
+    epochs: int
+
+    @property
+    def total(self) -> int:
+        return self.levels[-1] - self.levels[0]
+
+
+def growth(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
+    """Of (step, bytes, epochs), in order. None for less than `least` bytes and `share` of the first level."""
+    if len(values) < _FEWEST:
+        return None
+    begin = values[0][0] + (values[-1][0] - values[0][0]) * _WARM_UP
+    kept = [value for value in values if value[0] >= begin]
+    lowest = _lowest(kept)
+    if lowest is None:
+        return None
+    levels = [value for value, _ in lowest]
+    rises = [levels[n + 1] - levels[n] for n in range(_PARTS - 1)]
+    total, middle = levels[-1] - levels[0], _PARTS // 2
+    if total < max(least, share * levels[0]) or min(rises) < _EVEN * total / len(rises):
+        return None
+    if levels[-1] - levels[middle] < _GOES_ON * (levels[middle - 1] - levels[0]):
+        return None
+    steps = lowest[-1][1] - lowest[0][1]
+    epochs = kept[-1][2] - kept[0][2] if kept[-1][2] >= 0 else -1
+    return Growth(total / steps, tuple(levels), kept[0][0], kept[-1][0], epochs)
+
+
+def _lowest(kept: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]] | None:
+    """Of each part the lowest, and its step: what a spike or a saw's tooth adds is given back."""
+    first, length = kept[0][0], (kept[-1][0] - kept[0][0]) / _PARTS
+    if length <= 0:
+        return None
+    parts: list[list[tuple[int, int]]] = [[] for _ in range(_PARTS)]
+    for step, value, _ in kept:
+        parts[min(_PARTS - 1, int((step - first) / length))].append((value, step))
+    return [min(part) for part in parts] if all(len(part) > 1 for part in parts) else None
+
+
+def rank_series(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str,
+                facts: Sequence[tuple[int, Mapping[str, Any]]]) -> MemorySeries | None:  # fmt: skip
+    """From a rank's memory.jsonl and facts; None where `--memory` was not asked for."""
+    points = [point for _, line in lines if (point := _point(line)) is not None]
+    found = [(n, fact) for n, fact in facts if fact.get("kind") == "census"]
+    cycles = tuple(_cycle(n, fact) for n, fact in facts if fact.get("kind") == "cycles")
+    if not points and not found:
+        return None
+    number, census = found[-1] if found else (None, {})
+    growing = census.get("growing")
+    told = tuple(entry for entry in growing if isinstance(entry, dict)) if isinstance(growing, list) else ()
+    loads = (integer(census, "epochs") or 0) >= 0 and bool(census)
+    return MemorySeries(tuple(points), path, told, integer(census, "step"), number, loads, cycles)
+
+
+def _cycle(line: int, fact: Mapping[str, Any]) -> Cycle:
+    told = fact.get("owners")
+    owners = told if isinstance(told, dict) else {}
+    owner = max(owners, key=lambda name: integer(owners, name) or 0, default="")
+    freed, size, step = (integer(fact, name) or 0 for name in ("freed", "bytes", "step"))
+    return Cycle(freed, size, owner, step, line)
+
+
+def _point(line: Mapping[str, Any]) -> Point | None:
+    phases = line.get("phases")
+    figures = [p for p in phases.values() if isinstance(p, dict)] if isinstance(phases, dict) else []
+    step, last = integer(line, "step"), figures[-1] if figures else {}
+    anon = integer(last, "ANON")
+    if step is None or anon is None:
+        return None
+    epochs = integer(line, "epochs")
+    most = {name: [v for p in figures if (v := integer(p, name)) is not None] for name in ("MA", "CA")}
+    return Point(
+        step=step,
+        anon=anon,
+        epochs=-1 if epochs is None else epochs,
+        standing=integer(last, "MA"),
+        allocated=max(most["MA"], default=None),
+        reserved=max(most["CA"], default=None),
+        used=integer(line, "NV"),
+        total=integer(line, "NV_total"),
+    )
+
+
+def node_memory(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str) -> NodeMemory:
+    """From a node's metrics.jsonl: what its ranks were, and what was left."""
+    points: dict[int, list[Point]] = {}
+    headroom, of = None, ""
+    for _, line in lines:
+        ranks = line.get("ranks")
+        for told in ranks if isinstance(ranks, list) else ():
+            if isinstance(told, dict) and (rank := integer(told, "rank")) is not None:
+                step, anon, epochs = (integer(told, name) for name in ("step", "anon", "epochs"))
+                if step is not None and anon is not None:
+                    points.setdefault(rank, []).append(Point(step, anon, -1 if epochs is None else epochs))
+        if isinstance(memory := line.get("memory"), dict):
+            headroom, of = _headroom(memory) or (headroom, of)
+    return NodeMemory(headroom, of, {rank: tuple(p) for rank, p in points.items()}, path)
+
+
+def _headroom(memory: Mapping[str, Any]) -> tuple[int, str] | None:
+    """The nearer of the machine's end and the control group's; what the kernel can give back of files is not in use."""
+    available, limit, current = (integer(memory, n) for n in ("available", "limit", "current"))
+    found = [] if available is None else [(available, "the machine")]
+    if limit is not None and current is not None:
+        found.append((max(0, limit - current + (integer(memory, "reclaimable") or 0)), "its control group's limit"))
+    return min(found, default=None)

@@ -1,0 +1,96 @@
+"""Memory snapshots of a run that is under way: asked for by its control file, told by its agents' events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distdbg.collect.bounded_read import read_end, read_whole
+from distdbg.errors import NothingToAnalyse, Refused, UsageError
+from distdbg.evidence import jsonl
+from distdbg.evidence.records import ranks_seen
+from distdbg.model import fold_ranks
+from distdbg.rundir import Attempt, RunDir
+
+#: A million events take torch some seconds to hand over.
+WITHIN_S = 60.0
+_LOOK_EVERY_S = 0.1
+_MOST_EVENTS = 16 << 20
+_MOST_NEWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Of one rank: the files, or why there are none; `missing` is what a reader would look for in vain."""
+
+    rank: int
+    files: tuple[Path, ...] = ()
+    because: str = ""
+    missing: str = ""
+
+
+def take_snapshots(
+    run: RunDir, wanted: frozenset[int] | None, within: float, say: Callable[[str], None]
+) -> list[Taken]:
+    """Ask, wait for every rank that lives, and give what came, by rank.
+
+    Raises NothingToAnalyse where nothing runs, UsageError for a rank that there is not, Refused where the run's
+    directory cannot be written.
+    """
+    attempts = run.attempts()
+    living = _living(attempts[-1]) if attempts else frozenset()
+    if not living:
+        raise NothingToAnalyse(f"{run.id} does not run: no rank of it lives", "`distdbg runs` lists the runs that do.")
+    strange = sorted((wanted or frozenset()) - living)
+    if strange:
+        raise UsageError(
+            f"{run.id} has no living rank {fold_ranks(strange)}", f"Living ranks: {fold_ranks(sorted(living))}."
+        )
+    asked = wanted or living
+    try:
+        token = run.ask({"request": "memory-snapshot", "ranks": sorted(wanted) if wanted else None})
+    except OSError as error:
+        raise Refused(
+            f"the run directory cannot be written: {error.strerror}: {error.filename}",
+            "Ask as the user who launched it, or free some space.",
+        ) from None
+    until = time.monotonic() + within
+    found: dict[int, Taken] = {}
+    while len(found) < len(asked) and time.monotonic() < until:
+        found |= {taken.rank: taken for taken in _told(attempts[-1], token) if taken.rank in asked}
+        say(f"waiting for {len(asked) - len(found)} of {len(asked)} ranks")
+        time.sleep(_LOOK_EVERY_S)
+    silent = f"it did not answer within {within:g} s: it may stand in C code that holds the interpreter's lock"
+    return [found.get(rank) or Taken(rank, because=silent) for rank in sorted(asked)]
+
+
+def _living(attempt: Attempt) -> frozenset[int]:
+    found: set[int] = set()
+    for files in attempt.nodes():
+        events, _ = jsonl.objects(read_whole(files.events, _MOST_EVENTS)[0] or "")
+        if not any(event.get("event") == "agent-finished" for _, event in events):
+            found |= {rank for rank, known in ranks_seen(events).items() if known.get("pid") and "ended" not in known}
+    return frozenset(found)
+
+
+def _told(attempt: Attempt, token: str) -> list[Taken]:
+    found = []
+    for files in attempt.nodes():
+        events, _ = jsonl.objects(read_end(files.events, _MOST_NEWS).text)
+        found += [_taken(attempt, e) for _, e in events if e.get("event") == "memory-snapshot" and e.get("id") == token]
+    return found
+
+
+def _taken(attempt: Attempt, event: Mapping[str, Any]) -> Taken:
+    rank = jsonl.integer(event, "rank") or 0
+    names = event.get("files") if isinstance(event.get("files"), list) else []
+    folder = attempt.rank(rank).memory
+    return Taken(
+        rank,
+        tuple(folder / str(name) for name in names or ()),
+        jsonl.text(event, "because"),
+        jsonl.text(event, "missing"),
+    )

@@ -1,0 +1,72 @@
+"""What carries agents to other hosts: srun or ssh, a client process whose standard streams are the wire."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from distdbg.launch.wire import CarrierWire
+
+_ENDS_WITHIN_S = 2.0
+_KEPT_OF_LOG = 2000
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A command that runs agents on other hosts: `nodes` are their ranks, `hosts` their names as far as known; `log`
+    gets what it says on its standard error."""
+
+    argv: Sequence[str]
+    nodes: Sequence[int]
+    hosts: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+
+
+class Running:
+    """A carrier that was started."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self.carrier = carrier
+        ours, theirs = socket.socketpair()
+        with carrier.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                list(carrier.argv),
+                env=dict(carrier.environment),
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the launcher alone
+            )
+        theirs.close()
+        self.wire = CarrierWire(ours)
+
+    def last_words(self) -> str:
+        """The end of what it said on its standard error, on one line."""
+        try:
+            text = self.carrier.log.read_bytes()[-_KEPT_OF_LOG:].decode("utf-8", "replace")
+        except OSError:
+            text = ""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return "; ".join(lines[-3:]) or "it said nothing"
+
+
+def end_carriers(carriers: Sequence[Running]) -> None:
+    """SIGTERM makes srun end its step; one that waits for a dead node does not obey."""
+    for running in carriers:
+        running.process.terminate()
+    deadline = time.monotonic() + _ENDS_WITHIN_S
+    while any(r.process.poll() is None for r in carriers) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for running in carriers:
+        if running.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.process.pid, signal.SIGKILL)
+            running.process.wait()

@@ -1,0 +1,78 @@
+"""What a whole run's memory was, rank by rank, for a terminal; and what the host snapshots of its ranks hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from distdbg.evidence.growth import Point
+from distdbg.evidence.host_snapshot import HostSnapshot
+from distdbg.evidence.memory_answer import gib
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.report.text import one_line
+
+_MOST_RANKS = 8
+_MOST_GROUPS = 10
+_MOST_SNAPSHOTS = 2
+
+
+def run_text(run: RunEvidence, snapshots: Sequence[HostSnapshot]) -> str:
+    """Empty where nothing was written down."""
+    series = [(rank, points) for rank in run.ranks if (points := _points(run, rank))]
+    lines = [*_table(series), *(line for one in snapshots[:_MOST_SNAPSHOTS] for line in ("", *_host(one)))]
+    if len(snapshots) > _MOST_SNAPSHOTS:
+        lines += ["", f"… and the host snapshots of {len(snapshots) - _MOST_SNAPSHOTS} more ranks"]
+    return "\n".join(lines).strip()
+
+
+def _points(run: RunEvidence, rank: RankRecord) -> Sequence[Point]:
+    if rank.memory is not None and rank.memory.points:
+        return rank.memory.points
+    node = next((n for n in run.nodes if n.node_rank == rank.node_rank), None)
+    return node.memory.points.get(rank.rank, ()) if node else ()
+
+
+def _table(series: Sequence[tuple[RankRecord, Sequence[Point]]]) -> Iterator[str]:
+    """The ranks that hold most; who stands out of all of them is said beside."""
+    if not series:
+        return
+    yield "memory by rank, at the ends of steps"
+    most = {rank.rank: max(p.anon for p in points) for rank, points in series}
+    usual = median(most.values())
+    for rank, points in sorted(series, key=lambda one: -most[one[0].rank])[:_MOST_RANKS]:
+        outlier = len(series) > 2 and most[rank.rank] > 1.2 * usual and most[rank.rank] - usual > 64 << 20
+        beside = f", {most[rank.rank] / usual:.1f} times the usual" if outlier else ""
+        yield (
+            f"  rank {rank.rank:<5} steps {points[0].step} to {points[-1].step}: own memory {gib(points[0].anon)} -> "
+            f"{gib(points[-1].anon)}, at most {gib(most[rank.rank])}{beside}"
+        )
+        yield from _device(points)
+    if len(series) > _MOST_RANKS:
+        yield f"  … and {len(series) - _MOST_RANKS} more, of {gib(min(most.values()))} and above"
+
+
+def _device(points: Sequence[Point]) -> Iterator[str]:
+    counted = [p for p in points if p.reserved is not None]
+    if not counted:
+        return
+    words = [
+        f"allocated {gib(counted[0].standing or 0)} -> {gib(counted[-1].standing or 0)}",
+        f"at most {gib(max(p.allocated or 0 for p in counted))}",
+        f"reserved at most {gib(max(p.reserved or 0 for p in counted))}",
+    ]
+    outside = [p.used - (p.reserved or 0) for p in counted if p.used is not None]
+    words += [f"outside of torch {gib(outside[-1])}"] if outside else []
+    yield f"             GPU: {', '.join(words)}"
+
+
+def _host(one: HostSnapshot) -> Iterator[str]:
+    figures = ", ".join(f"{name} {gib(size)}" for name, size in one.figures.items())
+    yield f"rank {one.rank} at step {one.step} ({one_line(one.path)}): {figures}"
+    yield f"  {one.tensors:,} live tensors, {one.with_graph:,} with a graph"
+    for group in one.groups[:_MOST_GROUPS]:
+        shape = "x".join(map(str, group.shape)) or "scalar"
+        held = f"  {one_line(group.name)}" if group.name else ""
+        held += f" ({one_line(group.file.rpartition('/')[2])})" if group.file else ""
+        yield f"  {gib(group.bytes):>10}  {group.count:>5} x {shape} {group.dtype} {group.device}, {group.kind}{held}"
+    if one.missing:
+        yield f"  {one.missing}"

@@ -1,0 +1,222 @@
+"""Other dimensions than layers: fewer experts, fewer rows of the vocabulary, less width. None of these is faithful.
+
+The leaf of the config that counts experts, or rows, is found as the one that counts layers: it is changed alone, and
+what became of the model's tensors says what it is. The narrower model then stands in the full one's place: layers are
+chosen, compared and verified against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from distdbg.errors import Refused, UsageError
+from distdbg.shrink.config_leaves import changed, dotted, integers
+from distdbg.shrink.probe.building import Anatomy, Builder, Shape, brief
+from distdbg.shrink.probe.controls import layer_lists
+from distdbg.shrink.probe.edits import Edits
+
+#: tensor -> (dimension, its size, what is left of it: the first so many)
+Cuts = dict[str, tuple[int, int, int]]
+#: so many sizes may be left as they were, where all of them together cannot be made smaller
+_MOST_LEFT = 3
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """One dimension made smaller. `experts`: the modules that hold them, as the model names them. `random`: there are
+    no weights to take from the source."""
+
+    axis: str
+    edits: Edits
+    before: str
+    after: str
+    cuts: Cuts = field(default_factory=dict)
+    experts: tuple[str, ...] = ()
+    random: bool = False
+
+    @property
+    def words(self) -> str:
+        fields = ", ".join(dotted(path) for path in self.edits)
+        what = f"{self.axis}: {self.after} of {self.before} ({fields})"
+        return f"NOT FAITHFUL in memory or in what it computes: {what}"
+
+
+def narrowed(builder: Builder, wanted: Mapping[str, Any]) -> list[Narrowed]:
+    """`wanted`: experts, vocab (numbers) and width (a factor), or None. `builder.full` is the narrower config after.
+
+    Raises Refused where no leaf does that, or the model does not run; UsageError where there are fewer already.
+    """
+    found = []
+    for axis, narrow in (("experts", fewer_experts), ("vocab", fewer_rows), ("width", less_width)):
+        if wanted.get(axis) is not None:
+            one = narrow(builder, wanted[axis])
+            _refuse_what_does_not_run(builder, one)
+            builder.full = changed(builder.full, one.edits)
+            found.append(one)
+    return found
+
+
+def fewer_experts(builder: Builder, count: int) -> Narrowed:
+    """The leaf that, changed alone, changes nothing but lists in layers, or first dimensions, of that many."""
+    full = builder.anatomy(builder.full)
+    assert isinstance(full, Anatomy)
+    why = ""
+    candidates = [(path, value) for path, value in integers(builder.full) if value > 1]
+    candidates.sort(key=lambda leaf: "expert" not in str(leaf[0]))  # the order only saves builds
+    for leaf, value in candidates:
+        for less in dict.fromkeys((count, value // 2)) if count < value else (value // 2,):
+            found = builder.anatomy(changed(builder.full, {leaf: less}))
+            if isinstance(found, Exception):
+                why = why or (f"{dotted(leaf)}: {brief(found)}" if "expert" in str(leaf) and less == count else "")
+                continue
+            told = _experts(full, found, value, less)
+            if told is None:
+                continue
+            if count >= value:
+                raise UsageError(f"--experts {count}: the model has {value}", f"Give 1 to {value - 1}.")
+            if less != count:
+                raise Refused(f"--experts {count} is refused by the config: {why}", "Keep more of them.")
+            return Narrowed("experts", {leaf: count}, str(value), str(count), *told)
+    raise Refused("no field of the config counts experts" + (f" ({why})" if why else ""), "Leave --experts out.")
+
+
+def _experts(full: Anatomy, found: Anatomy, value: int, less: int) -> tuple[Cuts, tuple[str, ...]] | None:
+    """(what is cut, modules that hold experts), None where this leaf counts something else."""
+    inside = tuple(f"{path}." for path in layer_lists(full))
+    lists = [path for path, number in full.lists.items() if found.lists.get(path) != number]
+    gone = tuple(f"{path}.{i}." for path in lists for i in range(less, value))
+    if any((full.lists[p], found.lists.get(p)) != (value, less) or not p.startswith(inside) for p in lists):
+        return None
+    cuts: Cuts = {}
+    holders = set(lists)
+    for name, (shape, _) in full.tensors.items():
+        if name.startswith(gone):
+            continue
+        new = found.tensors[name][0] if name in found.tensors else ()
+        if new == shape:
+            continue
+        if not name.startswith(inside) or new[1:] != shape[1:] or not new or shape[0] * less != new[0] * value:
+            return None
+        cuts[name] = (0, shape[0], new[0])
+        if len(shape) > 2 and shape[0] == value:
+            holders.add(name.rpartition(".")[0])
+    return (cuts, tuple(sorted(holders))) if holders and len(found.tensors) <= len(full.tensors) else None
+
+
+def fewer_rows(builder: Builder, rows: int) -> Narrowed:
+    """The leaf, or all that have its value, that the input embedding has its rows from."""
+    full = builder.anatomy(builder.full)
+    assert isinstance(full, Anatomy)
+    try:
+        there = int(builder.model(builder.full).get_input_embeddings().weight.shape[0])
+    except Exception:
+        raise Refused("the model has no vocabulary: no input embedding", "Leave --vocab out.") from None
+    if not 0 < rows < there:
+        raise UsageError(f"--vocab {rows}: the model has {there} rows", f"Give 1 to {there - 1}.")
+    leaves = [path for path, value in integers(builder.full) if value == there]
+    why = ""
+    for chosen in (*([leaf] for leaf in leaves), leaves):
+        edits: Edits = dict.fromkeys(chosen, rows)
+        found = builder.anatomy(changed(builder.full, edits))
+        if isinstance(found, Exception):
+            why = f": {brief(found)}"
+            continue
+        cuts = _rows(full, found, there, rows)
+        if cuts:
+            return Narrowed("vocab", edits, str(there), str(rows), cuts)
+    raise Refused(f"no field of the config gives the embedding {rows} rows in place of {there}{why}",
+                  "A token that the config names (pad_token_id) may lie above; keep more rows.")  # fmt: skip
+
+
+def _rows(full: Anatomy, found: Anatomy, there: int, rows: int) -> Cuts:
+    """What is cut from `there` to `rows`; nothing where anything else changes."""
+    if full.tensors.keys() != found.tensors.keys():
+        return {}
+    cuts: Cuts = {}
+    for name, (shape, _) in full.tensors.items():
+        differ = _differences(shape, found.tensors[name][0])
+        if differ and differ != [(there, rows)]:
+            return {}
+        if differ:
+            cuts[name] = (shape.index(there), there, rows)
+    return cuts
+
+
+def _differences(shape: Shape, new: Shape) -> list[tuple[int, int]]:
+    if len(shape) != len(new):
+        return [(len(shape), len(new))]
+    return [(a, b) for a, b in zip(shape, new, strict=True) if a != b]
+
+
+def less_width(builder: Builder, factor: float) -> Narrowed:
+    """All sizes that the layers are made of, times `factor`; as few of them as possible left out where it must be."""
+    if not 0 < factor < 1:
+        raise UsageError(f"--width {factor:g}: it is a factor between 0 and 1", "Write --width 0.25.")
+    full = builder.anatomy(builder.full)
+    assert isinstance(full, Anatomy)
+    inner = [key for key, value in builder.full.items() if isinstance(value, dict) and "model_type" in value]
+    if inner:
+        raise Refused(f"--width: sizes of {', '.join(inner)} must fit each other, and which do is not known",
+                      "Use --layers, --experts and --vocab.")  # fmt: skip
+    sizes = list(_sizes(builder, full, factor))
+    before = _elements(full)
+    why = "none of them changes what a layer consists of"
+    for left in range(min(_MOST_LEFT, max(0, len(sizes) - 1)) + 1):
+        for out in combinations(sizes, left):
+            edits: Edits = {path: value for path, value in sizes if (path, value) not in out}
+            found = builder.anatomy(changed(builder.full, edits))
+            if isinstance(found, Exception):
+                why = brief(found)
+            elif edits and found.lists == full.lists and _elements(found) < before:
+                problem = does_not_run(builder, edits)
+                if not problem:
+                    after = _elements(found) / before
+                    return Narrowed("width", edits, "all parameters of a layer", f"{100 * after:.1f} %", random=True)
+                why = problem
+    raise Refused(f"no sizes of the config can be made {factor:g} of what they are: {why}", "Try --width 0.5.")
+
+
+def _sizes(builder: Builder, full: Anatomy, factor: float) -> Iterator[tuple[Any, int]]:
+    """Integer leaves that change the shape of a tensor in a layer, and no number of layers, experts or rows; or that
+    are refused alone."""
+    inside = tuple(f"{path}." for path in layer_lists(full))
+    for path, value in integers(builder.full):
+        small = max(1, round(value * factor))
+        if value < 2 or small == value or isinstance(path[-1], int):
+            continue
+        found = builder.anatomy(changed(builder.full, {path: small}))
+        if isinstance(found, Anatomy):
+            if found.tensors.keys() != full.tensors.keys() or found.lists != full.lists:
+                continue
+            if not any(n.startswith(inside) and found.tensors[n] != full.tensors[n] for n in full.parameters):
+                continue
+        yield path, small
+
+
+def _elements(anatomy: Anatomy) -> int:
+    total = 0
+    inside = tuple(f"{path}." for path in layer_lists(anatomy))
+    for name in anatomy.parameters:
+        size = 1 if name.startswith(inside) else 0
+        for n in anatomy.tensors[name][0]:
+            size *= n
+        total += size
+    return total
+
+
+def does_not_run(builder: Builder, edits: Edits) -> str:
+    """Why the narrower model's forward fails on meta where the full one's does not; empty otherwise."""
+    from distdbg.shrink.verify.running import why_not
+
+    before = why_not(builder, builder.full)
+    return "" if before else why_not(builder, changed(builder.full, edits))
+
+
+def _refuse_what_does_not_run(builder: Builder, found: Narrowed) -> None:
+    why = does_not_run(builder, found.edits)
+    if why:
+        raise Refused(f"with {found.axis} {found.after} of {found.before} the model does not run: {why}",
+                      "Keep more: as many experts as are chosen at a time, or a multiple of their groups.")  # fmt: skip

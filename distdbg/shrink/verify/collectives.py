@@ -1,0 +1,165 @@
+"""What each layer gathers and reduces under FSDP2 in a job of many ranks, without one: tensors and peers are fake.
+
+torch's fake process group answers at once, and fake tensors hold no data: the full model's pass costs no memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from distdbg.shrink.probe.building import Builder
+from distdbg.shrink.verify.comparing import PASS, Kept
+from distdbg.shrink.verify.inputs import inputs_for
+from distdbg.shrink.verify.running import prepared
+
+#: ranks of the job that is not there
+RANKS = 64
+
+#: layer path -> (collective, elements) -> how often
+ByLayer = dict[str, Counter[tuple[str, int]]]
+
+
+def compare_collectives(full: Builder, small: Builder, stacks: Sequence[Kept]) -> str:
+    """`pass` where each kept layer gathers and reduces what the one it stands for does, in a pass through both models.
+
+    What the forward does not reach (a tower without its input) has none in either.
+    """
+    with _fake_job():
+        a, b = by_layer(full, stacks, whole=True), by_layer(small, stacks, whole=False)
+    silent = [s.path for s in stacks if not any(b.get(f"{s.path}.{i}") for i in range(len(s.kept)))]
+    if len(silent) == len(stacks):
+        return "not run, because no collective was seen of any layer"
+    for stack in stacks:
+        for new, old in enumerate(stack.kept):
+            there, here = a.get(f"{stack.path}.{old}", Counter()), b.get(f"{stack.path}.{new}", Counter())
+            if there != here:
+                odd, count = next(iter(((there - here) or (here - there)).items()))
+                return f"fail: {stack.path}.{new} is unlike layer {old} in {count} x {odd[0]} of {odd[1]} elements"
+    return PASS if not silent else f"not run, because no input reaches {', '.join(silent)}; pass for the others"
+
+
+def costs(small: Builder, stacks: Sequence[Kept]) -> dict[str, list[Any]]:
+    """Collectives of a step, and bytes gathered in them, as `[in all, {layer path: of it}]`. Raises what they raise."""
+    with _fake_job():
+        found = by_layer(small, stacks, whole=False)
+    calls = Counter({path: sum(counts.values()) for path, counts in found.items()})
+    gathered = Counter(
+        {
+            path: sum(size * 4 * number for (name, size), number in counts.items() if "gather" in name)
+            for path, counts in found.items()
+        }
+    )
+    return {"collectives": [sum(calls.values()), calls], "gathered_bytes": [sum(gathered.values()), gathered]}
+
+
+def by_layer(builder: Builder, stacks: Sequence[Kept], *, whole: bool) -> ByLayer:
+    """One forward and backward pass of the model with each layer wrapped, and then all of it. Raises what it raises."""
+    from torch._subclasses import FakeTensorMode
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    found: ByLayer = defaultdict(Counter)
+    inside: list[str] = []
+    model: Any = prepared(builder.model(builder.full))
+    mesh = init_device_mesh("cpu", (RANKS,))
+    with FakeTensorMode(allow_non_fake_inputs=True), ExitStack() as stack:
+        _as_fake(model)
+        for one in stacks:
+            for number in range(one.layers if whole else len(one.kept)):
+                fully_shard(model.get_submodule(f"{one.path}.{number}"), mesh=mesh)
+        scalars = {p for p in model.parameters() if p.dim() == 0}  # which FSDP2 does not shard
+        fully_shard(model, mesh=mesh, ignored_params=scalars)
+        model.train()
+        inputs = {name: _fake(value) for name, value in inputs_for(model).items()}
+        stack.enter_context(_told_groups(inside))
+        stack.enter_context(_mode(found, inside))
+        output = model(**inputs)
+        sum(t.float().sum() for t in _tensors(output) if t.requires_grad).backward()
+    return found
+
+
+def _as_fake(model: Any) -> None:
+    """From meta to fake tensors that say they are on a CPU; weights that are tied stay so."""
+    import torch
+
+    known: dict[int, Any] = {}
+    for module in model.modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                if tensor is None:
+                    continue
+                if id(tensor) not in known:
+                    new = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+                    known[id(tensor)] = (tensor, torch.nn.Parameter(new, new.is_floating_point())
+                                         if held is module._parameters else new)  # fmt: skip
+                held[name] = known[id(tensor)][1]
+
+
+def _fake(value: Any) -> Any:
+    import torch
+
+    return torch.zeros(value.shape, dtype=value.dtype) if getattr(value, "is_meta", False) else value
+
+
+def _tensors(output: Any) -> Iterator[Any]:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    yield from (leaf for leaf in tree_leaves(dict(output)) if isinstance(leaf, torch.Tensor))
+
+
+@contextmanager
+def _told_groups(inside: list[str]) -> Iterator[None]:
+    """While FSDP gathers or reduces a layer's parameters, the layer is the last of `inside`."""
+    from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+
+    plain = {name: getattr(FSDPParamGroup, name) for name in ("unshard", "post_backward")}
+
+    def told(method: Any) -> Any:
+        def call(group: Any, *args: Any, **kwargs: Any) -> Any:
+            inside.append(group._module_fqn or "")
+            try:
+                return method(group, *args, **kwargs)
+            finally:
+                inside.pop()
+
+        return call
+
+    for name, method in plain.items():
+        setattr(FSDPParamGroup, name, told(method))
+    try:
+        yield
+    finally:
+        for name, method in plain.items():
+            setattr(FSDPParamGroup, name, method)
+
+
+def _mode(found: ByLayer, inside: list[str]) -> Any:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.aten._local_scalar_dense.default:
+                # a model asks what a tensor holds, and fake ones hold nothing
+                return True if args[0].dtype is torch.bool else 0
+            if function.namespace in ("c10d", "_c10d_functional") and inside and isinstance(args[0], torch.Tensor):
+                found[inside[-1]][str(function._opname), args[0].numel()] += 1
+            return function(*args, **(kwargs or {}))
+
+    return Mode()
+
+
+@contextmanager
+def _fake_job() -> Iterator[None]:
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,36 @@
+"""What a rank's memory is doing, step by step (`--memory`), and snapshots of it: on request, at steps, when it ran out.
+
+Off by default, and then nothing of this is loaded. What is written goes to the agent: lines over its socket, snapshots
+as files in node-local memory, which it moves into the run directory. No device is waited for, nothing is reset or
+collected, and no tensor is kept alive.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from distdbg.worker.memory.watch import MemoryWatch
+    from distdbg.worker.session import Session
+
+#: How a launch tells its ranks: `on`, and at which steps to take snapshots, `A:B`.
+VARIABLE = "DISTDBG_MEMORY"
+STEPS_VARIABLE = "DISTDBG_MEMORY_STEPS"
+
+
+def start(session: Session) -> MemoryWatch | None:
+    """Once torch is imported; None where nobody asked for it."""
+    if os.environ.get(VARIABLE) != "on":
+        return None
+    from distdbg.worker.memory.watch import MemoryWatch
+
+    return MemoryWatch(session, read_steps(os.environ.get(STEPS_VARIABLE, "")))
+
+
+def read_steps(text: str) -> range:
+    """`10:12` as 10, 11, 12; `10` as 10. Raises ValueError for anything else but nothing."""
+    if not text:
+        return range(0)
+    first, _, last = text.partition(":")
+    return range(int(first), int(last or first) + 1)

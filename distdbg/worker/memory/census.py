@@ -1,0 +1,149 @@
+"""Which containers of Python grow, step after step: a list that keeps every loss, a cache without end.
+
+A count takes some 0.1 s, so it is done at steps 16, 32, 64, 128, …: 17 times in a million. A container that has grown
+in each of the last three distances, and as fast in the last as before, is told with what is in it, who holds it and
+since when. Each count is told anew: what has ceased to grow is not in the last one.
+"""
+
+from __future__ import annotations
+
+import time
+
+from distdbg.worker.memory import figures
+from distdbg.worker.memory.cycles import Cycles
+from distdbg.worker.memory.holders import holder_of
+from distdbg.worker.memory.live import Tensors, Untouched, objects, tensors_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from distdbg.worker.session import Session
+
+_FIRST = 16
+_SMALLEST = 8
+#: Growth of so many entries a step, in so many distances on end.
+_RATE, _DISTANCES = 0.2, 3
+_AS_FAST = 0.8
+#: The newest entries that are looked into, and containers that are told.
+_SAMPLE, _MOST = 32, 5
+
+
+class Census:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._next = _FIRST
+        #: by id: (step, epoch, length) at the counts since when it has been growing
+        self._growing: dict[int, list[tuple[int, int, int]]] = {}
+        self.epochs = 0
+        self._cycles = Cycles(session)
+
+    def at(self, step: int) -> None:
+        """Called at each step: next to nothing until the next count is due."""
+        if step >= self._next:
+            while self._next <= step:
+                self._next *= 2
+            self.count(step)
+
+    def count(self, step: int) -> None:
+        begun = time.thread_time()
+        everything = objects()
+        containers = [c for c in everything if type(c) in _KINDS and len(c) >= _SMALLEST]  # type: ignore[arg-type]
+        with Untouched():
+            tensors = tensors_of(everything)
+            live = Tensors(tensors)
+            everything.clear()
+            self._cycles.watch(tensors)
+            tensors.clear()
+            self._follow(containers, step)
+            told = self._suspects(containers)
+        self._session.fact("census", step=step, epochs=self._heard(), rss=figures.rss(), containers=len(containers),
+                           tensors=live.count, tensor_bytes=live.bytes, graphs=live.graphs, growing=told,
+                           seconds=round(time.thread_time() - begun, 4))  # fmt: skip
+
+    def _heard(self) -> int:
+        """-1 where there is no loader whose end could be heard."""
+        return self.epochs if self._session.page.batches() else -1
+
+    def _follow(self, containers: list[Any], step: int) -> None:
+        """Ids name containers: one that took the place of another would have to be longer than it was, each time."""
+        before, self._growing = self._growing, {}
+        mine = {id(before), id(containers), id(vars(self))}
+        for one in containers:
+            key, length = id(one), len(one)
+            if key in mine:
+                continue
+            points = before.get(key, [])
+            if points and length <= points[-1][2]:
+                points = []
+            self._growing[key] = [*points[-_DISTANCES:], (step, self.epochs, length)]
+
+    def _suspects(self, containers: list[Any]) -> list[dict[str, object]]:
+        found = []
+        for one in containers:
+            points = self._growing.get(id(one), [])
+            if len(points) > _DISTANCES and _steady(points) and getattr(one, "maxlen", None) is None:
+                found.append((one, points))
+        found.sort(key=lambda pair: pair[1][0][2] - pair[1][-1][2])
+        told = [_describe(one, points) for one, points in found[: 4 * _MOST]]
+        return sorted((t for t in told if t), key=lambda t: -float(t["bytes_a_step"]))[:_MOST]  # type: ignore[arg-type]
+
+
+def _deque() -> type:
+    from collections import deque
+
+    return deque
+
+
+_KINDS = {list, dict, set, _deque()}
+
+
+def _steady(points: list[tuple[int, int, int]]) -> bool:
+    rates = [(b[2] - a[2]) / (b[0] - a[0]) for a, b in zip(points, points[1:])]  # noqa: B905, RUF007 -- one less, by design
+    return min(rates) >= _RATE and rates[-1] >= _AS_FAST * max(rates)
+
+
+def _describe(one: Any, points: list[tuple[int, int, int]]) -> dict[str, object]:  # noqa: ANN401
+    """Of what stands at the end of it, the size of an entry; empty for what is not worth a word."""
+    entries = _newest(one)
+    parts = [part for entry in entries for part in _parts(entry)]
+    tensors = tensors_of(parts)
+    live = Tensors(tensors)
+    others = sum(_size(part) for part in parts)
+    count = len(entries) or 1
+    rate = (points[-1][2] - points[0][2]) / (points[-1][0] - points[0][0])
+    size = (sum(live.bytes.values()) + others) / count * rate
+    graph = live.graphs > count // 2
+    if size < _WORTH and not graph:
+        return {}
+    return {
+        "type": type(one).__name__, "length": points[-1][2], "rate": round(rate, 3), "since": points[0][0],
+        "epochs": points[-1][1] - points[0][1], "bytes_a_step": round(size), "graph": graph,
+        "tensors": len(tensors), "of": type(entries[0]).__name__ if entries else "", **holder_of(one),
+    }  # fmt: skip
+
+
+#: Bytes a step below which nobody needs to hear of it: a million steps are 4 GB then.
+_WORTH = 4096
+
+
+def _newest(one: Any) -> list[object]:  # noqa: ANN401
+    if isinstance(one, dict):
+        return list(one.values())[-_SAMPLE:]
+    return list(one)[-_SAMPLE:]
+
+
+def _parts(entry: Any) -> Iterable[object]:  # noqa: ANN401
+    if type(entry) is dict:
+        return list(entry.values())
+    return list(entry) if type(entry) in (list, tuple) else [entry]
+
+
+def _size(part: object) -> int:
+    """Of what is no tensor: an array's own bytes, else what Python says without asking the object's own code."""
+    from sys import getsizeof
+
+    if type(part).__module__ == "numpy" and type(part).__name__ == "ndarray":
+        return int(part.nbytes) if part.base is None else 0  # type: ignore[attr-defined]
+    return getsizeof(part) if type(part) in (bytes, bytearray, str, list, dict) else 0

@@ -1,0 +1,85 @@
+"""Memory figures of this process, in bytes, under the names that people know them by. Nothing here waits for a device.
+
+    RSS, PSS   what the process has in memory; PSS counts what is shared by its share
+    ANON       of RSS, what is no file's and not shared: trends are judged by it, for mapped files come and go
+    SHM        of it, shared memory: loaders' batches, /dev/shm
+    MA, CA     what torch has allocated on the current GPU, and reserved of it; Max_ is the highest since the start
+    NV         what is in use of that GPU by everybody; NV - CA is outside of torch's allocator
+
+The maxima are torch's own and are never reset: what a script reads of them is its own doing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def cuda() -> Any:  # noqa: ANN401
+    """torch.cuda where the script uses a GPU; else None. We do not begin it."""
+    found = getattr(sys.modules.get("torch"), "cuda", None)
+    return found if found is not None and found.is_initialized() else None
+
+
+def quick() -> dict[str, int]:
+    """RSS, and with a GPU torch's own counts: some 6 us, and 20 more."""
+    resident, shared = _statm()
+    found = {"RSS": resident, "ANON": resident - shared}
+    device = cuda()
+    if device is not None:
+        found |= allocator(device)
+    return found
+
+
+def rss() -> int:
+    """Raises OSError where there is no /proc."""
+    return _statm()[0]
+
+
+def _statm() -> tuple[int, int]:
+    descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        words = os.read(descriptor, 256).split()
+        return int(words[1]) * _PAGE, int(words[2]) * _PAGE
+    finally:
+        os.close(descriptor)
+
+
+def allocator(device: Any) -> dict[str, int]:  # noqa: ANN401
+    """One question to torch for all four, where it has that; its functions for each ask it anew."""
+    nested = getattr(device.memory, "memory_stats_as_nested_dict", None)
+    stats = nested() if nested is not None else {}
+    try:
+        used, held = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        return {"MA": used["current"], "Max_MA": used["peak"], "CA": held["current"], "Max_CA": held["peak"]}
+    except KeyError:
+        return {"MA": device.memory_allocated(), "Max_MA": device.max_memory_allocated(),
+                "CA": device.memory_reserved(), "Max_CA": device.max_memory_reserved()}  # fmt: skip
+
+
+def slow() -> dict[str, int]:
+    """PSS and SHM: from 0.1 ms on, more with each mapping; and NV, which asks the driver."""
+    found: dict[str, int] = {}
+    try:
+        with open("/proc/self/smaps_rollup", "rb") as file:
+            rolled = dict(line.split(b":", 1) for line in file if b":" in line[:24])
+        found["PSS"] = int(rolled[b"Pss"].split()[0]) << 10
+    except (OSError, ValueError, KeyError):
+        pass  # an old kernel, or one that does not tell
+    try:
+        with open("/proc/self/status", "rb") as file:
+            found["SHM"] = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"RssShmem"))
+    except (OSError, ValueError, StopIteration):
+        pass
+    device = cuda()
+    if device is not None and hasattr(device, "mem_get_info"):
+        free, total = device.mem_get_info()
+        found["NV"] = total - free
+        found["NV_total"] = total
+    return found

@@ -1,0 +1,53 @@
+"""torch's record of what its CUDA allocator does: begun when CUDA begins, with a bounded ring and Python's stacks only.
+
+Without a bound it has eaten the host's memory, and C++ stacks took minutes to write down. Annotations are recorded,
+too: the optimizers' own name each step. Where torch has an observer of failed requests, it is told to take a snapshot.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.memory.snapshots import Snapshots
+    from distdbg.worker.session import Session
+
+#: Events in the ring: some steps of a large model, 10 MB as a pickle and 1 MB of it packed.
+ENTRIES = 100_000
+_WANTED: dict[str, Any] = {"context": "alloc", "stacks": "python", "max_entries": ENTRIES}
+
+
+class History:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.recording = False
+        #: torch has an observer for failed requests, and it is ours
+        self.observed = False
+
+    def begin(self, snapshots: Snapshots) -> None:
+        """Now, or as soon as the script begins to use CUDA: we do not begin it."""
+        device = getattr(sys.modules.get("torch"), "cuda", None)
+        if device is None or not device.is_available() or not hasattr(device.memory, "_record_memory_history"):
+            self._session.fact("memory-history", recorded=False, because="this process has no CUDA")
+            return
+        device._lazy_call(lambda: self._record(device, snapshots))
+
+    def _record(self, device: Any, snapshots: Snapshots) -> None:  # noqa: ANN401
+        """Called within torch's own start of CUDA: what it raises would be the script's error."""
+        try:
+            try:
+                device.memory._record_memory_history(**_WANTED, global_record_annotations=True)
+            except TypeError:  # an older one
+                device.memory._record_memory_history(**_WANTED)
+            self.recording = True
+            attach = getattr(sys.modules["torch"]._C, "_cuda_attach_out_of_memory_observer", None)
+            if attach is not None:
+                attach(snapshots.ran_out)
+                self.observed = True
+        except Exception as error:
+            self._session.fact("memory-history", recorded=False, because=repr(error))
+            return
+        self._session.fact("memory-history", recorded=True, entries=ENTRIES, observed=self.observed)

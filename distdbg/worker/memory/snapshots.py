@@ -1,0 +1,118 @@
+"""Snapshots of a rank's memory, as files for the agent: torch's own where CUDA is used, and always the host's.
+
+A file is written in node-local memory under another name, read back, and renamed; then the agent is told. Names hold
+what it was for, the step and a number, and stand in the rank's own folder: none can be written twice.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+
+from distdbg.worker.memory import figures, host
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.memory.history import History
+    from distdbg.worker.session import Session
+
+#: A script that tries smaller batches until one fits runs out of memory again and again.
+_MOST_FAILURES = 3
+_MOST = 200
+_PIECE = 1 << 20
+
+
+class Snapshots:
+    """`history` is None where `--memory` was not asked for: then there is a state, and no past."""
+
+    def __init__(self, session: Session, history: History | None) -> None:
+        self._session = session
+        self._history = history
+        self._lock = _thread.allocate_lock()
+        self._failures = 0
+        self._taken = 0
+
+    def ran_out(self, *_about: object) -> None:
+        """torch's observer: a request has failed, and what holds the memory still stands."""
+        if self._failures < _MOST_FAILURES:
+            self._failures += 1
+            self.take("oom")
+
+    def failed(self, error: BaseException) -> None:
+        """The script ends with `error`: where nobody was told before, this is the last moment."""
+        name = type(error).__name__
+        if name in ("OutOfMemoryError", "MemoryError") and not self._failures:
+            self.ran_out()
+
+    def take(self, why: str, asked: object = None) -> None:
+        """Write what can be had, and tell. Never raises; one at a time, and one that comes in between is left out."""
+        if not self._lock.acquire(blocking=False):
+            self._tell(asked, because="another snapshot is being written")
+            return
+        try:
+            if self._taken >= _MOST:
+                self._tell(asked, because=f"{_MOST} snapshots are enough")
+                return
+            self._taken += 1
+            self._tell(asked, files=self._files(why), why=why, step=self._session.page.steps(),
+                       missing=self._missing())  # fmt: skip
+        except Exception as error:
+            self._tell(asked, because=repr(error))
+        finally:
+            self._lock.release()
+
+    def _tell(self, asked: object, **fields: object) -> None:
+        self._session.link.send("snapshot", {"id": asked, **fields}, last_words=True)
+
+    def _files(self, why: str) -> list[dict[str, str]]:
+        stem = f"{why}-step{self._session.page.steps():06d}-{self._taken:03d}"
+        files = []
+        device = figures.cuda()
+        if device is not None and hasattr(device.memory, "_snapshot"):
+            from pickle import dumps
+
+            files.append(self._write(f"{stem}.pickle.gz", dumps(device.memory._snapshot())))
+        from json import dumps as json
+
+        told = host.snapshot(self._session.model.newest())
+        told |= {"rank": self._session.rank, "step": self._session.page.steps(), "why": why, "missing": self._missing()}
+        files.append(self._write(f"{stem}.host.json.gz", json(told).encode()))
+        return files
+
+    def _missing(self) -> str:
+        """What a reader would look for in vain, in words; empty where nothing is missing."""
+        if figures.cuda() is None:
+            return "no CUDA here: there are no allocations with their stacks, only the host's figures and live tensors"
+        if self._history is None or not self._history.recording:
+            return "no history: it was launched without --memory, so the file has what stands and not who made it"
+        return ""
+
+    def _write(self, name: str, data: bytes) -> dict[str, str]:
+        """Packed, read back and renamed. Raises OSError, or ValueError where it reads otherwise than it was written."""
+        import zlib
+
+        path = f"{self._session.stem}.memory-{name}"
+        packer, count = zlib.compressobj(1, zlib.DEFLATED, 31), 0
+        with open(f"{path}.tmp", "wb") as file:
+            for at in range(0, len(data), _PIECE):
+                count += file.write(packer.compress(data[at : at + _PIECE]))
+            count += file.write(packer.flush())
+        _check(f"{path}.tmp", len(data))
+        os.replace(f"{path}.tmp", path)
+        return {"file": os.path.basename(path), "name": name}
+
+
+def _check(path: str, length: int) -> None:
+    """Unpack it once, piece by piece: zlib holds each against the sum that stands at the end."""
+    import zlib
+
+    unpacker: Any = zlib.decompressobj(31)
+    found = 0
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            found += len(unpacker.decompress(piece))
+    found += len(unpacker.flush())
+    if not unpacker.eof or found != length:
+        raise ValueError(f"{path} has {found} of {length} bytes")

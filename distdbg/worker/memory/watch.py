@@ -1,0 +1,99 @@
+"""Listens to steps, and writes down what memory did in some of them: a line a step, with a figure for each phase.
+
+A phase's figure is taken at its end: where the backward begins, the forward is over. What lies between a step and the
+next backward is "forward", with the loader's batch in it. Which steps: at most one in a hundred times what the one
+before cost, and ever fewer as the job goes on, so that a line costs at most 1 % and a month of them stays small.
+"""
+
+from __future__ import annotations
+
+import time
+
+from distdbg.worker.memory import figures
+from distdbg.worker.memory.census import Census
+from distdbg.worker.memory.history import History
+from distdbg.worker.memory.snapshots import Snapshots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from distdbg.worker.session import Session
+
+_now, _spent = time.monotonic_ns, time.thread_time_ns
+#: A line may cost this part of the time since the line before; PSS and its like this part of theirs.
+_SHARE, _SLOW_SHARE = 100, 1000
+_SLOW_EVERY_NS = 1_000_000_000
+#: After so many lines' time the distance of lines grows with the age of the job.
+_LINES = 1000
+
+
+class MemoryWatch:
+    """`steps` are those at whose end a snapshot is taken. Raises only from the constructor."""
+
+    def __init__(self, session: Session, steps: range) -> None:
+        self._session = session
+        self._page = session.page
+        self._steps = steps
+        self._started = self._slow_due = _now()
+        self._due = 0
+        self._on = True
+        self._cost = 0
+        self._epochs = 0
+        self._phases: dict[str, dict[str, int]] = {}
+        self.history = History(session)
+        self.snapshots = Snapshots(session, self.history)
+        self._census = Census(session)
+        bus = session.bus
+        bus.subscribe("backward", self._forward_ends)
+        bus.subscribe("optimizer", self._backward_ends)
+        bus.subscribe("step", self._step_ends)
+        bus.subscribe("data-end", self._epoch_ends)
+        self.history.begin(self.snapshots)
+
+    def _forward_ends(self, _frame: object) -> None:
+        if self._on:
+            self._note("forward")
+
+    def _backward_ends(self, _optimizer: object) -> None:
+        if self._on:
+            self._note("backward")
+
+    def _step_ends(self, _optimizer: object) -> None:
+        step = self._page.steps()
+        if self._on:
+            self._note("optimizer")
+            self._line(step=step)
+        else:
+            self._on = _now() >= self._due
+        self._census.at(step)
+        if step in self._steps:
+            self.snapshots.take("step")
+
+    def _epoch_ends(self, _iterator: object) -> None:
+        self._epochs += 1
+        self._census.epochs = self._epochs
+        if _now() >= self._due:
+            self._note("epoch")
+            self._line(step=self._page.steps())
+
+    def _note(self, phase: str) -> None:
+        """With gradient accumulation a phase ends several times in a step: the highest counts."""
+        begun = _spent()
+        told, before = figures.quick(), self._phases.get(phase)
+        if before is not None:
+            told = {name: max(value, before.get(name, 0)) for name, value in told.items()}
+        self._phases[phase] = told
+        self._cost += _spent() - begun
+
+    def _line(self, **where: int) -> None:
+        now, begun = _now(), _spent()
+        more: dict[str, object] = {}
+        if now >= self._slow_due:
+            more = {**figures.slow()}
+            spent, begun = _spent() - begun, _spent()
+            self._slow_due = now + max(_SLOW_EVERY_NS, _SLOW_SHARE * spent)
+        phases, self._phases = self._phases, {}
+        epochs = self._epochs if self._page.batches() else -1  # -1: no loader, and so no end of an epoch to be heard
+        self._session.link.send("memory", {**where, "epochs": epochs, **more, "phases": phases})
+        cost, self._cost = self._cost + _spent() - begun, 0
+        self._due = now + max(_SHARE * cost, (now - self._started) // _LINES)
+        self._on = False

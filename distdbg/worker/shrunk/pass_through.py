@@ -1,0 +1,77 @@
+"""Layers that are there and do nothing: loaded, wrapped, gathered and reduced as ever, but they pass on what they get.
+
+A layer's own forward alone is replaced, below whatever a wrapper puts around it. So FSDP gathers its parameters, DDP
+waits for its gradients, an optimizer holds its states. Each of its parameters gets a gradient of zeros.
+"""
+
+from __future__ import annotations
+
+import functools
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: Layers are called with their hidden states first, or by this name (transformers).
+_NAME = "hidden_states"
+
+
+class PassThrough:
+    """One stack of layers: the first `count` run. What the last of them gives back is the form of what the others give:
+    a tensor, or a tuple that begins with it (what else is in it belongs to the layer before, and is handed on)."""
+
+    def __init__(self, layers: list[Any], count: int) -> None:
+        self._rest: tuple[Any, ...] | None = None
+        self._known = False
+        self._watch(layers[count - 1])
+        for layer in layers[count:]:
+            self._replace(layer)
+
+    def _watch(self, layer: Any) -> None:  # noqa: ANN401
+        plain = layer.forward
+
+        @functools.wraps(plain)
+        def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            output = plain(*args, **kwargs)
+            self._known = hasattr(output, "new_zeros") or type(output) is tuple
+            self._rest = tuple(map(_detached, output[1:])) if type(output) is tuple else None
+            return output
+
+        layer.forward = forward
+
+    def _replace(self, layer: Any) -> None:  # noqa: ANN401
+        plain = layer.forward
+
+        @functools.wraps(plain)
+        def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            states = args[0] if args else kwargs.get(_NAME)
+            if not self._known or not hasattr(states, "new_zeros"):
+                return plain(*args, **kwargs)
+            passed = _function().apply(states, *layer.parameters())
+            return passed if self._rest is None else (passed, *self._rest)
+
+        layer.forward = forward
+
+
+def _detached(value: Any) -> Any:  # noqa: ANN401
+    """Its graph is the running layer's, and may be gone when this layer is computed again for a checkpoint."""
+    return value.detach() if hasattr(value, "detach") else value
+
+
+@functools.cache
+def _function() -> Any:  # noqa: ANN401
+    import torch
+
+    class Passed(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, states: Any, *parameters: Any) -> Any:  # noqa: ANN401
+            # Not the parameters: FSDP frees what they hold after the forward pass.
+            ctx.forms = [(p.shape, p.dtype, p.device, p.requires_grad) for p in parameters]
+            return states.view_as(states)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:  # noqa: ANN401
+            zeros = (torch.zeros(s, dtype=t, device=d) if needed else None for s, t, d, needed in ctx.forms)
+            return gradient, *zeros
+
+    return Passed

@@ -1,0 +1,132 @@
+"""Trends of a run's memory become findings; healthy runs that look like them get none."""
+
+from dataclasses import replace
+
+import pytest
+
+from distdbg.checks import all_checks
+from distdbg.evidence.growth import MIB, Cycle, MemorySeries, NodeMemory, Point
+from distdbg.evidence.run import GuardFact, NodeRecord, RankRecord, RunEvidence
+
+GIB = 1 << 30
+LIST = {
+    "type": "list", "name": "losses", "file": "/home/me/train.py", "lines": [19], "length": 127, "bytes_a_step": 9000,
+    "graph": False, "of": "Tensor", "epochs": 2,
+}  # fmt: skip
+
+
+def points(steps=400, epochs=lambda s: s // 100, **columns):
+    return tuple(
+        Point(
+            step=s, epochs=epochs(s), **{"anon": 300 * MIB} | {name: int(shape(s)) for name, shape in columns.items()}
+        )
+        for s in range(0, steps, 5)
+    )
+
+
+def run(*ranks, headroom=None):
+    records = tuple(RankRecord(n, n, 0, "host", memory=memory) for n, memory in enumerate(ranks))
+    node = NodeRecord(0, "host", memory=NodeMemory(headroom, "the machine", path="nodes/0/metrics.jsonl"))
+    return RunEvidence({}, 1, records, (node,))
+
+
+def found(evidence):
+    ours = ("memory_leak", "host_memory_growth", "fragmentation", "untracked_gpu_memory", "reference_cycle")
+    return [finding for check in all_checks() if check.name in ours for finding in check.run(evidence)]
+
+
+def series(*args, growing=(), loads=True, **columns):
+    return MemorySeries(points(*args, **columns), "ranks/0", growing, 256, 7, loads)
+
+
+def test_growth_names_its_slope_and_its_end():
+    sick = series(anon=lambda s: 300 * MIB + s * MIB)
+    (finding,) = found(run(sick, sick, series(), headroom=800 * MIB))
+    assert finding.id == "host-memory-growth" and finding.ranks == (0, 1) and finding.confidence == "likely"
+    assert (
+        "ranks 0-1 grows by 1.0" in finding.summary and "the machine would be full at about step 795" in finding.summary
+    )
+
+
+def test_within_the_first_epoch_nothing_is_said_unless_the_end_is_near():
+    first = series(anon=lambda s: 300 * MIB + s * MIB, epochs=lambda s: 0)
+    assert found(run(first, headroom=100 * GIB)) == []
+    (near,) = found(run(first, headroom=200 * MIB))
+    assert near.confidence == "possible"
+    without = series(anon=lambda s: 300 * MIB + s * MIB, epochs=lambda s: -1)
+    assert [f.confidence for f in found(run(without, headroom=100 * GIB))] == ["possible"], "there is no loader at all"
+
+
+def test_the_agents_own_figures_do_where_there_are_no_lines():
+    evidence = run(None)
+    node = replace(evidence.nodes[0], memory=NodeMemory(None, "", {0: points(anon=lambda s: GIB + s * MIB)}, "m.jsonl"))
+    (finding,) = found(replace(evidence, nodes=(node,)))
+    assert finding.evidence[0].path == "m.jsonl" and "full" not in finding.summary
+
+
+def test_a_container_is_named_with_its_line_and_explains_the_growth():
+    sick = series(anon=lambda s: 300 * MIB + s * MIB, growing=(LIST,))
+    leak, growth = found(run(sick, sick, headroom=800 * MIB))[::-1]
+    if leak.id != "memory-leak":
+        leak, growth = growth, leak
+    assert "`losses` (train.py:19)" in leak.summary and leak.ranks == (0, 1) and leak.confidence == "certain"
+    assert "full at about step" in leak.summary
+    assert growth.explained_by == "memory-leak"
+
+
+@pytest.mark.parametrize(
+    ("entry", "loads", "told"),
+    [
+        ({}, True, True),
+        ({"epochs": 0}, True, False),  # an epoch's own list
+        ({"epochs": 0}, False, True),  # no loader: no epoch to wait for
+        ({"epochs": 0, "type": "dict"}, False, False),  # a cache may end
+        ({"epochs": 1, "type": "dict"}, True, True),
+        ({"epochs": 0, "graph": True}, True, True),  # a graph is a mistake at once
+    ],
+)
+def test_what_may_still_be_let_go_is_not_told(entry, loads, told):
+    assert bool(found(run(series(growing=({**LIST, **entry},), loads=loads)))) is told
+
+
+def test_graphs_that_a_guard_has_found_explain_the_growth():
+    evidence = run(series(anon=lambda s: 300 * MIB + s * MIB))
+    rank = replace(evidence.ranks[0], guards=(GuardFact(0, "graph-retained", {}),))
+    (finding,) = found(replace(evidence, ranks=(rank,)))
+    assert finding.explained_by == "graph-retained"
+
+
+def test_cycles_are_told_once_two_counts_have_seen_them():
+    cycle = Cycle(40, 40 * MIB, "Batch (train.py)", 128, 9)
+    sick = replace(series(), cycles=(cycle, replace(cycle, bytes=8 * MIB)))
+    (finding,) = found(run(sick, sick, series()))
+    assert finding.id == "reference-cycle" and finding.ranks == (0, 1) and finding.evidence[0].line == 9
+    assert "40.0 MiB of tensors" in finding.summary and "held by Batch (train.py)" in finding.summary
+    assert found(run(replace(series(), cycles=(cycle,)))) == []
+
+
+FLAT = {"standing": lambda s: 2 * GIB, "allocated": lambda s: 5 * GIB, "reserved": lambda s: 6 * GIB,
+        "used": lambda s: 7 * GIB, "total": lambda s: 80 * GIB}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("columns", "ids"),
+    [
+        ({}, []),
+        ({"reserved": lambda s: 6 * GIB + s * 4 * MIB, "used": lambda s: 7 * GIB + s * 4 * MIB}, ["fragmentation"]),
+        ({"reserved": lambda s: 6 * GIB + min(s, 120) * 20 * MIB, "used": lambda s: 12 * GIB}, []),
+        ({"standing": lambda s: 2 * GIB + s * 4 * MIB, "allocated": lambda s: 5 * GIB + s * 4 * MIB,
+          "reserved": lambda s: 6 * GIB + s * 4 * MIB, "used": lambda s: 7 * GIB + s * 4 * MIB}, ["memory-leak"]),
+        ({"used": lambda s: 7 * GIB + s * 4 * MIB}, ["untracked-gpu-memory"]),
+        ({"used": lambda s: 30 * GIB}, ["untracked-gpu-memory"]),
+        ({"used": lambda s: 30 * GIB if s % 50 == 0 else 9 * GIB}, []),
+    ],
+)  # fmt: skip
+def test_columns_of_a_gpu(columns, ids):
+    assert [f.id for f in found(run(series(**{**FLAT, **columns})))] == ids
+
+
+def test_a_leak_on_the_device_says_when_it_is_full():
+    columns = {name: lambda s: s * 64 * MIB for name in ("standing", "allocated", "reserved", "used")}
+    (finding,) = found(run(series(**{**FLAT, **columns})))
+    assert "64.0 MiB more of its GPU" in finding.summary and "full at about step 1,280" in finding.summary

@@ -1,0 +1,121 @@
+"""`memory analyze RUN` and `explain RUN`: the lines, snapshots and failures of a run together."""
+
+import gzip
+import json
+
+import pytest
+
+from distdbg.evidence.host_snapshot import host_snapshot
+from tests.evidence.test_memory_snapshots import fragmented
+from tests.made_run import MadeRun
+from tests.made_snapshot import Made, train, write
+
+MIB = 1 << 20
+
+
+def lines(made, rank, slope=0, base=300 * MIB, **columns):
+    with made.files(rank).memory_lines.open("w") as file:
+        for step in range(0, 400, 5):
+            phases = {"optimizer": {"RSS": 2 * base, "ANON": base + slope * step, **columns}}
+            file.write(
+                json.dumps({"rank": rank, "op": "memory", "step": step, "epochs": step // 100, "phases": phases}) + "\n"
+            )
+        file.write('{"rank": 0, "cut')
+
+
+def host_file(made, rank, number, **fields):
+    made.files(rank).memory.mkdir(exist_ok=True)
+    group = {
+        "kind": "tensor",
+        "shape": [8, 4],
+        "dtype": "torch.float32",
+        "device": "cpu",
+        "count": 2,
+        "bytes": {"cpu": 256},
+    }
+    told = {"schema": "distdbg.host-memory/1", "rank": rank, "step": number, "why": "asked", "figures": {"RSS": MIB},
+            "groups": [group], "largest": [{**group, "name": "kept", "file": "/home/me/train.py"}],
+            "tensors": {"count": 2, "with_graph": 1}, "missing": "no CUDA here", **fields}  # fmt: skip
+    path = made.files(rank).memory / f"asked-step{number:06d}-{number:03d}.host.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(told).encode()))
+
+
+@pytest.fixture
+def made(tmp_path):
+    made = MadeRun(tmp_path, ranks=4, nodes=1)
+    for rank in range(4):
+        made.exits(rank, 0)
+    return made
+
+
+def test_a_run_is_shown_rank_by_rank_and_who_grows_is_named(made, distdbg):
+    for rank in range(4):
+        lines(made, rank, slope=MIB if rank == 2 else 0, MA=100 * MIB, CA=200 * MIB)
+    host_file(made, 1, 7)
+    host_file(made, 1, 9)
+    done = distdbg("memory", "analyze", made.dir.path)
+    assert done.code == 0 and "the memory of rank 2 grows by 1.00 MiB a step" in done.out, done
+    assert "own memory 300 MiB -> 695 MiB, at most 695 MiB, 2.3 times the usual" in done.out
+    assert "allocated 100 MiB -> 100 MiB, at most 100 MiB, reserved at most 200 MiB" in done.out
+    assert "asked-step000009-009" in done.out and "step000007" not in done.out, "of each rank the newest"
+    assert "2 x 8x4 float32 cpu, tensor  kept (train.py)" in done.out and "no CUDA here" in done.out
+    found = json.loads(distdbg("explain", made.dir.path, "--json").out)["findings"]
+    assert [f["id"] for f in found] == ["host-memory-growth"] and found[0]["ranks"] == [2]
+
+
+def test_a_run_without_anything_of_memory_is_nothing_to_analyse(made, distdbg):
+    assert distdbg("memory", "analyze", made.dir.path).code == 3
+
+
+def test_what_is_broken_is_left_out(made, distdbg):
+    folder = made.files(0).memory
+    folder.mkdir()
+    (folder / "a-001.host.json.gz").write_bytes(b"\x1f\x8b\x08broken")
+    (made.files(1).memory).mkdir()
+    bomb = gzip.compress(b" " * (64 << 20))
+    (made.files(1).memory / "a-001.host.json.gz").write_bytes(bomb)
+    host_file(made, 2, 3, schema="another")
+    assert distdbg("memory", "analyze", made.dir.path).code == 3
+    assert (
+        host_snapshot({"schema": "distdbg.host-memory/1", "groups": 5, "tensors": [], "figures": {"x": "y"}}, "p")
+        is not None
+    )
+
+
+def test_a_failed_rank_is_told_with_its_snapshot(tmp_path):
+    made = MadeRun(tmp_path, ranks=2, nodes=1)
+    made.raises(0, "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 48.00 MiB.")
+    made.exits(1, -15, asked=9.3)
+    made.files(0).memory.mkdir()
+    write(made.files(0).memory / "oom-step000400-001.pickle.gz", fragmented(), packed=True)
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.collect.run_snapshots import with_snapshots
+    from distdbg.report.verdict import build_report
+
+    report = build_report(with_snapshots(load_evidence(made.dir), made.dir))
+    root = report.findings[0]
+    assert (root.id, root.ranks, root.severity) == ("cuda-oom", (0,), "error")
+    assert "asked for 48.0 MiB at model.py:80 attend" in root.summary and "fragmented" in root.summary
+    assert "OutOfMemoryError" in root.cause and "oom-step000400-001" in root.evidence[-1].path
+    assert [f.id for f in report.findings].count("cuda-oom") == 1
+
+
+def test_a_request_that_failed_and_was_caught_is_no_error(made):
+    made.files(3).memory.mkdir()
+    write(made.files(3).memory / "oom-step000002-001.pickle.gz", fragmented(), packed=True)
+    for number in (2, 3):
+        made.files(2).memory.mkdir(exist_ok=True)
+        healthy = Made()
+        train(healthy, 12)
+        write(made.files(2).memory / f"step-step00000{number}-00{number}.pickle.gz", healthy, packed=True)
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.collect.run_snapshots import with_snapshots
+    from distdbg.report.verdict import build_report
+
+    evidence = with_snapshots(load_evidence(made.dir), made.dir)
+    assert [a.path.rpartition("/")[2] for a in evidence.snapshots] == [
+        "oom-step000002-001.pickle.gz", "step-step000003-003.pickle.gz"]  # fmt: skip
+    report = build_report(evidence)
+    (found,) = [f for f in report.findings if f.id == "cuda-oom"]
+    assert found.severity == "info" and found.summary.endswith("it went on")
+    assert report.outcome == "succeeded" and report.exit_code == 0

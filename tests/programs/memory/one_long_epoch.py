@@ -1,0 +1,17 @@
+"""An epoch that has not ended yet, whose outputs are kept for its metrics: nobody can know that they are not let go.
+
+Verdict: none
+"""
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Linear(64, 512)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+outputs = []
+for (batch,) in DataLoader(TensorDataset(torch.randn(400 * 8, 64)), batch_size=8):
+    optimizer.zero_grad()
+    output = model(batch)
+    output.square().mean().backward()
+    optimizer.step()
+    outputs.append(output.detach())

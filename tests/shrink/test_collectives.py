@@ -1,0 +1,42 @@
+"""What layers gather and reduce under FSDP2, and that a difference is seen."""
+
+from __future__ import annotations
+
+import pytest
+
+transformers = pytest.importorskip("transformers")
+
+from distdbg.shrink.probe.building import Builder, model_class
+from distdbg.shrink.probe.task import quiet
+from distdbg.shrink.verify.collectives import compare_collectives
+from distdbg.shrink.verify.comparing import Kept
+
+pytestmark = pytest.mark.slow
+
+TINY = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "vocab_size": 256}
+
+
+def builder(model_type="llama", **fields):
+    quiet()
+    config = transformers.CONFIG_MAPPING[model_type](**{**TINY, **fields})
+    return Builder(config, model_class(config, None, False))
+
+
+def test_each_layer_as_the_one_it_stands_for():
+    full, small = builder(num_hidden_layers=4), builder(num_hidden_layers=2)
+    assert compare_collectives(full, small, [Kept("model.layers", 4, [0, 3])]) == "pass"
+
+
+def test_dense_and_expert_layers_are_not_taken_for_each_other():
+    fields = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}
+    full = builder("qwen3_moe", num_hidden_layers=4, mlp_only_layers=[0], **fields)
+    small = builder("qwen3_moe", num_hidden_layers=2, mlp_only_layers=[0], **fields)
+    assert compare_collectives(full, small, [Kept("model.layers", 4, [0, 2])]) == "pass"
+    said = compare_collectives(full, small, [Kept("model.layers", 4, [1, 2])])
+    assert said.startswith("fail: model.layers.0 is unlike layer 1 in")
+
+
+def test_a_tower_that_nothing_reaches_is_not_said_to_pass():
+    config = {"num_hidden_layers": 2, **TINY}
+    full = builder(**config)
+    assert compare_collectives(full, full, []) == "not run, because no collective was seen of any layer"

@@ -1,0 +1,86 @@
+"""A peak before the run: by kind, sharded by hand; and against a real step where that is cheap."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from distdbg.shrink.estimating import Wanted, estimate, track
+
+M = 1 << 20
+STEP = {
+    "forward and backward": {"parameters": 100 * M, "gradients": 0, "optimizer state": 200 * M, "activations": 500 * M},
+    "optimizer": {"parameters": 100 * M, "gradients": 100 * M, "optimizer state": 300 * M, "activations": 0},
+    "gradients": 100 * M, "parameters": 100 * M, "layers": [20 * M] * 4, "outside": 20 * M,
+}  # fmt: skip
+
+
+def test_ddp_adds_its_buckets_and_full_sharding_takes_all_but_what_is_gathered():
+    assert estimate(STEP, 1, "none").total == 800 * M
+    ddp = estimate(STEP, 8, "none")
+    assert ddp.kinds["buckets of DDP"] == 100 * M and ddp.total == 900 * M
+    full = estimate(STEP, 4, "full")
+    assert full.kinds["parameters"] == 25 * M and full.kinds["optimizer state"] == 50 * M
+    assert full.kinds["gathered parameters"] == (20 + 2 * 20) * M and full.kinds["activations"] == 500 * M
+    assert estimate(STEP, 4, "grad").kinds["gathered parameters"] == 100 * M
+
+
+def test_the_peak_is_in_the_part_that_needs_most():
+    small = {**STEP, "forward and backward": {**STEP["forward and backward"], "activations": M}}
+    found = estimate(small, 1, "none")
+    assert found.when == "optimizer" and found.total == 500 * M
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4, "hidden_size": 256,
+              "intermediate_size": 700, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 8000,
+              "max_position_embeddings": 512}  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+REAL = """
+import ctypes, sys, torch
+from pathlib import Path
+from transformers import AutoConfig, AutoModelForCausalLM
+ctypes.CDLL("libc.so.6").mallopt(-3, 64 << 10)
+torch.set_num_threads(1)
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) << 10
+def train(config):
+    model = AutoModelForCausalLM.from_config(config).train()
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    ids = torch.zeros(8, 256, dtype=torch.long)
+    for _ in range(2):
+        model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+config = AutoConfig.from_pretrained(sys.argv[1])
+small = {"num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16, "vocab_size": 16}
+train(type(config)(**{**config.to_dict(), **small}))  # what is loaded once is no model's
+Path("/proc/self/clear_refs").write_text("5")
+before = status("VmRSS")
+train(config)
+print(status("VmHWM") - before)
+"""
+
+
+@pytest.mark.slow
+def test_an_estimate_is_near_what_a_real_step_takes(model):
+    said = estimate(track(str(model), Wanted(8, 256)), 1, "none").total
+    done = subprocess.run([sys.executable, "-c", REAL, str(model)], capture_output=True, text=True, check=True)
+    assert abs(said / int(done.stdout) - 1) < 0.10, (said, done.stdout)
+
+
+@pytest.mark.slow
+def test_the_command_says_kinds_margin_and_what_fits(model, distdbg):
+    done = distdbg("memory", "estimate", model, "--nproc", "8", "--fsdp", "full", "--seq", "256", "--card", "1")
+    assert done.code == 0, done
+    assert "at the peak of a rank" in done.out and "give or take 10%" in done.out and "not in it: CUDA" in done.out
+    assert "gathered parameters" in done.out and "a GPU of 1 GiB holds" in done.out
+    long = distdbg("memory", "estimate", model, "--seq", "4096")
+    assert long.code == 6 and "the model knows 512 positions, and 4096 are asked for" in long.err, long

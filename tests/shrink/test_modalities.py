@@ -1,0 +1,67 @@
+"""An image in the text reaches what connects the tower to it, and a shrink that cuts it off is seen."""
+
+from __future__ import annotations
+
+import pytest
+
+transformers = pytest.importorskip("transformers")
+
+from distdbg.shrink.probe.building import Builder, model_class
+from distdbg.shrink.probe.task import quiet
+from distdbg.shrink.verify.comparing import Kept
+from distdbg.shrink.verify.modalities import compare_gradients
+from distdbg.shrink.verify.task import on_meta
+
+pytestmark = pytest.mark.slow
+
+TEXT = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "vocab_size": 64, "head_dim": 8}  # fmt: skip
+ROPE = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4}
+IMAGE = {"image_token_id": 60, "video_token_id": 61, "vision_start_token_id": 62, "vision_end_token_id": 63}
+VISION = {"hidden_size": 16, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32, "patch_size": 4,
+          "num_position_embeddings": 16}  # fmt: skip
+
+
+def model(model_type, **config):
+    quiet()
+    made = transformers.CONFIG_MAPPING[model_type](**config)
+    return on_meta(Builder(made, model_class(made, None, False)))
+
+
+def qwen3_vl(text, vision, taps):
+    return model("qwen3_vl", text_config={**TEXT, "num_hidden_layers": text, "rope_parameters": ROPE}, **IMAGE,
+                 vision_config={**VISION, "depth": vision, "deepstack_visual_indexes": taps})  # fmt: skip
+
+
+def stacks(text, vision):
+    return [Kept("model.language_model.layers", 6, text), Kept("model.visual.blocks", 7, vision)]
+
+
+def test_a_text_stack_shorter_than_the_taps_of_the_tower_is_seen():
+    """Each of the first text layers takes in one tap; with two layers the third tap's merger gets no gradient."""
+    full = qwen3_vl(6, 7, [1, 3, 5])
+    good = compare_gradients(full, qwen3_vl(3, 4, [1, 2, 3]), stacks([0, 1, 2], [0, 1, 3, 5]))
+    assert good == {"gradients_image": "pass"}
+    bad = compare_gradients(full, qwen3_vl(2, 4, [1, 2, 3]), stacks([0, 1], [0, 1, 3, 5]))
+    assert bad["gradients_image"].startswith("fail: model.visual.deepstack_merger_list.2.")
+
+
+def test_a_tower_whose_last_layer_is_not_used():
+    def llava(text, vision):
+        return model(
+            "llava",
+            text_config={"model_type": "llama", **TEXT, "num_hidden_layers": text},
+            vision_config={"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 32,
+                           "num_hidden_layers": vision, "num_attention_heads": 2, "image_size": 16, "patch_size": 8},
+            image_token_index=60,
+        )  # fmt: skip
+
+    full, small = llava(4, 5), llava(2, 2)
+    vision = next(path.rpartition(".")[0] for path, _ in full.named_modules() if path.endswith("encoder.layers.0"))
+    kept = [Kept("model.language_model.layers", 4, [0, 1]), Kept(vision, 5, [0, 1])]
+    assert compare_gradients(full, small, kept) == {"gradients_image": "pass"}
+
+
+def test_text_alone_has_no_other_modality():
+    full = model("llama", **TEXT, num_hidden_layers=2)
+    assert compare_gradients(full, full, []) == {}

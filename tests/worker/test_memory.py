@@ -1,0 +1,357 @@
+"""`--memory` inside a rank: lines a phase, CUDA's history and snapshots by a fake CUDA, the census, the host's side."""
+
+import collections
+import gc
+import gzip
+import json
+import os
+import sys
+import types
+
+import pytest
+
+from distdbg.collect.snapshot_files import read_snapshot_file
+from distdbg.launch.node import Node
+from distdbg.launch.taken_snapshots import take_snapshot
+from distdbg.rundir import RunDir
+from distdbg.worker.bus import Bus
+from distdbg.worker.importing import ImportWatch
+from distdbg.worker.memory import figures, read_steps
+from distdbg.worker.memory.census import Census
+from distdbg.worker.memory.cycles import Cycles
+from distdbg.worker.memory.history import ENTRIES, History
+from distdbg.worker.memory.holders import holder_of
+from distdbg.worker.memory.snapshots import Snapshots
+from distdbg.worker.memory.watch import MemoryWatch
+from tests.made_snapshot import Made, snapshot, train
+from tests.worker.test_session import Rank
+
+
+class FakeSession:
+    """A session that keeps what it would have told."""
+
+    def __init__(self, folder):
+        self.stem, self.rank, self.told, self.steps = f"{folder}/00003", 3, [], 0
+        self.link = types.SimpleNamespace(send=lambda op, fields, **_: self.told.append({"op": op, **fields}))
+        self.page = types.SimpleNamespace(steps=lambda: self.steps, batches=lambda: 0)
+        self.model = types.SimpleNamespace(newest=lambda: None)
+        self.bus = Bus(ImportWatch(print), lambda *why: pytest.fail(str(why)))
+
+    def fact(self, kind, **fields):
+        self.told.append({"op": "fact", "kind": kind, **fields})
+
+    def said(self, what):
+        return [told for told in self.told if what in (told["op"], told.get("kind"))]
+
+
+class FakeCuda(types.SimpleNamespace):
+    """torch.cuda as 2.13 has it, as far as we ask: lazily begun, one nested dict of counts, a snapshot."""
+
+    def __init__(self, old=False):
+        self.begun, self.queue, self.recorded, self.observers, self.taken = False, [], [], [], 0
+        self.stats = {name: {"all": {"current": n, "peak": 2 * n}} for name, n in
+                      (("allocated_bytes", 100), ("reserved_bytes", 300))}  # fmt: skip
+        made = Made()
+        train(made, 6)
+        self.state = snapshot(made)
+        self.memory = types.SimpleNamespace(
+            memory_stats_as_nested_dict=lambda: self.stats,
+            _snapshot=self._snapshot,
+            _record_memory_history=self._record,
+        )
+        self.old = old
+
+    def is_available(self):
+        return True
+
+    def is_initialized(self):
+        return self.begun
+
+    def mem_get_info(self):
+        return 400, 1000
+
+    def _lazy_call(self, call):
+        call() if self.begun else self.queue.append(call)
+
+    def begin(self):
+        for call in self.queue:
+            call()
+        self.begun = True
+
+    def _record(self, enabled="all", context="all", stacks="all", max_entries=sys.maxsize, **more):
+        if self.old and more:
+            raise TypeError("_record_memory_history() got an unexpected keyword argument")
+        self.recorded.append({"context": context, "stacks": stacks, "max_entries": max_entries, **more})
+
+    def _snapshot(self):
+        self.taken += 1
+        return self.state
+
+
+@pytest.fixture
+def session(tmp_path):
+    return FakeSession(tmp_path)
+
+
+@pytest.fixture
+def cuda(monkeypatch, request):
+    fake = FakeCuda()
+    c = types.SimpleNamespace(_cuda_attach_out_of_memory_observer=fake.observers.append)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=fake, _C=c, Tensor=type("Tensor", (), {})))
+    return fake
+
+
+def test_a_ring_is_bounded_and_begins_with_cuda_not_before(session, cuda):
+    history = History(session)
+    history.begin(Snapshots(session, history))
+    assert cuda.recorded == [] and not history.recording, "we do not begin CUDA"
+    cuda.begin()
+    (how,) = cuda.recorded
+    assert (how["stacks"], how["max_entries"], how["context"]) == ("python", ENTRIES, "alloc")
+    assert how["global_record_annotations"] is True, "the optimizers' names are the steps' marks"
+    assert session.said("memory-history")[0] == {
+        "op": "fact", "kind": "memory-history", "recorded": True, "entries": ENTRIES, "observed": True}  # fmt: skip
+
+
+def test_an_older_torch_records_without_annotations_and_without_an_observer(session, cuda, monkeypatch):
+    cuda.old = True
+    monkeypatch.delattr(sys.modules["torch"]._C, "_cuda_attach_out_of_memory_observer")
+    history = History(session)
+    history.begin(Snapshots(session, history))
+    cuda.begin()
+    assert "global_record_annotations" not in cuda.recorded[0]
+    assert history.recording and not history.observed
+
+
+def test_what_goes_wrong_in_torchs_start_of_cuda_is_told_and_not_raised(session, cuda):
+    def broken(**_):
+        raise RuntimeError("no such thing")
+
+    cuda.memory._record_memory_history = broken
+    History(session).begin(None)
+    cuda.begin()
+    assert session.said("memory-history")[0]["because"] == "RuntimeError('no such thing')"
+
+
+def test_a_phases_figures_are_those_at_its_end(session, cuda):
+    cuda.begin()
+    MemoryWatch(session, range(0))
+    tell = {event: session.bus.channel(event) for event in ("backward", "optimizer", "step", "data-end")}
+    for step, sizes in enumerate(((100, 50, 60), (110, 50, 60)), 1):
+        session.steps = step
+        for event, size in zip(("backward", "optimizer", "step"), sizes, strict=True):
+            cuda.stats["allocated_bytes"]["all"] = {"current": size, "peak": 120}
+            tell[event](None)
+    first = session.said("memory")[0]
+    assert first["step"] == 1 and list(first["phases"]) == ["forward", "backward", "optimizer"]
+    assert [p["MA"] for p in first["phases"].values()] == [100, 50, 60]
+    assert first["phases"]["forward"] | {"RSS": 0, "ANON": 0} == {
+        "RSS": 0,
+        "ANON": 0,
+        "MA": 100,
+        "Max_MA": 120,
+        "CA": 300,
+        "Max_CA": 600,
+    }
+    assert (first["NV"], first["NV_total"]) == (600, 1000), "outside of torch is 600 - 300"
+    assert 0 < first["PSS"] <= 2 * first["phases"]["forward"]["RSS"]
+
+
+def test_with_accumulation_a_phase_has_the_highest_of_its_ends(session, cuda):
+    cuda.begin()
+    MemoryWatch(session, range(0))
+    for size in (10, 90, 40):
+        cuda.stats["allocated_bytes"]["all"]["current"] = size
+        session.bus.channel("backward")(None)
+    session.bus.channel("step")(None)
+    assert session.said("memory")[0]["phases"]["forward"]["MA"] == 90
+
+
+def test_lines_grow_rarer_with_their_cost(session, monkeypatch):
+    """Quick steps: not each of them has a line."""
+    MemoryWatch(session, range(0))
+    step = session.bus.channel("step")
+    for number in range(5000):
+        session.steps = number
+        step(None)
+    assert 1 <= len(session.said("memory")) < 500
+
+
+def test_a_failed_request_leaves_a_snapshot_that_can_be_read(session, cuda, tmp_path):
+    history = History(session)
+    snapshots = Snapshots(session, history)
+    history.begin(snapshots)
+    cuda.begin()
+    session.steps = 41
+    (observer,) = cuda.observers
+    for _ in range(5):
+        observer(0, 1 << 20, 2 << 20, 0)
+    assert cuda.taken == 3, "a script that looks for a batch that fits fails again and again"
+    told = session.said("snapshot")[0]
+    assert told["why"] == "oom" and told["missing"] == ""
+    packed, host = told["files"]
+    assert packed["name"] == "oom-step000041-001.pickle.gz" and host["name"].endswith(".host.json.gz")
+    (answer,) = read_snapshot_file(tmp_path / packed["file"], packed["file"])
+    assert answer.events > 0 and answer.peak.active > 0
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_an_error_is_a_failed_request_where_nobody_saw_it(session, cuda):
+    cuda.begin()
+    snapshots = Snapshots(session, None)
+    snapshots.failed(ValueError("x"))
+    assert cuda.taken == 0
+    snapshots.failed(type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory"))
+    assert cuda.taken == 1
+    assert "launched without --memory" in session.said("snapshot")[0]["missing"]
+
+
+def test_what_cannot_be_written_is_told_and_not_raised(session):
+    session.stem = "/nowhere/00003"
+    Snapshots(session, None).take("asked", 7)
+    (told,) = session.said("snapshot")
+    assert told["id"] == 7 and "No such file" in told["because"]
+
+
+def test_without_cuda_the_host_tells_and_says_what_is_missing(session, tmp_path):
+    torch = pytest.importorskip("torch")
+    kept = [torch.ones(300, 1000) for _ in range(7)]
+    Snapshots(session, None).take("asked", 1)
+    (told,) = session.said("snapshot")
+    assert "no CUDA here" in told["missing"]
+    (file,) = told["files"]
+    found = json.loads(gzip.decompress((tmp_path / file["file"]).read_bytes()))
+    (group,) = [g for g in found["groups"] if g["shape"] == [300, 1000]]
+    assert (group["count"], group["bytes"]["cpu"], group["kind"]) == (7, 7 * 1_200_000, "tensor")
+    assert found["figures"]["RSS"] > 50 << 20 and found["gc"]["objects"] > 1000 and found["missing"]
+    del kept
+
+
+class Holder:
+    def __init__(self):
+        self.kept = []
+
+    def keep(self, one):
+        self.kept.append(one)
+
+
+def test_a_list_on_an_object_is_named_with_the_line_that_adds_to_it(session):
+    census, holder, numbers, ring = Census(session), Holder(), [], collections.deque(maxlen=10_000)
+    for step in range(1, 129):
+        holder.keep(bytes(10_000))
+        numbers.append(step)
+        ring.append(bytes(10_000))
+        census.at(step)
+    last = session.said("census")[-1]
+    (found,) = last["growing"]
+    assert found["name"].endswith(".kept") and found["rate"] == 1.0
+    assert abs(found["bytes_a_step"] - 10_000) < 100 and found["file"] == __file__
+    line = found["lines"][0]
+    with open(__file__, encoding="utf-8") as source:
+        assert source.read().splitlines()[line - 1].strip() == "self.kept.append(one)"
+
+
+@pytest.mark.parametrize("until", [60, 90, 200])
+def test_a_cache_that_is_full_is_not_in_the_last_count(session, until):
+    census, cache = Census(session), {}
+    for step in range(1, 257):
+        if step <= until:
+            cache[step] = bytes(50_000)
+        census.at(step)
+    assert session.said("census")[-1]["growing"] == []
+
+
+def test_graphs_in_a_list_are_told_however_small(session):
+    torch = pytest.importorskip("torch")
+    census, losses, weight = Census(session), [], torch.ones(2, requires_grad=True)
+    for step in range(1, 129):
+        losses.append((weight * 2).sum())
+        census.at(step)
+    (found,) = [g for g in session.said("census")[-1]["growing"] if g["length"] == len(losses) - 9 or g["graph"]]
+    assert found["graph"] and found["name"] == "losses" and found["lines"]
+
+
+class Looped:
+    """Points at itself, as an object does that keeps one of its own bound methods."""
+
+    def __init__(self, tensor, itself):
+        self.tensor = tensor
+        self.itself = self if itself else None
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_tensors_that_only_a_collection_frees_are_told_with_their_owner(session, itself):
+    torch = pytest.importorskip("torch")
+    held = [Looped(torch.zeros(1 << 16), itself) for _ in range(12)]
+    cycles = Cycles(session)
+    cycles.watch([one.tensor for one in held])
+    held.clear()
+    gc.collect()
+    cycles.watch([])
+    told = session.said("cycles")
+    assert bool(told) is itself
+    assert not any(getattr(c, "__self__", None) is cycles for c in gc.callbacks)
+    if itself:
+        assert told[0]["freed"] == 12 and told[0]["bytes"] == 12 << 18
+        assert list(told[0]["owners"]) == [f"Looped ({__file__})"]
+
+
+def test_a_holder_that_nobody_names_is_none():
+    found = holder_of(object())
+    assert found == {}
+
+
+def test_steps_are_read():
+    assert list(read_steps("10:12")) == [10, 11, 12] and list(read_steps("4")) == [4] and not read_steps("")
+
+
+def test_figures_of_a_process_without_a_gpu_are_the_hosts():
+    found = figures.quick()
+    assert set(found) == {"RSS", "ANON"} and found["RSS"] > found["ANON"] > 1 << 20
+    assert {"PSS", "SHM"} <= set(figures.slow())
+
+
+class Disk:
+    def __init__(self):
+        self.did = []
+
+    def take(self, path, source):
+        self.did.append((path, source))
+
+    def append(self, path, data):
+        self.did.append((path.name, json.loads(data)))
+
+
+def test_the_agent_follows_no_name_that_leads_elsewhere(tmp_path):
+    node = Node(RunDir(tmp_path), 0, "host", tmp_path / "node", 1, Disk())
+    files = [{"file": "../../etc/passwd", "name": "x"}, {"file": "00003.memory-a", "name": "a"}]
+    take_snapshot(node, tmp_path / "memory", 3, {"id": 1, "files": files, "why": "oom"})
+    moved, (name, event) = node.disk.did
+    assert moved == (tmp_path / "memory" / "a", tmp_path / "node" / "00003.memory-a")
+    assert name == "events.jsonl" and event["files"] == ["a"] and event["rank"] == 3
+
+
+@pytest.mark.slow
+def test_a_rank_tells_lines_and_takes_its_snapshots(tmp_path):
+    source = """
+        import torch
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(25):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+    """
+    rank = Rank(tmp_path, source, DISTDBG_MEMORY="on", DISTDBG_MEMORY_STEPS="3:4")
+    assert rank.process.returncode == 0, rank.err
+    assert [s["step"] for s in rank.said("snapshot")] == [3, 4]
+    assert list(rank.said("memory")[0]["phases"]) == ["forward", "backward", "optimizer"]
+    assert [f["step"] for f in rank.said("fact") if f["kind"] == "census"] == [16]
+    for told in rank.said("snapshot"):
+        assert os.path.exists(rank.node_dir / told["files"][0]["file"])
+
+
+@pytest.mark.slow
+def test_not_asked_for_nothing_of_it_is_loaded(tmp_path):
+    rank = Rank(tmp_path, "import sys, torch; print([m for m in sys.modules if 'worker.memory.' in m])")
+    assert rank.out == "[]\n"
