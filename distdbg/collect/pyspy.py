@@ -76,5 +76,6 @@ def _is_peer(variable: dict[str, Any], frame: dict[str, Any]) -> bool:
 
 def _reason(lines: list[str]) -> str:
     """The first cause that py-spy names; its advice is for another reader."""
-    told = [line.strip() for line in lines if line.strip() and not line.startswith("Error: Failed to")]
+    noise = ("Error: Failed to", "Caused by:", "Reason: Error: Failed")
+    told = [line.strip() for line in lines if line.strip() and not line.strip().startswith(noise)]
     return (told[0] if told else lines[0] if lines else "")[:200]

@@ -20,6 +20,8 @@ _FEWEST = 10
 #: Of the time, so much is lost for one rank before it is worth a word; and of all that is lost, so much is its own.
 WORTH = 0.1
 _OWN = 0.75
+#: Below that it is the machine's scheduling, however short the steps.
+_LEAST_LATE_S = 1e-3
 #: Looks ten times a second are coarse, and on a crowded machine one rank is behind for some seconds by chance: ten
 #: windows of ten looks tell a share to about 10 %.
 _WORTH_BY_LOOKS = 0.2
@@ -88,6 +90,8 @@ def _judge(group: Group, rows: Sequence[list[tuple[int, int]]], error: int) -> L
     if share < WORTH or sum(times) < _OWN * everything:
         return None
     typical = median(sorted(times)[len(times) // 2 :]) / 1e9
+    if typical < _LEAST_LATE_S:
+        return None
     return Late(ranks, group, typical, len(times), len(rows), min(share, 1.0), error / 1e9)
 
 

@@ -215,7 +215,8 @@ class RankWatch:
             return
         self._loop.forget(rank.pidfd)
         fields = processes.stat_fields(rank.pid or 0)
-        zombie = bool(fields) and fields[0] == "Z"  # torchrun has not collected it yet: the code is still to be read
+        # torchrun has not collected it yet: the code is still to be read
+        zombie = bool(fields) and fields[0] == "Z" and not rank.hidden
         self.ended(rank, os.waitstatus_to_exitcode(int(fields[49])) if zombie else None)
 
     def ended(self, rank: RankProcess, exit_code: int | None) -> None:
@@ -257,6 +258,12 @@ class RankWatch:
         for wire, rank in list(self._peers.items()):
             if rank is not None and rank.alive:
                 wire.send({"op": "model", "id": "dump"})
+
+    def ask_stacks(self) -> None:
+        """Where do your threads stand? For those that py-spy may not look into; a file answers (worker/stacks.py)."""
+        for wire, rank in list(self._peers.items()):
+            if rank is not None and rank.alive:
+                wire.send({"op": "stacks"})
 
     def ask_snapshots(self, request: Mapping[str, Any]) -> None:
         """Of those ranks that are named, or of all; each answers by an event, and silence is one, too."""

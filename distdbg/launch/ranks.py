@@ -34,6 +34,7 @@ class RankProcess:
     started: float | None = None
     ended: float | None = None
     exit_code: int | None = None
+    hidden: bool = False
     unknown_because: str = ""
     asked_to_stop: float | None = None
     rss: int | None = None
@@ -92,6 +93,8 @@ class RankProcess:
             self.page = self._own_page(self.page_path.read_bytes()[:PAGE_BYTES]) or self.page
         fields = processes.stat_fields(self.pid or 0)
         if len(fields) > 21 and fields[0] != "Z":
+            # proc(5): of a process that may not be traced the kernel hides what follows, as 1 here, its exit code as 0
+            self.hidden = fields[23] == "1"
             self.cpu_s = (int(fields[11]) + int(fields[12])) / _TICK
             self.rss = int(fields[21]) * _PAGE_SIZE
             self.anon = processes.anonymous_bytes(self.pid or 0)

@@ -6,7 +6,7 @@ import _thread
 import os
 import sys
 
-from distdbg.worker import exceptions, heartbeat, orphans, recorder, shrunk
+from distdbg.worker import exceptions, heartbeat, orphans, recorder, shrunk, stacks
 from distdbg.worker.bus import Bus
 from distdbg.worker.calls import CallLog
 from distdbg.worker.importing import ImportWatch
@@ -238,6 +238,8 @@ class Session:
             self.link.send("exceptions", {"id": question.get("id"), "threads": threads})
         elif question.get("op") == "model":
             self.link.send("model", {"id": question.get("id"), **self.model.without_gradient()})
+        elif question.get("op") == "stacks":
+            stacks.write(f"{self.stem}.stacks")
         elif question.get("op") == "memory-snapshot":
             self._snapshot(question.get("id"))
 

@@ -20,6 +20,8 @@ from tests.cluster.slurm import Slurm
 
 _NETWORK = "10.213.7"
 _RECORD = "bed.json"
+#: The checkout and its interpreter, which may lie below /tmp, too.
+_PROGRAM = (Path(__file__).resolve().parents[2], Path(sys.prefix), Path(sys.base_prefix))
 #: Inside a host: an /etc over the machine's own, and /run, /dev/shm and /tmp that no other host sees. What is shared
 #: and lies below /tmp is put back there.
 _FURNISH = """
@@ -70,7 +72,7 @@ class Bed:
         self.seconds: dict[str, float] = {}
         self._names = [*(["head"] if slurm else []), *(f"node{n}" for n in range(1, nodes + 1))]
         self._slurm = slurm
-        self._seen = [folder, *shared]
+        self._seen = [folder, *_PROGRAM, *shared]
         self._tcp_retries = tcp_retries
         self._kept = kept
         self._keeper: subprocess.Popen[bytes] | None = None

@@ -136,7 +136,7 @@ def end(init: int, holder: int) -> None:
         except ProcessLookupError:
             continue
     deadline = time.monotonic() + 5
-    while _living(holder) and time.monotonic() < deadline:
+    while (_living(holder) or _living(init)) and time.monotonic() < deadline:
         try:
             os.waitpid(holder, os.WNOHANG)
         except ChildProcessError:

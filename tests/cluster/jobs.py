@@ -90,7 +90,7 @@ def jobs(bed: Bed) -> Iterator[Callable[..., Job]]:
 
     def launch(
         *args: str,
-        steps: int = 100_000,
+        steps: int | str = 100_000,
         env: Mapping[str, str] | None = None,
         on: str = "head",
         inside: Sequence[str] = SALLOC,
