@@ -109,8 +109,7 @@ class Following:
                 case "launched":
                     self.launched, self._finished = True, None
                 case "requeued":
-                    self._finished = None
-                    self._view.say(f"{self._job.name} goes back into the queue: {event.get('because')}")
+                    self._finished = None  # its log says why
                 case "not-started":
                     self.launched = False  # its log says why
                 case "finished":

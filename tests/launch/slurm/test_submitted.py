@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 
 from distdbg.rundir import list_runs
+from tests.cluster.bed import Bed
+from tests.cluster.fixtures import need_bed, own_folder
+from tests.cluster.slurm import Slurm
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bed")]
@@ -79,17 +82,26 @@ class Head:
         (pid,) = (pid for pid, line in processes if line.startswith(f"{sys.executable} -m distdbg launch"))
         os.kill(pid, signal.SIGINT)
 
+    def hasten(self, number):
+        """Slurm lets a requeued job wait for two minutes, once it has gone from its nodes."""
+        self.until(lambda: "PENDING" in self.run("squeue", "-h", "-j", number, "-o", "%T").stdout, 120)
+        self.run("scontrol", "update", f"JobId={number}", "StartTime=now")
+
     def told(self):
-        files = [*self.folder.glob("out"), *self.folder.glob("distdbg-runs/*/batch.log")]
+        files = [*self.folder.glob("out"), *self.folder.glob("distdbg-runs/2*/batch.log")]
         return self.run("squeue", "-t", "all").stdout + "".join(file.read_text() for file in files)
+
+
+def head_of(bed, name):
+    folder = bed.shared / name
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    return Head(bed, folder)
 
 
 @pytest.fixture
 def head(slurm_bed, tmp_path_factory):
-    folder = slurm_bed.shared / tmp_path_factory.mktemp("job").name
-    folder.mkdir()
-    (folder / "train.py").write_text(TRAIN)
-    yield Head(slurm_bed, folder)
+    yield head_of(slurm_bed, tmp_path_factory.mktemp("job").name)
     slurm_bed.run("head", "scancel", "--full", "--user=root")
     deadline = time.monotonic() + 60
     while slurm_bed.run("head", "squeue", "-h").stdout and time.monotonic() < deadline:
@@ -174,14 +186,33 @@ def test_a_warned_job_is_requeued_and_runs_on_as_its_next_attempt(head):
     assert following.stdout.readline() == "from 0 on node1\n"
     number = str(head.newest.slurm_job)
     head.run("scancel", "--batch", "--signal=USR1", number)
-    head.until(lambda: "BeginTime" in head.run("squeue", "-h", "-j", number, "-o", "%r").stdout)
-    head.run("scontrol", "update", f"JobId={number}", "StartTime=now")
+    head.until(lambda: '"requeued"' in head.newest.events.read_text())
+    head.hasten(number)
     out, err = following.communicate(timeout=120)
     assert following.returncode == 0, err
     assert re.fullmatch(r"from 10\d\d on node1\n", out), out
-    assert "goes back into the queue: Slurm warned it of its end" in err
+    assert err.count("goes back into the queue: Slurm warned it of its end") == 1
     assert [attempt.number for attempt in head.newest.attempts()] == [1, 2]
     assert json.loads(head.newest.report_json.read_text())["outcome"] == "succeeded"
+
+
+def test_a_node_that_is_lost_is_left_out_of_the_next_attempt():
+    need_bed(slurm=True)
+    with Bed(own_folder(), nodes=3, slurm=Slurm()) as bed:
+        head = head_of(bed, "job")
+        following = head.popen("launch", "--on", "slurm", "--nodes", 2, "--nproc-per-node", 1, "--grace", 3,
+                               "--max-requeues", 1, "--exclude-culprit", "train.py", 200, stderr=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)  # fmt: skip
+        assert following.stdout.readline() == "from 0 on node1\n"
+        number = str(head.newest.slurm_job)
+        bed.kill("node2")
+        head.until(lambda: '"requeued"' in head.newest.events.read_text())
+        (head.folder / "ckpt").write_text("190")
+        head.hasten(number)
+        _, err = following.communicate(timeout=120)
+        assert following.returncode == 0, err
+        assert "node-lost" in err and "the verdict names node2, left out: node2" in err
+        assert f"Slurm job {number} runs on node[1,3]" in err
 
 
 def test_what_cannot_be_is_said_before_anything_is_left(head):
