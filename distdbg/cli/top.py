@@ -66,10 +66,13 @@ def _read(tail: RunTail, top: Top) -> None:
 def _print(top: Top, run: RunDir, *, as_json: bool) -> None:
     from rich.console import Console
 
+    from distdbg.collect.run_status import run_status
+
+    now = time.time() if run_status(run).live else top.heard
     if as_json:
-        click.echo(json.dumps(top.as_json(time.time())))
+        click.echo(json.dumps(top.as_json(now)))
         return
-    Console(highlight=False).print(top.render(run.id, time.time(), most=4096))
+    Console(highlight=False).print(top.render(run.id, now, most=4096))
 
 
 def _watch(tail: RunTail, top: Top, run: RunDir, interval: float) -> None:

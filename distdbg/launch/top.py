@@ -49,6 +49,11 @@ class Top:
             self._heard[node_rank] = max(self._heard.get(node_rank, 0.0), float(event["t"]))
         self.state.apply(node_rank, event)
 
+    @property
+    def heard(self) -> float:
+        """When the newest thing was: of a run that is over, the time to look from."""
+        return max(self._heard.values(), default=0.0)
+
     def rows(self, now: float, most: int) -> list[Row]:
         """Worst first; a line a node where ranks are more than `most`, and of those the worst."""
         ranks = [self._row(rank, now) for _, rank in sorted(self.state.ranks.items())]
