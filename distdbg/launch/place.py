@@ -44,6 +44,8 @@ def place_of(
         return _by_ssh(settings)
     if settings.on == "ssh":
         raise UsageError("--on ssh: no hosts are named", "Name them with --hosts a,b or a file that lists them.")
+    if settings.on == "auto" and "standalone" in settings.torchrun:
+        return LOCAL, settings, []
     allocation = None if settings.on == "local" or one_of_many else allocation_of(environ)
     if settings.on == "slurm" and allocation is None:
         raise UsageError(

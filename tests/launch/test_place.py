@@ -40,6 +40,7 @@ def test_an_allocation_of_this_host_alone_needs_no_step():
 
 
 def test_whoever_brings_the_rendezvous_or_says_local_stays_here():
+    assert place(JOB, torchrun={"standalone": ""})[:3] == ("local", (), 1)
     assert place(JOB, one_of_many=True)[0] == "local"
     assert place(JOB, on="local", nodes=2)[:3] == ("local", (), 2)
 
