@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,28 +13,11 @@ import pytest
 
 from tests.cluster.bed import Bed
 from tests.cluster.fixtures import need_bed, own_folder
+from tests.cluster.sshd import Sshd, need_sshd
 from tests.fake_nvml.library import fake_gpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("bed")]
-_SSHD = """
-Port 22
-HostKey {folder}/host_key
-AuthorizedKeysFile {folder}/user_key.pub
-StrictModes no
-UsePAM no
-PasswordAuthentication no
-PermitRootLogin yes
-PidFile /run/sshd.pid
-{more}
-"""
-_CONFIG = """
-IdentityFile {folder}/user_key
-UserKnownHostsFile {folder}/known_hosts
-StrictHostKeyChecking no
-User root
-Host nickname
-  HostName {node2}
-"""
+_NICKNAME = "\nHost nickname\n  HostName {node2}\n"
 
 
 class Cluster:
@@ -43,25 +25,13 @@ class Cluster:
 
     def __init__(self, bed: Bed) -> None:
         self.bed = bed
-        self.folder = bed.shared / "ssh"
         self.work = bed.shared / "work"
-        self.folder.mkdir()
         self.work.mkdir()
-        for key in ("host_key", "user_key"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / key], check=True)
-        node2 = bed["node2"].address
-        (self.folder / "config").write_text(_CONFIG.format(folder=self.folder, node2=node2))
-        for host in bed.nodes:
-            self.sshd(host.name)
+        self._server = Sshd(bed, _NICKNAME.format(node2=bed["node2"].address))
+        self.folder = self._server.folder
 
     def sshd(self, name: str, more: str = "") -> None:
-        """(Re)start it, with more lines of configuration."""
-        config = self.folder / f"sshd-{name}"
-        config.write_text(_SSHD.format(folder=self.folder, more=more))
-        script = f"[ ! -f /run/sshd.pid ] || kill $(cat /run/sshd.pid); mkdir -p /run/sshd; i=0;\
-            until /usr/sbin/sshd -f {config} 2>/run/said; do i=$((i+1)); [ $i -lt 100 ] || exit 1; sleep 0.05; done"
-        done = self.bed.run(name, "sh", "-c", script)
-        assert done.returncode == 0, done.stderr + self.bed.run(name, "cat", "/run/said").stdout
+        self._server.start(self.bed[name], more)
 
     def preflight(self, *words: str, at: str = "node1", folder: Path | None = None, env=None, timeout=150):  # type: ignore[no-untyped-def]
         """(exit code, report, standard error) of the command in JSON."""
@@ -74,15 +44,10 @@ class Cluster:
         return self.preflight("--hosts", hosts, "--ssh-config", str(self.folder / "config"), *words, **options)
 
 
-def _need_sshd() -> None:
-    need_bed()
-    if not Path("/usr/sbin/sshd").exists() or shutil.which("ssh") is None:
-        pytest.skip("Debian's openssh-server is missing: `make bed` installs it")
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    _need_sshd()
+    need_bed()
+    need_sshd()
     with Bed(own_folder(), nodes=2) as bed:
         yield Cluster(bed)
 
@@ -335,7 +300,8 @@ def test_a_tool_that_is_missing(distdbg, tmp_path):
 
 
 def test_a_slow_node_is_named_and_a_healthy_one_is_not():
-    _need_sshd()
+    need_bed()
+    need_sshd()
     with Bed(own_folder(), nodes=3) as bed:
         cluster = Cluster(bed)
         code, report, _ = cluster.by_ssh(hosts="node1,node2,node3")

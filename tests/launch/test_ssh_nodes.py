@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.bed import Bed
 from tests.cluster.fixtures import need_bed, own_folder
 from tests.cluster.jobs import jobs, nothing_is_left
-from tests.cluster.sshd import need_sshd, serve_ssh
+from tests.cluster.sshd import Sshd, at_home, need_sshd
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("ssh")]
 BY_SSH = {"on": "node1", "inside": ()}
@@ -19,7 +19,7 @@ def bed():
     need_bed()
     need_sshd()
     with Bed(own_folder(), nodes=2) as made:
-        serve_ssh(made)
+        at_home(made, Sshd(made))
         yield made
 
 
