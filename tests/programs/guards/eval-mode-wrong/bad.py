@@ -27,6 +27,7 @@ def evaluate(model, loader):
 
 
 dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
 net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 1))
 model = DistributedDataParallel(net)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -16,6 +16,7 @@ def make():
 
 
 dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
 data = TensorDataset(torch.randn(16, 4) + dist.get_rank())
 loader = DataLoader(data, batch_size=2)
 teacher, student = make(), make()
