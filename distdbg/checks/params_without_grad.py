@@ -17,7 +17,8 @@ DOCS = (
         "that the forward does not call), or they are a part that this training does not need, which then costs "
         "memory, and DDP a search for unused parameters in each step.",
         how_seen="A guard in each rank: the optimizer keeps a state for each parameter that ever had a gradient; "
-        "these have none at step 101, or still none at step 1001 of a longer run, and no gradient then either.",
+        "these have none, and no gradient, at step 101 and again at the last look, after a pass over a loader, at the "
+        "end, or at step 1001.",
         remedy="Look at where the forward leaves these parameters out; freeze with requires_grad_(False), or remove, "
         "what is not to be trained.",
         source="https://docs.pytorch.org/docs/stable/notes/autograd.html#setting-requires-grad",

@@ -20,21 +20,27 @@ if TYPE_CHECKING:
 _MOST_NAMES = 5
 _MOST_OPTIMIZERS = 8
 _WINDOWS = 3
+#: So many passes over loaders are followed by a look, where there is something to be looked at.
+_PASSES = 100
 
 
 class ParamsWithoutGrad(Guard):
     id = "params-without-grad"
     modes = ("off", "warn")
-    costs = "a walk over all parameters at steps 101 and 1001: about 0.5 ms for 1,000 of them"
+    costs = (
+        "a walk over all parameters at steps 101 and 1001: about 0.5 ms for 1,000 of them; where some had no gradient, "
+        "after passes over a loader, too"
+    )
     blind = (
         "models without DDP or FSDP2; optimizers without a state for each parameter (SGD without momentum), or that "
-        "make it before the first gradient (Adagrad); runs of fewer than 101 steps, and where main() is over at the "
-        "end, of 203 to 1,001"
+        "make it before the first gradient (Adagrad); runs of fewer than 101 steps"
     )
 
     def begin(self) -> None:
         self._windows = 0
         self._looks: dict[int, _Look] = {}
+        self._passes = _PASSES
+        self.listen("data-end", self._data_ends)
 
     def window(self) -> None:
         self._windows += 1
@@ -42,19 +48,33 @@ class ParamsWithoutGrad(Guard):
             self.listen("optimizer", self._steps)
 
     def window_ends(self) -> None:
-        self.deaf()
+        self.deaf("optimizer")
         if self._windows == _WINDOWS:
+            self.deaf()
             self._judge()
 
     def finish(self) -> None:
         """A look that is older than half of the run says nothing about the rest."""
+        self._look_again()
         for look in self._looks.values():
-            optimizer, model = look.of(), self.desk.model()
-            if look.steps and optimizer is not None and model is not None:
-                look.take(optimizer, model, self.desk.steps)
-            elif 2 * look.steps < self.desk.steps:
+            if 2 * look.steps < self.desk.steps:
                 look.names = []
         self._judge()
+
+    def _data_ends(self, _iterator: object) -> None:
+        """What is a function's own does not live to see the end."""
+        self._passes -= 1
+        if self._passes < 0:
+            self.deaf("data-end")
+        else:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        model = self.desk.model()
+        for look in self._looks.values():
+            optimizer = look.of()
+            if look.names and optimizer is not None and model is not None:
+                look.take(optimizer, model, self.desk.steps)
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
         """Known are those that stepped in the first window: one that is made later is too young to be judged."""
