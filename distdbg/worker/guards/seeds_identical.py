@@ -21,6 +21,7 @@ _WINDOWS = 2
 
 class SeedsIdentical(Guard):
     id = "seeds-identical"
+    default = "off"  # Trainer and many others seed all ranks alike, and it costs them little
     modes = ("off", "warn")
     costs = "about 50 us at each of the steps 1, 11, 100 and 110, and a walk over the modules"
     blind = (

@@ -1,6 +1,7 @@
 """One seed on all ranks, for a model that drops something in each step.
 
 Guard: seeds-identical; line: optimizer.step(); ranks: 0-1
+Modes: seeds-identical=warn
 """
 
 import torch

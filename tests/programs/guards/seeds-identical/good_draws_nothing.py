@@ -1,6 +1,7 @@
 """One seed on all ranks for the initial weights; the samplers see to the rest, and dropout drops nothing.
 
 Guard: none
+Modes: seeds-identical=warn
 """
 
 import torch

@@ -1,6 +1,7 @@
 """One seed for the initial weights, and then another one for each rank.
 
 Guard: none
+Modes: seeds-identical=warn
 """
 
 import torch

@@ -1,6 +1,7 @@
 """All ranks draw the same size of the input on purpose, and their dropout is frozen.
 
 Guard: none
+Modes: seeds-identical=warn
 """
 
 import torch
