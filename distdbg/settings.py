@@ -319,11 +319,9 @@ class JobSettings(BaseModel):
 
     @model_validator(mode="after")
     def _watchable(self) -> JobSettings:
-        if (self.memory or self.memory_steps) and (self.worker_side == "off" or self.command):
-            raise ValueError("memory and memory_steps need distdbg's code inside the ranks: a Python script, and "
-                             "worker_side on")  # fmt: skip
-        if self.watch and (self.worker_side == "off" or self.command):
-            raise ValueError("watch needs distdbg's code inside the ranks: a Python script, and worker_side on")
+        if (self.memory or self.memory_steps or self.watch) and (self.worker_side == "off" or self.command):
+            raise ValueError("memory, memory_steps and watch need distdbg's code inside the ranks: a Python script, "
+                             "and worker_side on")  # fmt: skip
         return self
 
     @property

@@ -50,3 +50,18 @@ def test_the_launch_says_it_and_leaves_the_exit_code(distdbg):
     (found,) = [f for f in report["findings"] if f["id"] == "non-finite"]
     assert (found["severity"], found["ranks"], found["step"]) == ("error", [1], 3)
     assert "1 NaN of 32" in found["cause"]
+
+
+@pytest.mark.slow
+def test_a_script_asks_for_it_by_itself_before_torch_is_there(distdbg, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import distdbg\ndistdbg.watch()\nimport torch\nmodel = torch.nn.Linear(2, 1)\ndistdbg.watch(model)\n"
+        "optimizer = torch.optim.SGD(model.parameters())\n"
+        "y = model(torch.tensor([[1.0, float('inf')]]))\n(y * y).sum().backward()\noptimizer.step()\n"
+    )
+    done = distdbg("launch", "--nproc-per-node", "1", script, timeout=120)
+    report = json.loads(done.run.report_json.read_text())
+    (found,) = [f for f in report["findings"] if f["id"] == "non-finite"]
+    assert "the batch already held" in found["summary"], found
+    assert "train.py:8" in found["cause"], found

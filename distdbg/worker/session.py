@@ -181,11 +181,14 @@ class Session:
     def watch(self, model: object) -> None:
         """The script asks for what `--watch numerics` does; `model` may be None. May raise."""
         if self._numerics is None:
-            from distdbg.worker import watch
-
-            self._numerics = watch.start(self, asked=True)
+            self.imports.after("torch", self._watch_as_asked)
         if model is not None and self._numerics is not None:
             self._numerics.model(model)
+
+    def _watch_as_asked(self, _torch: ModuleType) -> None:
+        from distdbg.worker import watch
+
+        self._numerics = self._numerics or watch.start(self, asked=True)
 
     def _snapshot(self, asked: object) -> None:
         if self._memory is None:
@@ -208,6 +211,7 @@ class Session:
         self._end_guard()
         if self._numerics is not None:
             self._numerics.end()
+            self._numerics = None
         self.page.begin_anew()
         self._stand_guard(sys)
         self._watch_numerics(sys)

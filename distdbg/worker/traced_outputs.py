@@ -6,11 +6,9 @@ stands here, and not in watch/, because torch.compile may meet it in what it tra
 
 from __future__ import annotations
 
+import sys
 from _weakref import ref
 from collections import deque
-
-from torch import Tensor, is_grad_enabled
-from torch.compiler import is_dynamo_compiling
 
 from distdbg.worker.watch.figures import tensors_in
 
@@ -20,6 +18,11 @@ if TYPE_CHECKING:
 
     #: tensors, with the version that each had
     Held = tuple[tuple[Any, int], ...]
+
+#: This is only loaded once torch is, and may not be what loads it.
+_torch: Any = sys.modules["torch"]
+Tensor, is_grad_enabled = _torch.Tensor, _torch.is_grad_enabled
+is_dynamo_compiling = _torch.compiler.is_dynamo_compiling
 
 #: Of a longer forward the newest are known.
 _MOST = 8192

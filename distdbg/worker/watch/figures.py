@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import torch
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
+
+#: This is only loaded once torch is, and may not be what loads it.
+torch: Any = sys.modules["torch"]
 
 
 def tensors_in(value: object, most: int = 8) -> list[Any]:

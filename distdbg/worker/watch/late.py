@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import torch
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+#: This is only loaded once torch is, and may not be what loads it.
+torch: Any = sys.modules["torch"]
 
 
 class Late:

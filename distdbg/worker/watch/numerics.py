@@ -7,9 +7,8 @@ before an optimizer steps on it: a scaler of gradients that leaves a step out is
 
 from __future__ import annotations
 
+import sys
 from math import isfinite
-
-import torch
 
 from distdbg.worker.guards._base import is_ignored, users_line
 from distdbg.worker.places import roots_of
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from distdbg.worker.guards._base import Where
     from distdbg.worker.session import Session
 
+#: This is only loaded once torch is, and may not be what loads it.
+torch: Any = sys.modules["torch"]
 #: So many losses in a row that are not finite, and no step between them: no scaler needs so many to find its scale.
 _MOST_SKIPPED = 64
 _PROBED = 1 << 16
