@@ -9,7 +9,7 @@ import os
 import sys
 
 __version__ = "0.1.0"
-__all__ = ["is_rank_zero", "rank", "rank_zero_only", "see_memory_usage", "tick", "world_size"]
+__all__ = ["is_rank_zero", "rank", "rank_zero_only", "see_memory_usage", "tick", "watch", "world_size"]
 
 TYPE_CHECKING = False  # typing costs more to import than all of this
 if TYPE_CHECKING:
@@ -54,6 +54,19 @@ def tick(step: int | None = None) -> None:
         try:
             current.page.user_step(step)
         except (TypeError, ValueError):  # no number, or one that does not fit into the page
+            return
+
+
+def watch(model: object = None) -> None:
+    """Look out for values that are not finite, as `distdbg launch --watch numerics` does; see docs/watch.md.
+
+    `model` is a torch.nn.Module; models within DDP and FSDP are found without it. A no-op outside a run; never raises.
+    """
+    current = getattr(sys.modules.get("distdbg.worker.session"), "current", None)
+    if current is not None:
+        try:
+            current.watch(model)
+        except Exception:  # what is watched is not worth a training
             return
 
 

@@ -167,6 +167,9 @@ class JobSettings(BaseModel):
     memory: bool = False
     """Write down what memory does, step by step; record CUDA's allocations; take snapshots when memory runs out and on
     request. Costs under 0.5 % of a 50 ms step, 2 % of a 0.5 ms one. Default: false."""
+    watch: Literal["numerics"] | None = None
+    """What of the training's numbers is watched. numerics: the first module whose output or gradient is not finite,
+    with its step, its rank and what went into it. Default: nothing."""
     memory_steps: str | None = None
     """Steps of the optimizer at whose end each rank takes a memory snapshot, FIRST:LAST, at most 100 of them.
     Default: none."""
@@ -316,9 +319,9 @@ class JobSettings(BaseModel):
 
     @model_validator(mode="after")
     def _watchable(self) -> JobSettings:
-        if (self.memory or self.memory_steps) and (self.worker_side == "off" or self.command):
-            raise ValueError("memory and memory_steps need distdbg's code inside the ranks: a Python script, and "
-                             "worker_side on")  # fmt: skip
+        if (self.memory or self.memory_steps or self.watch) and (self.worker_side == "off" or self.command):
+            raise ValueError("memory, memory_steps and watch need distdbg's code inside the ranks: a Python script, "
+                             "and worker_side on")  # fmt: skip
         return self
 
     @property

@@ -145,6 +145,8 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
         found.append(Variable("DISTDBG_MEMORY", "on", "distdbg: --memory"))
     if settings.memory_steps:
         found.append(Variable("DISTDBG_MEMORY_STEPS", settings.memory_steps, "distdbg: --memory-steps"))
+    if settings.watch:
+        found.append(Variable("DISTDBG_WATCH", settings.watch, "distdbg: --watch"))
     if settings.guards:
         found.append(Variable(GUARDS_VARIABLE, write_modes(settings.guards), "distdbg: --guard"))
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"

@@ -1,0 +1,109 @@
+"""A loss, gradients or weights that are NaN or infinite: where the first such value was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from distdbg.checks._guards import Facts, facts, observe, place
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="non-finite",
+        severity="error",
+        title="a loss, gradients or weights went NaN or infinite",
+        meaning="One value that is not finite spreads: through the forward into the loss, with the backward into "
+        "all gradients before it, by the all-reduce to all ranks, and with the step into the weights. From there "
+        "on nothing is learnt.",
+        how_seen="With `--watch numerics` a rank looks at the loss where a backward begins, and at one gradient before "
+        "each step. Where one is not finite, it looks at what the modules of that forward had made, in their order. "
+        "What a scaler of gradients skips, and masks of -inf that end within a module, are none. It is an error where "
+        "an optimizer stepped on such gradients, else a warning.",
+        remedy="Look at the named module with the input that is told: a logarithm or division needs an epsilon, a "
+        "square root at 0 has no finite gradient, half precision overflows at 65504; clip gradients or lower the "
+        "learning rate where values grow before. For bad data, look at the batch of that rank and step.",
+        source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html",
+    ),
+)
+#: What a rank's own forward has shown; a gradient alone may have come from any rank that it was averaged with.
+_OWN = ("module", "before", "near", "data", "loss")
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    """One finding: the earliest step, and of that step the ranks whose own forward made it."""
+    found = facts(evidence, "non-finite")
+    if not found:
+        return
+    first = min((f.step for f in found if f.step is not None), default=None)
+    earliest = [f for f in found if f.step == first]
+    own = [f for f in earliest if f.fields.get("made") in _OWN] or earliest
+    same = [f for f in own if _key(f.fields) == _key(own[0].fields)]
+    others = len({f.rank for f in found} - {f.rank for f in same})
+    summary, cause = _told(same)
+    if others:
+        cause += f" {others} other rank{'s' * (others != 1)} got it later, or with the averaged gradients."
+    stepped = any(f.fields.get("stepped") for f in found)
+    sure = own[0].fields.get("made") in ("module", "data")
+    yield observe(evidence, DOCS[0], same, summary, cause, severity="error" if stepped else "warning",
+                  confidence="certain" if sure else "likely")  # fmt: skip
+
+
+def _key(fields: Mapping[str, Any]) -> tuple[object, ...]:
+    return fields.get("made"), fields.get("module"), fields.get("before")
+
+
+def _told(found: Facts) -> tuple[str, str]:
+    fields = found[0].fields
+    made, module, at = fields.get("made"), _name(fields.get("module")), f"at step {found[0].step}"
+    why = [f"The backward began at {place(found[0])}."] if made != "gradient" and found[0].where else []
+    if fields.get("loss"):
+        why.append(f"The loss was {fields['loss']}.")
+    if fields.get("bad_weights") and made != "gradient":
+        why.append(f"{fields['bad_weights']} of {fields.get('weights')} parameters were already not finite then: what "
+                   "made it may lie in a step before.")  # fmt: skip
+    elif fields.get("late"):
+        why.append("It was looked at a step after it was first seen, as on a GPU; the weights are still finite.")
+    if made == "gradient" and fields.get("after") is not None:
+        why.append(f"The gradients of {_name(fields['after'])}, from which a backward comes, are finite: what lies "
+                   "between the two made it.")  # fmt: skip
+    if fields.get("gone"):
+        why.append(f"The outputs of {fields['gone']} modules before it could no longer be looked at.")
+    of = "The model's" if made == "loss" else "Its"
+    why += [f"{of} {word}: {_figures(fields[word])}." for word in ("input", "output")
+            if isinstance(fields.get(word), dict)]  # fmt: skip
+    if not fields.get("stepped"):
+        why.append("No optimizer was seen to step on gradients that are not finite.")
+    return _summary(fields, made, module, at), " ".join(why)
+
+
+def _summary(fields: Mapping[str, Any], made: object, module: str, at: str) -> str:
+    because, of = fields.get("because"), f" of {module}" if fields.get("module") is not None else ""
+    words = {
+        "module": f"the output of {module} is the first that is not finite",
+        "before": f"{module} made a value that is not finite, before {_name(fields.get('before'))} in its forward",
+        "near": f"the output of {module} is the first seen that is not finite; {because}",
+        "data": "the batch already held values that are not finite: it is the data, no module made them",
+        "loss": "the loss is not finite, and all modules' outputs are: it was made in the loss, or in its targets",
+        "gradient": f"the gradient{of} is the first that is not finite, though the loss was "
+        f"({fields.get('bad_gradients')} of {fields.get('gradients')} gradients)",
+    }
+    unknown = f"the loss or the gradients are not finite; the module is not known, because {because}"
+    return f"{at} {words.get(str(made), unknown)}"
+
+
+def _name(module: object) -> str:
+    return "the model's own forward" if module == "" else str(module)
+
+
+def _figures(told: Mapping[str, Any]) -> str:
+    """`float32[8, 4], 3 NaN, 1 inf of 32, 2 zeros, finite from -1.5 to 0.25, mean 0.1`."""
+    shape = ", ".join(str(size) for size in told.get("shape", ()))
+    bad = [f"{told[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "inf"), ("neginf", "-inf")) if told.get(key)]
+    words = [f"{told.get('dtype')}[{shape}]", f"{', '.join(bad)} of {told.get('count')}" if bad else "all finite"]
+    if told.get("zeros"):
+        words.append(f"{told['zeros']} zeros")
+    if "min" in told:
+        words.append(f"finite from {told['min']:.3g} to {told['max']:.3g}, mean {told['mean']:.3g}")
+    return ", ".join(words)

@@ -1,0 +1,49 @@
+"""The forward hook of `--watch numerics`: which tensors a module was given and made, by weak references.
+
+It is a function of its file and no closure: a model that is copied or pickled with it stays one that can be. And it
+stands here, and not in watch/, because torch.compile may meet it in what it traces; there it is a constant `if`.
+"""
+
+from __future__ import annotations
+
+import sys
+from _weakref import ref
+from collections import deque
+
+from distdbg.worker.watch.figures import tensors_in
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    #: tensors, with the version that each had
+    Held = tuple[tuple[Any, int], ...]
+
+#: This is only loaded once torch is, and may not be what loads it.
+_torch: Any = sys.modules["torch"]
+Tensor, is_grad_enabled = _torch.Tensor, _torch.is_grad_enabled
+is_dynamo_compiling = _torch.compiler.is_dynamo_compiling
+
+#: Of a longer forward the newest are known.
+_MOST = 8192
+names: dict[int, str] = {}
+calls: deque[tuple[str, Held, Held]] = deque(maxlen=_MOST)
+
+
+def heard(module: Any, args: Any, kwargs: Any, output: Any) -> None:  # noqa: ANN401
+    """Returns nothing, so that the output stays what it is."""
+    if is_dynamo_compiling() or not is_grad_enabled():
+        return
+    try:
+        name = names.get(id(module))
+        if name is not None:
+            calls.append((name, _held((args, kwargs) if kwargs else args), _held(output)))
+    except Exception:
+        return
+
+
+def _held(value: object) -> Held:
+    if type(value) is tuple and len(value) == 1:
+        value = value[0]
+    found: Any = (value,) if type(value) is Tensor else tensors_in(value)
+    return tuple([(ref(tensor), tensor._version) for tensor in found if tensor.is_floating_point()])

@@ -1,0 +1,60 @@
+"""What stands in a tensor, as far as one asks whether it is finite. No gradient, no random number."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+#: This is only loaded once torch is, and may not be what loads it.
+torch: Any = sys.modules["torch"]
+
+
+def tensors_in(value: object, most: int = 8) -> list[Any]:
+    """The floating tensors of a module's input or output: a tensor, or lists, tuples and dicts of them."""
+    if isinstance(value, torch.Tensor):
+        return [value] if value.is_floating_point() else []
+    found: list[Any] = []
+    inner: Iterable[object] = ()
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, (list, tuple)):
+        inner = value[:64]
+    for one in inner:
+        if len(found) >= most:
+            break
+        found += tensors_in(one, most - len(found))
+    return found
+
+
+def local(tensor: Any) -> Any:  # noqa: ANN401
+    """This rank's part of a DTensor: to ask for the whole would be a collective."""
+    return getattr(tensor, "_local_tensor", tensor).detach()
+
+
+def is_finite(tensor: Any) -> bool:  # noqa: ANN401
+    """Waits for a tensor's device."""
+    return bool(torch.isfinite(local(tensor)).all())
+
+
+def is_mask(tensor: Any) -> bool:  # noqa: ANN401
+    """-inf is all that is not finite in it, as in a mask of attention."""
+    values = local(tensor)
+    return not bool((torch.isnan(values) | torch.isposinf(values)).any())
+
+
+def statistics(tensor: Any) -> dict[str, object]:  # noqa: ANN401
+    """Shape, dtype, how many NaN, inf and -inf, and minimum, maximum, mean of what is finite."""
+    values = local(tensor)
+    finite = values[torch.isfinite(values)].double()
+    found: dict[str, object] = {
+        "shape": list(values.shape), "dtype": str(values.dtype).removeprefix("torch."), "count": values.numel(),
+        "nan": int(torch.isnan(values).sum()), "inf": int(torch.isposinf(values).sum()),
+        "neginf": int(torch.isneginf(values).sum()), "zeros": int((values == 0).sum()),
+    }  # fmt: skip
+    if finite.numel():
+        found |= {"min": float(finite.min()), "max": float(finite.max()), "mean": float(finite.mean())}
+    return found

@@ -1,0 +1,181 @@
+"""Looks at the loss where a backward begins, and at one gradient before each step; once one is not finite, at all.
+
+On the CPU the loss is read at once. On a GPU it is copied to the host beside the training, and read at a later step,
+when it has come: then the next forward is listened to, and judged if its loss is not finite either. Nothing is told
+before an optimizer steps on it: a scaler of gradients that leaves a step out is well. Once told, the watch is over.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import isfinite
+
+from distdbg.worker.guards._base import is_ignored, users_line
+from distdbg.worker.places import roots_of
+from distdbg.worker.watch import outputs
+from distdbg.worker.watch.figures import is_finite, local
+from distdbg.worker.watch.late import Late
+from distdbg.worker.watch.origin import bad_gradients, bad_weights, origin
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
+
+    from distdbg.worker.guards._base import Where
+    from distdbg.worker.session import Session
+
+#: This is only loaded once torch is, and may not be what loads it.
+torch: Any = sys.modules["torch"]
+#: So many losses in a row that are not finite, and no step between them: no scaler needs so many to find its scale.
+_MOST_SKIPPED = 64
+_PROBED = 1 << 16
+
+
+class NumericsWatch:
+    """One for a rank."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._model: Any = lambda: None
+        self._hooks: list[Any] = []
+        self._pending: tuple[dict[str, object], Where | None] | None = None
+        self._skipped = 0
+        self._armed = False
+        self._loss, self._gradient = Late(), Late()
+        self._events = (("forward", self._forward), ("backward", self._backward), ("optimizer", self._optimizer),
+                        ("step", self._stepped), ("save", self._saves))  # fmt: skip
+        for event, subscriber in self._events:
+            session.bus.subscribe(event, subscriber)
+
+    def model(self, model: Any) -> None:  # noqa: ANN401
+        """The script's own word on what is trained: for models that no DDP or FSDP wraps."""
+        from _weakref import ref
+
+        self._model = ref(model)
+        self._listen(model)
+
+    def finish(self, *, failed: bool) -> None:
+        """The script has ended. One that ended on an error may have done so because of what is not told yet."""
+        if failed and self._pending is not None:
+            self._tell(stepped=False)
+        self.end()
+
+    def end(self) -> None:
+        """Not a step costs anything from here on."""
+        for event, subscriber in self._events:
+            self._session.bus.unsubscribe(event, subscriber)
+        self._unhook()
+        outputs.leave()
+
+    def _forward(self, model: Any) -> None:  # noqa: ANN401
+        if self._model() is not model:
+            self.model(model)
+        elif not self._hooks:
+            self._listen(model)
+
+    def _listen(self, model: Any) -> None:  # noqa: ANN401
+        """On a GPU only once something was seen: before that nothing that a module has made could be looked at."""
+        first = next(model.parameters(), None)
+        if self._armed or first is None or first.device.type == "cpu":
+            self._unhook()
+            self._hooks = outputs.listen_to(model)
+
+    def _saves(self, _path: object) -> None:
+        """A model that is saved as a whole is saved without us; the next forward brings the hooks back."""
+        self._unhook()
+
+    def _unhook(self) -> None:
+        hooks, self._hooks = self._hooks, []
+        for hook in hooks:
+            hook.remove()
+
+    def _backward(self, frame: FrameType) -> None:
+        root = next((r for r in roots_of(frame) if isinstance(r, torch.Tensor) and r.numel() == 1), None)
+        if root is not None and root.is_floating_point():
+            self._look_at(root)
+        outputs.forget()
+
+    def _look_at(self, root: Any) -> None:  # noqa: ANN401
+        if root.device.type == "cpu" or self._armed:
+            value = float(root.detach())
+        else:
+            value = self._loss.swap(root)
+            if not isfinite(value):
+                self._arm()
+            return
+        if isfinite(value):
+            self._skipped, self._pending, self._armed = 0, None, False
+        elif self._skipped == 0:
+            self._skipped = 1
+            self._pending = self._judge(value), users_line()
+        else:
+            self._skipped += 1
+            if self._skipped >= _MOST_SKIPPED:
+                self._tell(stepped=False)
+
+    def _arm(self) -> None:
+        self._armed = True
+        model = self._model()
+        if model is not None and not self._hooks:
+            self._listen(model)
+
+    def _judge(self, value: float) -> dict[str, object]:
+        """Looks at all that was heard of: once, when it is already certain that something is wrong."""
+        model = self._model()
+        fields: dict[str, object] = {"at": self._session.page.steps() + 1, "loss": str(value)}
+        if model is None:
+            return {**fields, "made": "unknown", "because": "no DDP or FSDP model was seen: distdbg.watch(model)"}
+        return {**fields, "late": self._armed, **origin(outputs.made()), **bad_weights(model)}
+
+    def _optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
+        """About to step; a scaler that has optimizers leave out steps by themselves gives them `found_inf`."""
+        if getattr(optimizer, "found_inf", None) is not None:
+            self._pending = None
+            return
+        gradient = _probe(optimizer)
+        if gradient is None:
+            return
+        if gradient.device.type != "cpu":
+            if not isfinite(self._gradient.swap(gradient)):
+                self._arm()
+            bad = self._pending is not None and not is_finite(gradient)
+        else:
+            bad = not isfinite(float(gradient.sum())) and not is_finite(gradient)
+        if self._pending is not None:
+            self._tell(stepped=bad)
+        elif bad:
+            self._gradients_are_bad()
+
+    def _gradients_are_bad(self) -> None:
+        model = self._model()
+        fields: dict[str, object] = {"at": self._session.page.steps() + 1}
+        if model is None:
+            fields |= {"made": "unknown", "because": "no DDP or FSDP model was seen: distdbg.watch(model)"}
+        else:
+            order = [name for name, _ in (getattr(model, "module", model)).named_modules()]
+            fields |= {**bad_gradients(model, order), **bad_weights(model)}
+        self._pending = fields, users_line()
+        self._tell(stepped=True)
+
+    def _stepped(self, _optimizer: object) -> None:
+        outputs.forget()
+
+    def _tell(self, *, stepped: bool) -> None:
+        if self._pending is None:
+            return
+        (fields, where), self._pending = self._pending, None
+        if not is_ignored("non-finite", where):
+            self._session.fact("guard", guard="non-finite", mode="warn", step=fields.pop("at"), where=where,
+                               stepped=stepped, **fields)  # fmt: skip
+        self.end()
+
+
+def _probe(optimizer: Any) -> Any:  # noqa: ANN401
+    """A part of the first parameter's gradient. What is not finite goes back through all that a backward still has to
+    do, and so ends there."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None and not parameter.grad.is_sparse:
+                return local(parameter.grad).reshape(-1)[:_PROBED]
+    return None

@@ -1,0 +1,111 @@
+"""Which module made the first value that is not finite: judged over what the modules of one forward have made.
+
+A module's output that is not finite and ends within a module whose own output is finite (a mask of attention) is meant
+so. What goes into the first one that is not decides: was it finite, the module made it; was it not, it was made before
+it, in the forward of the module around it; was the model's own input not finite, it is the data.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.watch.figures import is_finite, is_mask, statistics
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.watch.outputs import Made
+
+_MOST_NAMES = 5
+
+
+def origin(calls: list[Made]) -> dict[str, object]:
+    """For the facts: `made` is module, before (in `module`, before `before`), data, loss (all modules' outputs are
+    finite) or unknown, with the reason in `because`."""
+    if not calls:
+        return {"made": "unknown", "because": "no module was heard"}
+    for number, call in enumerate(calls):
+        bad = next((one for one in call.outputs if not is_finite(one)), None)
+        if bad is None and _finite(call.inputs, lost=call.lost_input) is not False:
+            continue
+        around = _around(calls, number)
+        if any(_finite(outer.outputs, lost=outer.lost_output) for outer in around):
+            continue
+        found = _by_input(call, around)
+        if found["made"] == "module":  # what stood before it is of no interest: finite values went in
+            found["output"] = statistics(bad)
+        elif found["made"] != "data":
+            found["gone"] = sum(other.lost_output for other in calls[:number])
+        return found
+    lost = [call.name for call in calls if call.lost_output]
+    if lost:
+        some = ", ".join(name or "the model itself" for name in lost[-3:])
+        return {"made": "unknown", "because": f"outputs were no longer there ({len(lost)}, such as of {some})"}
+    return {"made": "loss", "output": _worst(calls[-1].outputs)}
+
+
+def bad_weights(model: Any) -> dict[str, object]:  # noqa: ANN401
+    """How many parameters are not finite, of how many, and some of their names."""
+    found = [(name, is_finite(p)) for name, p in model.named_parameters()]
+    bad = [name.removeprefix("module.") for name, finite in found if not finite]
+    return {"bad_weights": len(bad), "weights": len(found), "bad_weight_names": bad[:_MOST_NAMES]}
+
+
+def bad_gradients(model: Any, order: list[str]) -> dict[str, object]:  # noqa: ANN401
+    """The module, latest in `order` (that of a forward), that has a parameter whose gradient is not finite: a backward
+    comes to it first. `after` is the one that it comes from."""
+    bad: list[str] = []
+    good: set[str] = set()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            name = name.removeprefix("module.")  # noqa: PLW2901
+            if is_finite(parameter.grad):
+                good.add(name)
+            else:
+                bad.append(name)
+    owners, finite = ({name.rpartition(".")[0] for name in names} for names in (bad, good))
+    last = next((name for name in reversed(order) if name in owners), None)
+    later = order[order.index(last) + 1 :] if last is not None else []
+    after = next((name for name in later if name in finite), None)
+    return {"made": "gradient", "module": last, "after": after, "bad_gradients": len(bad),
+            "gradients": len(bad) + len(good), "bad_names": bad[:_MOST_NAMES]}  # fmt: skip
+
+
+def _by_input(call: Made, around: list[Made]) -> dict[str, object]:
+    state = _finite(call.inputs, lost=call.lost_input)
+    told: dict[str, object] = {"module": call.name, "input": _worst(call.inputs)}
+    if state:
+        return {"made": "module", **told}
+    if state is None:
+        why = "its input was no longer there" if call.lost_input else "its input holds -inf, as masks do"
+        return {"made": "near", "because": why, **told}
+    for outer in around:
+        if _finite(outer.inputs, lost=outer.lost_input):
+            return {**told, "made": "before", "module": outer.name, "before": call.name}
+    root = around[-1] if around else call
+    if not root.name and _finite(root.inputs, lost=False) is False:
+        return {**told, "made": "data", "input": _worst(root.inputs)}
+    return {"made": "near", "because": "what came into it was not finite", **told}
+
+
+def _around(calls: list[Made], number: int) -> list[Made]:
+    """The modules that it was called within, from the inside: they are done after it."""
+    found: list[Made] = []
+    inner = calls[number]
+    for later in calls[number + 1 :]:
+        if inner.is_within(later):
+            found.append(later)
+            inner = later
+    return found
+
+
+def _finite(tensors: list[Any], *, lost: bool) -> bool | None:
+    """None where it is not known: something is gone, or -inf is all there is."""
+    bad = [one for one in tensors if not is_finite(one)]
+    if any(not is_mask(one) for one in bad):
+        return False
+    return None if bad or lost else True
+
+
+def _worst(tensors: list[Any]) -> dict[str, object] | None:
+    chosen = next((one for one in tensors if not is_finite(one)), tensors[0] if tensors else None)
+    return None if chosen is None else statistics(chosen)

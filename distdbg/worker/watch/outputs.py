@@ -1,0 +1,63 @@
+"""What a model's modules have made in the forward that a backward is about to run through, held by weak references.
+
+The hook does no arithmetic (traced_outputs.py). Modules that are compiled themselves get none.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.traced_outputs import calls, heard, names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.traced_outputs import Held
+
+
+class Made:
+    """One call of a module. What is gone, or was changed in place since, is not in `inputs` and `outputs`; `lost_…`
+    says that something is missing there."""
+
+    __slots__ = ("inputs", "lost_input", "lost_output", "name", "outputs")
+
+    def __init__(self, name: str, inputs: Held, outputs: Held) -> None:
+        self.name = name
+        self.inputs, self.lost_input = _there(inputs)
+        self.outputs, self.lost_output = _there(outputs)
+
+    def is_within(self, other: Made) -> bool:
+        return self.name != other.name and (not other.name or self.name.startswith(f"{other.name}."))
+
+
+def listen_to(model: Any) -> list[Any]:  # noqa: ANN401
+    """Hooks on all modules of a model, by the names that they have within DDP's wrapper; the handles that end them."""
+    inner = model.module if type(model).__name__ == "DistributedDataParallel" else model
+    handles: list[Any] = []
+    compiled: list[str] = []
+    for name, module in inner.named_modules():
+        is_compiled = getattr(module, "_compiled_call_impl", None) is not None
+        if is_compiled or type(module).__name__ in ("OptimizedModule", "RecursiveScriptModule", "ScriptModule"):
+            compiled.append(name)
+        if not any(not above or name == above or name.startswith(f"{above}.") for above in compiled):
+            names[id(module)] = name
+            handles.append(module.register_forward_hook(heard, with_kwargs=True))
+    return handles
+
+
+def forget() -> None:
+    calls.clear()
+
+
+def leave() -> None:
+    calls.clear()
+    names.clear()
+
+
+def made() -> list[Made]:
+    """Since the last `forget`, in the order in which the modules were done."""
+    return [Made(*one) for one in calls]
+
+
+def _there(held: Held) -> tuple[list[Any], bool]:
+    found = [tensor for weak, version in held if (tensor := weak()) is not None and tensor._version == version]
+    return found, len(found) < len(held)

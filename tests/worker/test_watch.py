@@ -1,0 +1,179 @@
+"""`--watch numerics` inside a rank, on real modules: what it leaves as it was, when it stays silent."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+
+from distdbg.worker import traced_outputs
+from distdbg.worker.bus import Bus
+from distdbg.worker.importing import ImportWatch
+from distdbg.worker.page import PageWriter
+from distdbg.worker.watch import outputs, start
+from distdbg.worker.watch.figures import statistics, tensors_in
+from distdbg.worker.watch.numerics import NumericsWatch
+from distdbg.worker.watch.origin import origin
+
+
+class Ears(Bus):
+    """A bus that listens to no torch."""
+
+    def _await(self, module, place):
+        pass
+
+
+class Rank:
+    def __init__(self, folder):
+        self.told, self.dropped = [], []
+        self.page = PageWriter(str(folder / "page"), 0, 1)
+        self.bus = Ears(ImportWatch(lambda *_: None), lambda *what: self.dropped.append(what))
+        self.watch = NumericsWatch(self)
+
+    def fact(self, kind, **fields):
+        self.told.append(fields)
+        return True
+
+    def hear(self, event, subject):
+        self.bus.channel(event)(subject)
+
+    def backward(self, loss):
+        class Frame:
+            f_locals = {"tensors": (loss,)}  # noqa: RUF012
+
+        self.hear("backward", Frame)
+
+
+@pytest.fixture
+def rank(tmp_path):
+    made = Rank(tmp_path)
+    yield made
+    made.watch.end()
+    assert made.dropped == []
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sigmoid(), torch.nn.Linear(4, 1))
+
+
+def test_nothing_is_watched_unless_it_was_asked_for(rank, monkeypatch):
+    monkeypatch.delenv("DISTDBG_WATCH", raising=False)
+    assert start(rank) is None
+
+
+def test_a_watched_training_is_the_same_to_the_bit(rank, net):
+    def train(model, watch):
+        torch.manual_seed(1)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(5):
+            loss = torch.nn.functional.dropout(model(torch.randn(8, 4))).square().sum()
+            if watch:
+                rank.backward(loss)
+            loss.backward()
+            if watch:
+                rank.hear("optimizer", optimizer)
+            optimizer.step()
+            optimizer.zero_grad()
+        return [p.detach().clone() for p in model.parameters()], torch.get_rng_state()
+
+    plain = train(copy.deepcopy(net), watch=False)
+    rank.watch.model(net)
+    watched = train(net, watch=True)
+    assert all(torch.equal(a, b) for a, b in zip(plain[0], watched[0], strict=True))
+    assert torch.equal(plain[1], watched[1])
+    assert rank.told == []
+
+
+def test_a_watched_model_can_be_copied_pickled_and_compiled(rank, net):
+    rank.watch.model(net)
+    x = torch.randn(2, 4)
+    wanted = net(x)
+    assert torch.equal(copy.deepcopy(net)(x), wanted)
+    assert torch.equal(pickle.loads(pickle.dumps(net))(x), wanted)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def compiled(batch):
+        return net(batch) + 0
+
+    outputs.forget()
+    assert torch.equal(compiled(x), wanted)
+    assert outputs.made() == []
+
+
+def test_a_model_that_is_saved_whole_holds_nothing_of_ours(rank, net):
+    rank.watch.model(net)
+    rank.hear("save", None)
+    file = io.BytesIO()
+    torch.save(net, file)
+    assert b"distdbg" not in file.getvalue()
+    rank.hear("forward", net)
+    net(torch.randn(2, 4))
+    assert len(outputs.made()) == 4
+
+
+def test_no_tensor_is_kept_alive(rank, net):
+    rank.watch.model(net)
+    from weakref import ref
+
+    made = ref(net(torch.randn(2, 4)))
+    assert made() is None
+    assert len(traced_outputs.calls) == 4
+    with torch.no_grad():
+        net(torch.randn(2, 4))
+    assert len(traced_outputs.calls) == 4
+
+
+def test_a_skipped_step_is_nothing_and_a_taken_one_is_told_once(rank, net):
+    rank.watch.model(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(x, take):
+        loss = net(x).sum()
+        rank.backward(loss)
+        loss.backward()
+        if take:
+            rank.hear("optimizer", optimizer)
+        optimizer.zero_grad()
+
+    bad = torch.full((2, 4), float("nan"))
+    step(bad, take=False)
+    step(torch.randn(2, 4), take=True)
+    assert rank.told == []
+    optimizer.found_inf = torch.ones(1)
+    step(bad, take=True)
+    del optimizer.found_inf
+    assert rank.told == []
+    step(torch.randn(2, 4), take=True)
+    step(bad, take=True)
+    step(bad, take=True)
+    (told,) = rank.told
+    assert (told["made"], told["stepped"], told["input"]["nan"]) == ("data", True, 8)
+
+
+def test_weights_that_were_bad_before_are_said_to_be(rank, net):
+    rank.watch.model(net)
+    with torch.no_grad():
+        net[2].bias.fill_(float("inf"))
+    output = net(torch.randn(2, 4))
+    rank.backward(output.sum())
+    rank.watch.finish(failed=True)
+    (told,) = rank.told
+    assert (told["module"], told["bad_weights"], told["bad_weight_names"]) == ("2", 1, ["2.bias"])
+    assert told["stepped"] is False
+
+
+def test_without_a_model_the_reason_is_said(rank, net):
+    rank.backward((net(torch.randn(2, 4)) / 0).sum())
+    rank.watch.finish(failed=True)
+    assert "distdbg.watch(model)" in rank.told[0]["because"]
+
+
+def test_figures_count_what_is_not_finite():
+    told = statistics(torch.tensor([[1.0, float("nan"), float("inf")], [0.0, -float("inf"), 3.0]]))
+    assert told == {"shape": [2, 3], "dtype": "float32", "count": 6, "nan": 1, "inf": 1, "neginf": 1, "zeros": 1,
+                    "min": 0.0, "max": 3.0, "mean": pytest.approx(4 / 3)}  # fmt: skip
+    assert len(tensors_in({"a": [torch.ones(1), torch.ones(1, dtype=torch.long)], "b": (torch.ones(2),)})) == 2
+    assert origin([])["made"] == "unknown"
