@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from distdbg.errors import DistdbgError, NothingToAnalyse, Refused
 from distdbg.evidence import jsonl
 from distdbg.evidence.records import ranks_seen
 from distdbg.launch import processes
+from distdbg.launch.dump_desk import BUSY
 from distdbg.rundir import Attempt, RunDir, write_json
 
 #: An agent looks for requests twice a second; one that shows no file by then does not answer.
@@ -32,6 +34,8 @@ _ANSWERS_WITHIN_S = 4.0
 #: Beyond the time that a capture may take, for another machine's file system to show what was written.
 _SHOWS_WITHIN_S = 6.0
 _LOOK_EVERY_S = 0.1
+#: A job that hangs may be looked at by its own launch just then.
+_BUSY_FOR_S, _ASKED_AGAIN_S = 15.0, 1.0
 _MOST_EVENTS = 16 << 20
 _MOST_NEWS = 1 << 20
 
@@ -86,12 +90,29 @@ def dump_run(run: RunDir, wish: Wish, say: Say) -> Path:
     Raises NothingToAnalyse where no rank was started, Refused where the run's directory cannot be written.
     """
     attempts = run.attempts()
-    nodes = _nodes(attempts[-1]) if attempts else []
-    if not nodes:
+    if not attempts or not _nodes(attempts[-1]):
         raise NothingToAnalyse(f"no rank of {run.id} has been started yet", "Ask again when it has come so far.")
+    asked = _ask(run, attempts[-1], wish, say)
+    until = time.monotonic() + _BUSY_FOR_S
+    while any(node.end == BUSY for node in asked.nodes) and time.monotonic() < until:
+        say("another dump is being taken: asking again")
+        shutil.rmtree(asked.folder, ignore_errors=True)
+        time.sleep(_ASKED_AGAIN_S)
+        asked = _ask(run, attempts[-1], wish, say)
+    size = jsonl.integer(run.read_job().get("topology") or {}, "world_size")
+    because = {rank: node.end for node in asked.nodes for rank in node.ranks}
+    told = {int(rank): said for node in asked.nodes for rank, said in node.told.items() if rank.isdecimal()}
+    for rank in range(size or 0):
+        because.setdefault(rank, "no agent knows of it")
+    write_manifest(asked.folder, wish, because, told)
+    return asked.folder
+
+
+def _ask(run: RunDir, attempt: Attempt, wish: Wish, say: Say) -> _Asked:
+    """Once, and wait for the answers. Raises Refused."""
     try:
-        folder = attempts[-1].make_dump("asked")
-        asked = _Asked(run, folder, wish, nodes)
+        folder = attempt.make_dump("asked")
+        asked = _Asked(run, folder, wish, _nodes(attempt))
         run.ask({"request": "dump", **wish.request(folder)})
     except OSError as error:
         raise Refused(
@@ -99,13 +120,7 @@ def dump_run(run: RunDir, wish: Wish, say: Say) -> Path:
             "Ask as the user who launched it, or free some space.",
         ) from None
     _wait(asked, say)
-    size = jsonl.integer(run.read_job().get("topology") or {}, "world_size")
-    because = {rank: node.end for node in nodes for rank in node.ranks}
-    told = {int(rank): said for node in nodes for rank, said in node.told.items() if rank.isdecimal()}
-    for rank in range(size or 0):
-        because.setdefault(rank, "no agent knows of it")
-    write_manifest(folder, wish, because, told)
-    return folder
+    return asked
 
 
 def _nodes(attempt: Attempt) -> list[_Node]:

@@ -118,9 +118,8 @@ def test_a_run_directory_that_only_one_node_sees(bed, launch):
 
 def test_inside_a_batch_script(bed, launch):
     """The launcher is on the first node then."""
-    job = launch(
-        steps=20, allocate=("sh", "-c", 'printf "#!/bin/sh\\nexec %s\\n" "$*" > j; sbatch -Q -N2 -o out ./j', "x")
-    )
+    submit = 'printf "#!/bin/sh\\nexec %s\\n" "$*" > j; sbatch -Q -N2 -o out ./j'
+    job = launch(steps=20, inside=("sh", "-c", submit, "sh"))
     job.waits_for("exit code 0: all 4 ranks", 120)
     assert "3 node2 1" in job.said()
     nothing_is_left(bed)
@@ -142,7 +141,7 @@ dist.barrier()
 
 def test_a_hang_is_found_dumped_on_request_and_cancelled_from_another_host(bed, launch):
     job = launch("--hang-timeout", "4", train=HANGS)
-    job.waits_for("seen ", 90)  # the launch has explained it by itself
+    job.waits_for("no rank has moved", 90)  # the launch looks at it, too
     command = [sys.executable, "-m", "distdbg"]
     asked = bed.run("head", *command, "hang-dump", "--json", str(job.run.path), timeout=100)
     found = json.loads(asked.stdout)["findings"][0]
