@@ -85,6 +85,8 @@ class Head:
     def hasten(self, number):
         """Slurm lets a requeued job wait for two minutes, once it has gone from its nodes."""
         self.until(lambda: "PENDING" in self.run("squeue", "-h", "-j", number, "-o", "%T").stdout, 120)
+        busy = {"alloc", "mix", "comp"}  # one that is lost is comp*
+        self.until(lambda: not busy.intersection(self.run("sinfo", "-h", "-N", "-o", "%t").stdout.split()), 120)
         self.run("scontrol", "update", f"JobId={number}", "StartTime=now")
 
     def told(self):
