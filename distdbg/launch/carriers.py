@@ -21,13 +21,14 @@ _KEPT_OF_LOG = 2000
 @dataclass(frozen=True)
 class Carrier:
     """A command that runs agents on other hosts: `nodes` are their ranks, `hosts` their names as far as known; `log`
-    gets what it says on its standard error."""
+    gets what it says on its standard error, where the ranks write, too, if nobody captures them: None for the
+    terminal."""
 
     argv: Sequence[str]
     nodes: Sequence[int]
     hosts: Sequence[str]
     environment: Mapping[str, str]
-    log: Path
+    log: Path | None
 
 
 class Running:
@@ -36,7 +37,7 @@ class Running:
     def __init__(self, carrier: Carrier) -> None:
         self.carrier = carrier
         ours, theirs = socket.socketpair()
-        with carrier.log.open("ab") as log:
+        with carrier.log.open("ab") if carrier.log else contextlib.nullcontext() as log:
             self.process = subprocess.Popen(
                 list(carrier.argv),
                 env=dict(carrier.environment),
@@ -50,6 +51,8 @@ class Running:
 
     def last_words(self) -> str:
         """The end of what it said on its standard error, on one line."""
+        if self.carrier.log is None:
+            return "its words stand above"
         try:
             text = self.carrier.log.read_bytes()[-_KEPT_OF_LOG:].decode("utf-8", "replace")
         except OSError:

@@ -56,7 +56,7 @@ def far_nodes(
 def _step(plan: Plan, run: RunDir) -> Carrier:
     hosts = plan.place.hosts
     argv = step_command(run.path, _AGENT, hosts, plan.place.step)
-    return Carrier(argv, range(len(hosts)), hosts, step_environment(os.environ), run.carrier_log("srun"))
+    return Carrier(argv, range(len(hosts)), hosts, step_environment(os.environ), _log(plan, run, "srun"))
 
 
 def _by_ssh(plan: Plan, run: RunDir) -> list[Carrier]:
@@ -67,10 +67,14 @@ def _by_ssh(plan: Plan, run: RunDir) -> list[Carrier]:
             (node,),
             (host,),
             os.environ,
-            run.carrier_log(host),
+            _log(plan, run, host),
         )
         for node, host in enumerate(plan.place.hosts)
     ]
+
+
+def _log(plan: Plan, run: RunDir, which: str) -> Path | None:
+    return run.carrier_log(which) if plan.capture else None
 
 
 def _environment(plan: Plan) -> dict[str, str]:

@@ -171,6 +171,13 @@ def test_a_restart_over_two_nodes(bed, launch):
     nothing_is_left(bed)
 
 
+def test_without_capture_the_ranks_have_the_terminal(bed, launch):
+    job = launch("--no-capture", steps=5)
+    assert job.ends(120) == 0, job.said()
+    assert all(f"{rank} node{1 + rank // 2} {rank // 2}" in job.said() for rank in range(4)), job.said()
+    nothing_is_left(bed)
+
+
 def test_a_dry_run_pasted_into_a_shell_trains(bed, launch):
     pasted = ("salloc", "-Q", "-N2", "sh", "-c", '"$@" > pasted; cat pasted; exec bash pasted', "sh")
     words = ("--dry-run", "--name", "it's $one")
