@@ -1,0 +1,99 @@
+"""What only a GPU shows: CUDA's errors, torch's allocator, NCCL's recorder. One device is enough.
+
+Everything here runs real jobs on it; without a device all is skipped. On a machine that has one:
+
+    make test ARGS='tests/gpu'
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+
+import pytest
+
+from distdbg.rundir import list_runs
+
+
+def _has_gpu() -> bool:
+    if shutil.which("nvidia-smi") is None or importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU")]
+
+BEGIN = """
+import os, sys, time
+import torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+"""
+STEP = """
+    optimizer.zero_grad()
+    model(torch.randn(8, 64, device="cuda")).square().mean().backward()
+    optimizer.step()
+"""
+END = "dist.destroy_process_group()\n"
+
+
+@pytest.fixture
+def launch(distdbg, tmp_path):
+    def run(body, *words, timeout=180):
+        (tmp_path / "train.py").write_text(BEGIN + body)
+        done = distdbg("launch", "--nproc-per-node", "1", *words, "train.py", timeout=timeout)
+        report = json.loads(list_runs(tmp_path / "distdbg-runs")[-1].report_json.read_text())
+        return done, report
+
+    return run
+
+
+def test_a_healthy_job_gets_nothing(launch):
+    done, report = launch(f"for step in range(200):{STEP}\n{END}")
+    assert (done.code, report["outcome"], report["findings"]) == (0, "succeeded", []), done
+
+
+def test_out_of_memory_is_named_with_a_snapshot(launch):
+    fill = "kept = []\nwhile True:\n    kept.append(torch.empty(1 << 30, device='cuda'))\n"
+    done, report = launch(fill, "--memory")
+    first = report["findings"][0]
+    assert done.code == 1 and first["id"] == "cuda-oom" and first["ranks"] == [0], report
+    assert any("/memory/" in cited["path"] for cited in first["evidence"]), first
+
+
+def test_a_device_side_assert_is_a_cuda_error(launch):
+    wrong = "table = torch.zeros(4, device='cuda')\ntable[torch.tensor([9], device='cuda')].sum().item()\n"
+    done, report = launch(wrong)
+    assert done.code != 0 and report["findings"][0]["id"] == "cuda-error", report
+
+
+def test_lines_of_memory_have_the_devices_figures(launch, tmp_path):
+    launch(f"for step in range(30):{STEP}\n{END}", "--memory")
+    run = list_runs(tmp_path / "distdbg-runs")[-1]
+    lines = [json.loads(line) for line in (run.attempt(1).rank(0).folder / "memory.jsonl").read_text().splitlines()]
+    assert lines and any("MA" in json.dumps(line) or "allocated" in json.dumps(line) for line in lines), lines[:3]
+
+
+def test_a_module_that_makes_nan_is_named_a_step_later(launch):
+    body = f"""
+bad = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).cuda()
+for step in range(200):{STEP}
+    if step == 100:
+        with torch.no_grad():
+            next(model.parameters()).fill_(float("nan"))
+{END}"""
+    _, report = launch(body, "--watch", "numerics")
+    assert [f["id"] for f in report["findings"] if f["id"] == "non-finite"], report
+
+
+def test_a_rank_that_waits_on_the_host_is_explained_with_nccls_recorder(launch):
+    hang = f"for step in range(50):{STEP}\nprint('waits', flush=True)\nwhile True:\n    time.sleep(1)\n"
+    done, report = launch(hang, "--hang-timeout", "8", "--on-hang", "kill", "--grace", "3")
+    assert done.code == 75, done
+    assert report["findings"][0]["id"] == "stuck-in-python" and report["findings"][0]["ranks"] == [0], report
+    assert not [u for u in report["unknown"] if "recorder" in u["what"]], report["unknown"]
