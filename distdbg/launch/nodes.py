@@ -149,8 +149,11 @@ class Nodes(ABC):
         self.tell_all({"request": "stop", "reason": because})
 
     def stop(self, by: str) -> None:
-        """Gently; a second call ends the job at once."""
-        if self.cancelled_by is None:
+        """Gently; a second call ends the job at once. One that is failing already was not cancelled: it is hurried.
+
+        So Slurm ends what is left of a job when it learns that a node is lost, after us.
+        """
+        if self.cancelled_by is None and self._first_failure is None:
             self.cancelled_by = by
             self._journal.note("cancelled", by=by)
             self.tell_all({"request": "stop", "reason": by})
