@@ -203,13 +203,13 @@ def test_a_node_that_is_lost_is_left_out_of_the_next_attempt():
     with Bed(own_folder(), nodes=3, slurm=Slurm()) as bed:
         head = head_of(bed, "job")
         following = head.popen("launch", "--on", "slurm", "--nodes", 2, "--nproc-per-node", 1, "--grace", 3,
-                               "--max-requeues", 1, "--exclude-culprit", "train.py", 200, stderr=subprocess.PIPE,
+                               "--max-requeues", 1, "--exclude-culprit", "train.py", 4000, stderr=subprocess.PIPE,
                                stdout=subprocess.PIPE, text=True)  # fmt: skip
         assert following.stdout.readline() == "from 0 on node1\n"
         number = str(head.newest.slurm_job)
         bed.kill("node2")
         head.until(lambda: '"requeued"' in head.newest.events.read_text())
-        (head.folder / "ckpt").write_text("190")
+        (head.folder / "ckpt").write_text("3990")
         head.hasten(number)
         _, err = following.communicate(timeout=120)
         assert following.returncode == 0, err
