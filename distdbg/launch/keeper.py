@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import time
+import traceback
 from collections.abc import Callable
 
 from distdbg.launch import processes
@@ -34,6 +35,8 @@ def keep(node_rank: int, agent: Callable[[int], int]) -> int:
         code = 70
         try:
             code = agent(keeper)
+        except BaseException:  # its last words: standard error is the carrier's log
+            traceback.print_exc()
         finally:
             os._exit(code)
     for number in _LEFT_ALONE:
