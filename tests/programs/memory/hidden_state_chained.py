@@ -7,12 +7,12 @@ Verdict: host-memory-growth; says: a step
 
 import torch
 
-cell = torch.nn.GRUCell(16, 64)
-head = torch.nn.Linear(64, 1)
+decay = torch.nn.Parameter(torch.full((1024,), 0.9))
+head = torch.nn.Linear(1024, 1)
 optimizer = torch.optim.SGD(head.parameters(), lr=0.01)
-state = torch.zeros(512, 64)
-for _ in range(48):
+state = torch.zeros(256, 1024)
+for _ in range(96):
     optimizer.zero_grad()
-    state = cell(torch.randn(512, 16), state)
+    state = torch.tanh(state * decay + torch.randn(256, 1))
     (state.sum(dim=1) + head(state.detach()).squeeze(1)).square().mean().backward(retain_graph=True)
     optimizer.step()
