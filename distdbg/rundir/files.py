@@ -1,13 +1,4 @@
-"""The run directory: the only module that knows the names of a run's files.
-
-distdbg-runs/<utc>-<name>-<4 hex>/
-  job.json  events.jsonl  control  preflight.json  carrier-<which>.log
-  slurm.json  batch.sbatch  batch.log  checkpoint-wanted     (of a job that was submitted to Slurm)
-  attempts/<n>/nodes/<0000>-<host>/  agent.log torchrun.log events.jsonl metrics.jsonl
-  attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log memory*
-  attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (see launch/capture.py)
-  report/                            report.json report.html report.txt
-"""
+"""Names of a run's files: one class a folder, one property a file."""
 
 from __future__ import annotations
 
@@ -21,31 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from distdbg.errors import NothingToAnalyse, ToolMissing, UsageError
-
-RUNS_FOLDER = "distdbg-runs"
-DUMPS_FOLDER = "distdbg-dumps"  # of jobs that distdbg did not launch
-#: where `distdbg bisect` keeps its runs
-BISECT_FOLDER = "distdbg-bisect"
-_RUN_NAME = re.compile(r"^\d{8}T\d{6}Z-.+-[0-9a-f]{4}$")
-
-
-def write_whole(path: Path, data: bytes | str) -> None:
-    """Write under another name, then rename: a reader sees the old file or the new one, never half of one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    raw = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
-    try:
-        temporary.write_bytes(raw)
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-
-
-def write_json(path: Path, value: object) -> None:
-    write_whole(path, json.dumps(value, indent=1, ensure_ascii=True, default=str) + "\n")
 
 
 @dataclass(frozen=True)
@@ -137,7 +103,7 @@ class Attempt:
         return int(self.folder.name)
 
     def node(self, node_rank: int, host: str) -> NodeFiles:
-        return NodeFiles(self.folder / "nodes" / f"{node_rank:04d}-{_safe(host)}")
+        return NodeFiles(self.folder / "nodes" / f"{node_rank:04d}-{safe_name(host)}")
 
     def rank(self, rank: int) -> RankFiles:
         return RankFiles(self.folder / "ranks" / f"{rank:05d}")
@@ -191,7 +157,7 @@ class RunDir:
 
     def carrier_log(self, which: str) -> Path:
         """The standard error of srun, or of ssh to a host, which carry agents."""
-        return self.path / f"carrier-{_safe(which)}.log"
+        return self.path / f"carrier-{safe_name(which)}.log"
 
     @property
     def slurm(self) -> Path:
@@ -271,113 +237,6 @@ class RunDir:
         return str(asked["id"])
 
 
-def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | None = None) -> RunDir:
-    """Make a new run directory (0700) with its `latest` link; an existing one is never taken over.
-
-    mkdir is the lock: of two launches into one directory exactly one gets it.
-    Raises UsageError where the directory exists or cannot be made.
-    """
-    folder = parent or Path.cwd() / RUNS_FOLDER
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    path = explicit.absolute() if explicit else folder.absolute() / f"{stamp}-{_safe(name)}-{secrets.token_hex(2)}"
-    try:
-        with contextlib.suppress(FileExistsError):  # a file in its place shows at the next line
-            path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700)
-    except FileExistsError:
-        raise UsageError(
-            f"the run directory {str(path)!r} exists already", "Name another with --run-dir, or remove it first."
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"the run directory {str(path)!r} cannot be made: {error.strerror}",
-            "Name a directory that can be written with --run-dir.",
-        ) from None
-    run = RunDir(path)
-    try:
-        (path / ".gitignore").write_text("*\n")
-        run.control.touch(mode=0o600)
-        run.events.touch(mode=0o600)
-        (path / "attempts").mkdir()
-        (path / "report").mkdir()
-    except OSError as error:
-        raise UsageError(
-            f"nothing can be written into the run directory {str(path)!r}: {error.strerror}",
-            "Free some space, or name a directory on another disk with --run-dir.",
-        ) from None
-    if not explicit:
-        _point_latest_at(path)
-        with contextlib.suppress(OSError):
-            (path.parent / ".gitignore").write_text("*\n")
-    return run
-
-
-def make_dump_folder(parent: Path, name: str) -> Path:
-    """`<parent>/<utc>-<name>`, 0700; of two that are made in one second each gets its own. Raises OSError."""
-    parent.mkdir(parents=True, exist_ok=True)
-    stem = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{_safe(name)}"
-    for path in (parent / (f"{stem}-{n}" if n else stem) for n in range(1000)):
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(mode=0o700)
-            return path
-    raise FileExistsError(f"{stem} and its like exist")
-
-
-def find_run_dir(text: str | None) -> RunDir:
-    """The run a person means: a path, an id or a unique part of one; without a text, the newest here.
-
-    Raises NothingToAnalyse where there is none, UsageError where several fit.
-    """
-    if text is None:
-        runs = list_runs(Path.cwd() / RUNS_FOLDER)
-        if not runs:
-            raise NothingToAnalyse(
-                f"no run is here: {str(Path.cwd() / RUNS_FOLDER)!r} does not exist or is empty",
-                "Name the run's directory, or change to the folder that it was launched from.",
-            )
-        return runs[-1]
-    path = Path(text)
-    if path.is_dir():
-        if not os.access(path, os.R_OK | os.X_OK):
-            raise ToolMissing(f"the run directory {text!r} is another user's, and may not be read", "Ask as its owner.")
-        if not ((path / "job.json").exists() or (path / "attempts").exists()):
-            raise NothingToAnalyse(f"{text!r} is no run directory: it holds neither job.json nor attempts/")
-        return RunDir(path.resolve())
-    fits = [run for run in list_runs(Path.cwd() / RUNS_FOLDER) if text in run.id]
-    if not fits:
-        raise NothingToAnalyse(f"no run is called {text!r}", "`distdbg runs` lists the runs of this folder.")
-    if len(fits) > 1:
-        raise UsageError(f"{text!r} fits {len(fits)} runs: {', '.join(r.id for r in fits[:4])}", "Write more of it.")
-    return fits[0]
-
-
-def list_runs(folder: Path) -> list[RunDir]:
-    """Oldest first. A folder that is missing holds no runs."""
-    try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return []
-    return [RunDir((folder / name).absolute()) for name in names if _RUN_NAME.match(name)]
-
-
-def link_latest(folder: Path) -> None:
-    """Make `latest` point to the newest run that is left; without one, remove it."""
-    runs = list_runs(folder)
-    if runs:
-        _point_latest_at(runs[-1].path)
-    else:
-        with contextlib.suppress(OSError):
-            (folder / "latest").unlink()
-
-
-def _point_latest_at(path: Path) -> None:
-    link = path.parent / "latest"
-    temporary = path.parent / f".latest.{path.name}"
-    with contextlib.suppress(OSError):
-        temporary.symlink_to(path.name)
-        temporary.replace(link)
-
-
 def _read_object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
@@ -395,6 +254,6 @@ def _numbered(folder: Path, names: str = r"\d{1,9}") -> Iterator[Path]:
     return iter(sorted(entries, key=lambda p: int(re.match(r"\d+", p.name).group())))  # type: ignore[union-attr]
 
 
-def _safe(name: str) -> str:
+def safe_name(name: str) -> str:
     """A name for a file: what is not plain becomes `_`; never empty, never long."""
     return re.sub(r"[^A-Za-z0-9._]+", "_", name).strip("._")[:40] or "job"

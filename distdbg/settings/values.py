@@ -1,0 +1,131 @@
+"""Values as people write them, on the command line and in YAML: each function takes one and gives what is meant.
+
+What cannot be meant raises ValueError, with a sentence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationInfo
+
+from distdbg.model import unfold_ranks
+
+#: More ranks than this on one machine is a slip of the keyboard.
+MOST_RANKS_A_NODE = 4096
+MOST_NODES = 100_000
+#: Seconds without progress: ranks are looked at once a second, and a month is no timeout any more.
+SHORTEST_TIMEOUT = 2
+LONGEST_TIMEOUT = 30 * 86400
+#: Each is a file a rank.
+MOST_SNAPSHOTS = 100
+#: What stands for a number of ranks; the number is found where the ranks run.
+SKIP_WORDS = ("all", "all-but-last")
+RANK_WORDS = ("auto", "gpu", "cpu", "xpu")
+
+RANKS_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_RANKS_A_NODE}, {"enum": list(RANK_WORDS)}]
+}
+
+
+def timeout_schema(*words: str) -> dict[str, Any]:
+    return {"anyOf": [{"type": "number", "minimum": SHORTEST_TIMEOUT, "maximum": LONGEST_TIMEOUT}, {"enum": [*words]}]}
+
+
+def plain_text(value: object) -> object:
+    """Plain values of YAML as the text of a word or a variable: true is true, and not Python's True."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+def number_of_ranks(value: object) -> object:
+    if isinstance(value, str) and value.lstrip("-").isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError("a number is expected, or auto, gpu, cpu or xpu")  # noqa: TRY004 -- pydantic takes this one
+    if isinstance(value, int) and not 1 <= value <= MOST_RANKS_A_NODE:
+        raise ValueError(f"{value} ranks on a node cannot be; it is 1 to {MOST_RANKS_A_NODE}, auto, gpu or cpu")
+    if isinstance(value, str) and value not in RANK_WORDS:
+        raise ValueError(f"{value!r} is neither a number nor one of {', '.join(RANK_WORDS)}")
+    return value
+
+
+def number_of_layers(value: object) -> object:
+    text = plain_text(value)
+    if text is None or text in SKIP_WORDS or (isinstance(text, str) and text.isdecimal() and int(text) > 0):
+        return text
+    raise ValueError(f"a number of layers is expected, or {' or '.join(SKIP_WORDS)}")
+
+
+def few_steps(value: object) -> object:
+    if value is None:
+        return None
+    first, _, last = str(value).partition(":")
+    last = last or first
+    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < int(first) + MOST_SNAPSHOTS):
+        raise ValueError(f"FIRST:LAST is expected, from 1 on and at most {MOST_SNAPSHOTS} steps, as in 10:12")
+    return f"{int(first)}:{int(last)}"
+
+
+def seconds(value: object, info: ValidationInfo) -> object:
+    """YAML reads `off` as false."""
+    words = ("auto", "off") if info.field_name == "hang_timeout" else ("auto",)
+    value = "off" if value is False else value
+    if isinstance(value, str) and value in words:
+        return value
+    try:
+        seconds = float(value) if isinstance(value, (str, int, float)) and value is not True else None
+    except ValueError:
+        seconds = None
+    if seconds is None or seconds != seconds:  # noqa: PLR0124 -- not a number is unequal to itself
+        raise ValueError(f"a number of seconds is expected, or {' or '.join(words)}")
+    if not SHORTEST_TIMEOUT <= seconds <= LONGEST_TIMEOUT:
+        raise ValueError(f"{seconds:g} s cannot be; it is {SHORTEST_TIMEOUT} to {LONGEST_TIMEOUT}, or {words[-1]}")
+    return seconds
+
+
+def shown_ranks(value: object) -> object:
+    if value not in ("all", "none"):
+        unfold_ranks(str(value))
+    return str(value)
+
+
+def plain_words(value: object) -> object:
+    """YAML reads 1e-3 as a number or a word, as it likes; an argument is a word."""
+    return [plain_text(v) for v in value] if isinstance(value, list) else value
+
+
+def modes(value: object) -> object:
+    """YAML reads `off` as false."""
+    return {k: "off" if v is False else v for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def variables(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    bad = next((n for n in value if not str(n) or "=" in str(n)), None)
+    if bad is not None:
+        raise ValueError(f"{bad!r} cannot be the name of a variable")
+    return {str(name): plain_text(text) for name, text in value.items()}
+
+
+def passable(value: object) -> object:
+    """What a process can be given: a NUL ends a word, and half of a surrogate pair has no bytes."""
+    words = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    for word in (w for w in words if isinstance(w, str)):
+        try:
+            good = b"\0" not in word.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            good = False
+        if not good:
+            raise ValueError(f"{word!r} holds a character that no command line can carry")
+    return value
+
+
+def flags(value: object) -> object:
+    """A switch that is true has an empty value, one that is false is not there."""
+    if not isinstance(value, dict):
+        return value
+    pairs = ((str(name).lstrip("-").replace("_", "-"), text) for name, text in value.items())
+    return {name: "" if text is True else plain_text(text) for name, text in pairs if text is not False}
