@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.jsonl import number
 from distdbg.evidence.judge import stand
 from distdbg.evidence.life import WORKS, life, rate
 from distdbg.evidence.mismatch import Mismatch, earliest_mismatch
@@ -93,6 +95,7 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     dump = evidence.dump
     if dump is None or dump.reason == "death" or not dump.ranks or _went_on(evidence, dump):
         return None
+    dump = _as_detected(evidence, dump)
     records = {record.rank: record for record in evidence.ranks}
     known = groups(dump, records)
     standings, waits, found = _follow(dump, records, known)
@@ -120,6 +123,29 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         quiet_s=min(quiet, default=None),
         life=life(dump, waits) if dump.quiet_s is None else "",
     )
+
+
+def is_hung(evidence: RunEvidence) -> bool:
+    """It stood still, as its launcher saw it, and was not seen to move again."""
+    return _stalled(evidence) is not None
+
+
+def _stalled(evidence: RunEvidence) -> Mapping[str, Any] | None:
+    """The event by which the launcher said so."""
+    said: Mapping[str, Any] | None = None
+    for _, event in evidence.events:
+        if event.get("attempt") == evidence.attempt and event.get("event") in ("stalled", "moving-again"):
+            said = event if event["event"] == "stalled" else None
+    return said
+
+
+def _as_detected(evidence: RunEvidence, dump: Dump) -> Dump:
+    """A dump that somebody asked for once the launch had called the job hung need not find that out anew."""
+    said = _stalled(evidence)
+    if dump.quiet_s is not None or said is None:
+        return dump
+    after = dump.t - (number(said, "t") or 0.0)
+    return replace(dump, quiet_s=(number(said, "quiet_s") or 0.0) + after) if after >= 0 else dump
 
 
 def _apart(dump: Dump, moved: Iterable[int]) -> set[int]:

@@ -10,6 +10,7 @@ from typing import Any
 from distdbg.checks import all_checks
 from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.evidence.failure import RankFailure, failures
+from distdbg.evidence.hang import is_hung
 from distdbg.evidence.jsonl import integer, number
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.undecided import undecided
@@ -121,15 +122,6 @@ def _outcome(evidence: RunEvidence, findings: list[Finding], cancelled: bool) ->
     if codes and all(code == 0 for code in codes) and _all_ranks_known(evidence):
         return "succeeded"
     return "unknown"
-
-
-def is_hung(evidence: RunEvidence) -> bool:
-    """It stood still, as its launcher saw it, and was not seen to move again."""
-    hung = False
-    for _, event in evidence.events:
-        if event.get("attempt") == evidence.attempt and event.get("event") in ("stalled", "moving-again"):
-            hung = event["event"] == "stalled"
-    return hung
 
 
 def _stands_still(evidence: RunEvidence, findings: list[Finding]) -> bool:

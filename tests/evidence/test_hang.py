@@ -1,6 +1,7 @@
 """The verdict on a hang: culprits, ties, missing evidence, contradictions, in any order, for 16,384 ranks."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -219,6 +220,16 @@ def test_what_was_heard_a_moment_ago_is_not_stuck():
     assert (found.id, found.ranks, found.severity, found.confidence) == ("stuck-in-python", (2,), "warning", "possible")
     assert "may go on by itself" in found.cause
     assert roots(build_report(by_hand(PARTLY_QUIET_S + 1))) == [("stuck-in-python", (2,))]
+
+
+def test_what_the_launch_has_called_hung_is_not_asked_whether_it_is():
+    built = by_hand(QUIET_S - 1)
+    stalled = (1, {"event": "stalled", "attempt": 1, "t": T - 2, "quiet_s": 7.0})
+    (found,) = build_report(replace(built, events=(stalled,))).findings
+    assert (found.id, found.ranks, found.severity, found.confidence) == ("stuck-in-python", (2,), "error", "certain")
+    later = (2, {"event": "moving-again", "attempt": 1, "t": T - 1, "quiet_s": 0.0})
+    assert build_report(replace(built, events=(stalled, later))).findings == ()
+    assert not hang_of(replace(by_hand(QUIET_S - 1, moved=[1]), events=(stalled,))).stands
 
 
 def test_a_rank_that_went_on_between_the_looks():
