@@ -30,7 +30,7 @@ def stuck(evidence: RunEvidence, finding_id: str, doing: Iterable[Doing], remedy
 def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, finding_id: str, remedy: str) -> Finding:
     standing = culprit.standing
     subject = who(evidence, culprit.ranks)
-    summary = f"{subject} {_plural(standing.phrase, culprit.ranks)}{at(standing)}"
+    summary = f"{subject} {plural(standing.phrase, culprit.ranks)}{at(standing)}"
     if culprit.waits:
         waiting = sorted({rank for wait in culprit.waits for rank in wait.waiting})
         summary += f", while {who(evidence, tuple(waiting))} wait{'s' if len(waiting) == 1 else ''} for " + (
@@ -64,7 +64,7 @@ def _confidence(hang: Hang, culprit: Culprit) -> Confidence:
     return "certain" if seen and culprit.waits else "likely"
 
 
-def _plural(phrase: str, ranks: tuple[int, ...]) -> str:
+def plural(phrase: str, ranks: tuple[int, ...]) -> str:
     """`sleeps` of one rank, `sleep` of several: only the first word of a phrase is its verb."""
     if len(ranks) == 1:
         return phrase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.checks._findings import hosts, who
-from distdbg.checks._stuck import citations, since, waited
+from distdbg.checks._stuck import citations, plural, since, waited
 from distdbg.evidence.hang import hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.standing import Doing
@@ -39,8 +39,8 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             id="collective-not-joined",
             severity="error",
             confidence="possible" if culprit.standing.doing is Doing.UNKNOWN else "likely",
-            summary=f"{who(evidence, waiting)} wait in {culprit.waits[0].what} for {subject}, which "
-            f"{culprit.standing.phrase}",
+            summary=f"{who(evidence, waiting)} wait{'s' if len(waiting) == 1 else ''} in {culprit.waits[0].what} for "
+            f"{subject}, which {plural(culprit.standing.phrase, culprit.ranks)}",
             cause=waited(evidence, hang, culprit.waits),
             remedy=DOCS[0].remedy,
             ranks=culprit.ranks,
