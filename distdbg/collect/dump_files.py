@@ -73,6 +73,8 @@ class _Reader:
         self.unknown: list[Unknown] = []
         self.signatures = Signatures()
         self._frames: dict[Frame, Frame] = {}
+        #: of the rank that is read: looks that saw the same name one file
+        self._read: dict[str, Any] = {}
 
     def json_object(self, file: str, most: int) -> dict[str, Any] | None:
         value = self._json(file, most)
@@ -83,6 +85,7 @@ class _Reader:
         if rank is None or pid is None or not 0 <= rank <= MOST_RANKS:
             return None
         looks = _objects(item.get("looks"))
+        self._read.clear()
         native = next((look["native"] for look in looks if isinstance(look.get("native"), dict)), None)
         return RankDump(
             rank=rank,
@@ -122,11 +125,17 @@ class _Reader:
 
     def _threads(self, said: object) -> tuple[Thread, ...]:
         file = jsonl.text(said, "file") if isinstance(said, dict) else ""
-        return read_threads(self._json(file, _MOST_STACKS), self._frames) if file else ()
+        if file and file not in self._read:
+            self._read[file] = read_threads(self._json(file, _MOST_STACKS), self._frames)
+        threads: tuple[Thread, ...] = self._read[file] if file else ()
+        return threads
 
     def _recorder(self, said: object) -> RecorderLog | None:
         file = jsonl.text(said, "file") if isinstance(said, dict) else ""
-        return read_recorder(self._json(file, _MOST_RECORDER), self.signatures) if file else None
+        if file and file not in self._read:
+            self._read[file] = read_recorder(self._json(file, _MOST_RECORDER), self.signatures)
+        log: RecorderLog | None = self._read[file] if file else None
+        return log
 
     def _calls(self, rank: int) -> tuple[Call, ...]:
         raw, _ = read_bytes(self._folder / f"calls/{rank:05d}.calls", _MOST_CALLS)

@@ -31,14 +31,17 @@ _NO_SITE = ("", "", 0, "")
 
 
 def read_calls(raw: bytes, sites: str) -> list[Call]:
-    """Those that are still kept, oldest first; empty for what is no such file."""
-    if len(raw) < _BYTES:
+    """Those that are still kept, oldest first; empty for what is no such file. Zeros at its end may be left out."""
+    if len(raw) < _PAIR.size:
         return []
+    raw = raw.ljust(_BYTES, b"\0")
     known = [_site(line) for line in sites.splitlines()]
     count = max(0, _PAIR.unpack_from(raw)[0])
     found = []
     for number in range(max(0, count - KEPT), count):
         t, word = _PAIR.unpack_from(raw, _PAIR.size * (1 + number % KEPT))
+        if not t:
+            continue
         site, peer = word >> 32 & 0xFFFF, (word & 0xFFFFFFFF) - 1
         operation, file, line, function = known[site - 1] if 0 < site <= len(known) else _NO_SITE
         found.append(Call(t, operation, file, line, function, peer if peer >= 0 else None, max(0, word >> 48)))

@@ -13,13 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from distdbg.model import unfold_ranks
+
 #: Operations whose inputs must be of one size and type on every rank of the group.
 _EQUAL_INPUTS = {"all_reduce", "broadcast", "reduce", "gather", "all_gather", "_all_gather_base",
                  "_reduce_scatter_base", "all_gather_into_tensor_coalesced",
                  "reduce_scatter_tensor_coalesced"}  # fmt: skip
 _SPELLINGS = {"_allgather_base": "_all_gather_base", "allreduce": "all_reduce", "allgather": "all_gather"}
 _TYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Long": "int64", "Int": "int32", "Byte": "uint8"}
+#: torch's list of a group's ranks, or that list as a capture of ours folds it: [0-16383]
 _RANKS = re.compile(r"\[\s*\d{1,8}(?:\s*,\s*\d{1,8})*\s*\]")
+_FOLDED = re.compile(r"\[([\d,-]{1,100000})\]")
 _NUMBER = re.compile(r"\d+")
 _MOST = 2**63
 _LONGEST_NAME = 200
@@ -44,6 +48,7 @@ class Signatures:
     def __init__(self) -> None:
         self._numbers: dict[tuple[object, ...], int] = {}
         self._histories: dict[tuple[int, int], array[int]] = {}
+        self._members: dict[str, tuple[int, ...]] = {}
         self.known: list[Signature] = []
 
     def number(self, key: tuple[object, object, object]) -> int:
@@ -66,6 +71,15 @@ class Signatures:
         key = (len(history), hash(history.tobytes()))
         kept = self._histories.setdefault(key, history)
         return kept if kept == history else history
+
+    def members(self, text: object) -> tuple[int, ...]:
+        """Of a group, as a recorder writes them; one tuple for all ranks that write the same. Empty for other text."""
+        if not isinstance(text, str):
+            return ()
+        found = self._members.get(text)
+        if found is None:
+            found = self._members[text] = _members(text)
+        return found
 
     def __getitem__(self, number: int) -> Signature:
         return self.known[number]
@@ -149,7 +163,7 @@ def read_recorder(dump: object, signatures: Signatures) -> RecorderLog | None:
         except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError):  # noqa: PERF203 -- one bad entry
             continue
     log = reading.finish()
-    _add_ranks(log, dump.get("pg_config"))
+    _add_ranks(log, dump.get("pg_config"), signatures)
     return log
 
 
@@ -230,7 +244,18 @@ def _text(value: object) -> str:
     return value[:_LONGEST_NAME]
 
 
-def _add_ranks(log: RecorderLog, groups: object) -> None:
+def _members(text: str) -> tuple[int, ...]:
+    """In the order that is written, which is the group's own."""
+    if _RANKS.fullmatch(text):
+        return tuple(map(int, _NUMBER.findall(text)))
+    folded = _FOLDED.fullmatch(text)
+    try:
+        return unfold_ranks(folded[1]) if folded else ()
+    except ValueError:
+        return ()
+
+
+def _add_ranks(log: RecorderLog, groups: object, signatures: Signatures) -> None:
     """`{"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}`. gloo's has one alone, under "": the default
     group's, whose ranks are gone once another group was made.
     """
@@ -239,9 +264,8 @@ def _add_ranks(log: RecorderLog, groups: object) -> None:
         if group.description == "default_pg":
             by_name.setdefault("", group)
     for name, told in groups.items() if isinstance(groups, Mapping) else ():
-        ranks = told.get("ranks") if isinstance(told, Mapping) else None
-        if name in by_name and isinstance(ranks, str) and _RANKS.fullmatch(ranks):
-            by_name[name].ranks = tuple(map(int, _NUMBER.findall(ranks)))
+        if name in by_name and isinstance(told, Mapping) and (ranks := signatures.members(told.get("ranks"))):
+            by_name[name].ranks = ranks
 
 
 def _signature(profiling_name: object, sizes: object, types: object) -> Signature:

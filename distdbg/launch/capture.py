@@ -10,10 +10,12 @@ output gets a line of JSON when all is written: {"ranks": {"3": "collected", "5"
 What it writes into the dump's folder, each file under another name first:
 
     stacks/<rank>.<look>.json    py-spy's own JSON, or the rank's own word in that form where it may not be traced
-    recorder/<rank>.<look>.json  torch's own JSON
+    recorder/<rank>.<look>.json  torch's own JSON, long lists of ranks as ranges
     calls/<rank>.calls, .sites   see worker/calls.py      sources/<name>               the scripts that stacks name
     nodes/<node>.json            every rank's looks: process state, heartbeat page, and of each collector the file
                                  or {"failed": because} or {"not_tried": because}
+
+What a later look sees unchanged, as in a hang, is not written twice.
 
 Standard library only. A target is never left stopped: py-spy alone stops one, for milliseconds, and detaches.
 """
@@ -66,6 +68,8 @@ class Target:
     looks: list[dict[str, Any]] = field(default_factory=list)
     threads: list[dict[str, Any]] = field(default_factory=list)
     told_ns: int = 0
+    #: of the last look: (content, name) of its files, by folder
+    kept: dict[str, tuple[bytes, str]] = field(default_factory=dict)
 
 
 class Capture:
@@ -126,12 +130,11 @@ class Capture:
             told = _told_by_itself(target, min(self.until, time.monotonic() + _ANSWERS_WITHIN_S))
             if told is None:
                 return {"failed": str(error)}
-            name = self._name(f"stacks/{target.rank:05d}.{number}.json", told)
-            return {"file": name, "told_by_itself_because": str(error)}
+            return {"file": self._keep(target, "stacks", number, told), "told_by_itself_because": str(error)}
         for child in _awaited_children(target):
             with contextlib.suppress(pyspy.PySpyFailed):  # one that has ended meanwhile is no loss
                 target.threads += pyspy.stacks(child, within_s=min(left, 5.0), values=self.values)
-        return {"file": self._name(f"stacks/{target.rank:05d}.{number}.json", json.dumps(target.threads))}
+        return {"file": self._keep(target, "stacks", number, json.dumps(target.threads).encode())}
 
     def _recorder(self, target: Target, number: int, state: str | None) -> dict[str, Any]:
         if target.stem is None:
@@ -142,10 +145,10 @@ class Capture:
         if left <= 0:
             return {"not_tried": "the time for this capture was over"}
         try:
-            data = recorder.ask(Path(f"{target.stem}.recorder"), min(left, 3.0))
+            data = recorder.folded(recorder.ask(Path(f"{target.stem}.recorder"), min(left, 3.0)))
         except recorder.RecorderFailed as error:
             return {"failed": str(error)}
-        return {"file": self._name(f"recorder/{target.rank:05d}.{number}.json", data)}
+        return {"file": self._keep(target, "recorder", number, data)}
 
     def _rarest(self, count: int) -> list[Target]:
         """One of each kind of stack: of the fewest ranks first, among equals those outside of torch.distributed."""
@@ -168,10 +171,21 @@ class Capture:
 
     # -- files ----------------------------------------------------------------------------------------------
 
+    def _keep(self, target: Target, folder: str, number: int, data: bytes) -> str:
+        """The name of the file that holds it: a hang's second look is its first, and wide jobs have many ranks."""
+        before = target.kept.get(folder)
+        if before is not None and before[0] == data:
+            return before[1]
+        name = self._name(f"{folder}/{target.rank:05d}.{number}.json", data)
+        target.kept[folder] = (data, name)
+        return name
+
     def _keep_calls(self, target: Target) -> None:
+        """The ring of calls is 64 KiB of zeros where there were none: those are not kept."""
         for kind in ("calls", "sites") if target.stem else ():
             with contextlib.suppress(OSError):
-                self._write(f"calls/{target.rank:05d}.{kind}", Path(f"{target.stem}.{kind}").read_bytes())
+                if data := Path(f"{target.stem}.{kind}").read_bytes().rstrip(b"\0"):
+                    self._write(f"calls/{target.rank:05d}.{kind}", data)
 
     def _keep_sources(self) -> None:
         """Scripts as they are now; a verdict that is built elsewhere can still show the line."""

@@ -55,6 +55,9 @@ def test_what_may_differ_by_right_is_not_told_apart():
         ({"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}, (0, 1, 2, 3)),
         ({"": {"name": "", "desc": "", "ranks": "[0, 1]"}}, (0, 1)),  # gloo, before any other group was made
         ({"": {"name": "", "desc": "", "ranks": "[]"}}, ()),
+        ({"0": {"name": "0", "desc": "default_pg", "ranks": "[0-2,7]"}}, (0, 1, 2, 7)),  # as a capture of ours folds it
+        ({"0": {"ranks": "[0-99999999999]"}}, ()),
+        ({"0": {"ranks": "[5-1]"}}, ()),
         ({"0": {"ranks": "__import__('os').system('true')"}}, ()),
         ({"0": {"ranks": 7}, "1": None, 3: {}}, ()),
         ("nonsense", ()),
