@@ -8,7 +8,8 @@ TORCH  ?= torch==2.13.0
 ARGS   ?=
 
 RUN    := $(VENV)/bin/python -m
-PYTEST := $(RUN) pytest -n 2 --dist loadgroup
+# Of the whole suite more tests wait, for timeouts and for Slurm, than compute.
+PYTEST := $(RUN) pytest --dist loadgroup -n
 # What tests call beside Python: packages of Debian and Ubuntu.
 SYSTEM_PACKAGES := gcc libc6-dev git util-linux e2fsprogs zsh fish
 # What the cluster in a box is made of (tests/cluster).
@@ -26,10 +27,10 @@ demo: $(VENV)/.ready  ## install, train on two nodes of this machine, show the r
 	@echo "The page: $(CURDIR)/distdbg-runs/latest/report/report.html"
 
 test: lint  ## set up and run the whole suite
-	$(PYTEST) $(ARGS)
+	$(PYTEST) 3 $(ARGS)
 
 test-fast: $(VENV)/.ready-test  ## the part that starts no torch process, under a minute
-	$(PYTEST) -m 'not slow' $(ARGS)
+	$(PYTEST) 2 -m 'not slow' $(ARGS)
 
 lint: $(VENV)/.ready-test  ## ruff and mypy --strict
 	$(RUN) ruff check .
