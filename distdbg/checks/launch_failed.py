@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterable
 from dataclasses import replace
 
 from distdbg.checks._findings import finding, groups, hosts, signal_name, who
+from distdbg.evidence.broken_agents import BrokenAgent, broken_agents
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.messages import KnownMessage, recognise
@@ -36,7 +38,11 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     for group in groups(f for f in failures(evidence) if f.finding == "launch-failed"):
         yield _of_ranks(evidence, group)
     if not any(rank.pid for rank in evidence.ranks):
+        broken = list(broken_agents(evidence))
+        yield from map(_of_agent, broken)
         silent = [n for n in evidence.nodes if n.torchrun_exit_code not in (0, None)]
+        if broken:  # then those of the other nodes were ended for it
+            silent = [n for n in silent if n.torchrun_exit_code != -signal.SIGTERM]
         for found in _of_torchrun(silent, alone=len(silent) == len(evidence.nodes)):
             # Ended by a cancel, it has nothing to explain, unless it had complained before.
             if evidence.cancelled_by is None or "[" in found.cause:
@@ -65,6 +71,25 @@ def _only_there(evidence: RunEvidence, base: Finding) -> str:
     if len(evidence.nodes) > 1 and base.nodes and not set(base.nodes) & set(others):
         return f" Only on {', '.join(base.nodes)}: that node's installation or files differ."
     return ""
+
+
+def _of_agent(broken: BrokenAgent) -> Finding:
+    code = broken.exit_code
+    ended = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    return Finding(
+        id="launch-failed",
+        severity="error",
+        confidence="certain",
+        summary=f"distdbg's agent on node {broken.node_rank} ({broken.host or 'host unknown'}) {ended} before it "
+        "started a rank",
+        cause=f"Its last words: {broken.said}" if broken.said else "It left no word.",
+        remedy="What it said stands in carrier-*.log of the run directory; a traceback of distdbg's own is a mistake "
+        "of distdbg's: report it.",
+        nodes=(broken.host,) if broken.host else (),
+        evidence=(Citation("events.jsonl", broken.line, quote=f"agent-exited, exit code {code}"),),
+        cause_class=CauseClass.UNCAUGHT_ERROR,
+        first_seen=broken.t,
+    )
 
 
 def _of_torchrun(nodes: list[NodeRecord], *, alone: bool) -> Iterable[Finding]:

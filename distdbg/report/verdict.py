@@ -9,6 +9,7 @@ from typing import Any
 
 from distdbg.checks import all_checks
 from distdbg.errors import EXIT_HUNG, EXIT_LOST
+from distdbg.evidence.broken_agents import broken_agents
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.hang import is_hung
 from distdbg.evidence.jsonl import integer, number
@@ -200,11 +201,17 @@ def _own_code(rank: RankRecord | None, failure: RankFailure | None) -> int | Non
 
 
 def _first_bad_code(evidence: RunEvidence, own: dict[int, RankFailure], but: tuple[int, ...]) -> tuple[int, str] | None:
-    """Of the ranks that failed, those in `but` left out, the first; else torchrun's. An early exit 0 is no code."""
+    """Of the ranks that failed, those in `but` left out, the first; else an agent's, else torchrun's.
+
+    An early exit with 0 is no code.
+    """
     failed = [r for r in evidence.ranks if r.exit_code and r.rank not in but]
     if failed:
         first = min(failed, key=lambda r: (r.rank not in own, r.asked_to_stop is not None, r.ended or 0.0, r.rank))
         return _own_code(first, own.get(first.rank)) or 1, f"rank {first.rank}"
+    for broken in broken_agents(evidence):
+        its = broken.exit_code
+        return (its if its > 0 else 128 - its), f"distdbg's agent on node {broken.node_rank}"
     for node in evidence.nodes:
         code = node.torchrun_exit_code
         if code:

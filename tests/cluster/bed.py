@@ -19,6 +19,8 @@ from tests.cluster.host import Host
 from tests.cluster.slurm import Slurm
 
 _NETWORK = "10.213.7"
+#: a user of all hosts who is not root
+USER = 4711
 _RECORD = "bed.json"
 #: The checkout and its interpreter, which may lie below /tmp, too.
 _PROGRAM = (Path(__file__).resolve().parents[2], Path(sys.prefix), Path(sys.base_prefix))
@@ -43,6 +45,14 @@ done
 mount --move /run/tmp /tmp
 rmdir /run/tmp
 i=0; while [ $i -lt "$gpus" ]; do mknod "/run/gpu/nvidia$i" c 1 3; i=$((i+1)); done
+"""
+#: A folder that root alone may enter, as it were without it but for what of the program lies in it: hosts have users.
+_OPEN = """
+closed=$1; shift
+mkdir /run/program
+for path in "$@"; do mkdir -p "/run/program$path"; mount --bind "$path" "/run/program$path"; done
+mount -t tmpfs -o mode=755,size=1m tmpfs "$closed"
+for path in "$@"; do mkdir -p "$path"; mount --move "/run/program$path" "$path"; done
 """
 
 
@@ -155,6 +165,8 @@ class Bed:
         known = "".join(f"{other.address} {other.name}\n" for other in self.hosts.values())
         (etc / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
         (etc / "hostname").write_text(f"{host.name}\n")
+        (etc / "passwd").write_text(Path("/etc/passwd").read_text() + f"trainer:x:{USER}:{USER}::/tmp:/bin/sh\n")
+        (etc / "group").write_text(Path("/etc/group").read_text() + f"trainer:x:{USER}:\n")
         (etc / "resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
         if self._slurm:
             self._slurm.write_etc(self, host, etc)
@@ -174,6 +186,8 @@ class Bed:
             _check(host.enter("sh", "-euc", up))
             shared = [str(path) for path in self._seen]
             _check(host.enter("sh", "-euc", _FURNISH, "sh", host.name, str(self.folder), gpus, *shared))
+            for closed, within in _closed().items():
+                _check(host.enter("sh", "-euc", _OPEN, "sh", closed, *within))
 
     def _in_hub(self, script: str) -> None:
         assert self._hub is not None
@@ -205,6 +219,16 @@ class Bed:
         """The host loses power: all of it is gone, and its address answers no more."""
         host = self.hosts[name]
         hosts.end(host.init, host.holder)
+
+
+def _closed() -> dict[str, list[str]]:
+    """Folders above the program that only root may enter, each with the parts of the program in it."""
+    found: dict[str, list[str]] = {}
+    for path in dict.fromkeys(_PROGRAM):
+        above = [folder for folder in path.parents if folder.stat().st_mode & 0o005 != 0o005]
+        if above and not path.is_relative_to("/tmp"):
+            found.setdefault(str(above[-1]), []).append(str(path))
+    return found
 
 
 def take_down(folder: Path) -> None:

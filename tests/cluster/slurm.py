@@ -91,7 +91,7 @@ class Slurm:
         self._stage(bed.nodes, "slurmd")
         deadline = time.monotonic() + _IDLE_WITHIN_S
         while time.monotonic() < deadline:
-            states = bed.run("head", "sinfo", "-h", "-N", "-o", "%t").stdout.split()
+            states = bed.run("head", "sinfo", "-h", "-N", "-p", "main", "-o", "%t").stdout.split()
             if states.count("idle") == len(bed.nodes):
                 return
             time.sleep(0.05)

@@ -64,6 +64,17 @@ def test_hosts_that_are_none(bed, launch, hosts, says):
     nothing_is_left(bed)
 
 
+def test_a_folder_that_the_second_host_does_not_have(bed, launch):
+    """Its agent comes up, and cannot begin: it is named, and not the other's torchrun, which was ended for it."""
+    own = ("sh", "-c", 'mkdir /tmp/own && cp train.py /tmp/own && cd /tmp/own && exec "$@"', "sh")
+    job = launch("--run-dir", str(bed.shared / "own-run"), "--hosts", "node1,node2", on="node1", inside=own)
+    assert job.ends(120) == 70, job.said()
+    assert job.said().count("launch-failed") == 1
+    assert "agent on node 1 (node2) ended with exit code 70 before it started a rank" in " ".join(job.said().split())
+    assert "the job was launched from a folder that is not here" in " ".join(job.said().split())
+    nothing_is_left(bed)
+
+
 def test_a_dry_run_pasted_into_a_shell_trains(bed, launch):
     pasted = {"on": "node1", "inside": ("sh", "-c", '"$@" > pasted; cat pasted; exec bash pasted', "sh")}
     job = launch("--dry-run", "--hosts", "node1,node2", "--env", "STEPS=.", steps=3, **pasted)

@@ -1,0 +1,33 @@
+"""Agents that ended before they could write a word into the run directory: their host lacks something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from distdbg.errors import EXIT_LOST
+from distdbg.evidence.jsonl import integer, number, text
+from distdbg.evidence.run import RunEvidence
+
+
+@dataclass(frozen=True)
+class BrokenAgent:
+    """`exit_code` is negative where a signal ended it, `said` are its last words, `line` is in events.jsonl."""
+
+    node_rank: int
+    host: str
+    exit_code: int
+    said: str
+    line: int
+    t: float | None
+
+
+def broken_agents(evidence: RunEvidence) -> Iterator[BrokenAgent]:
+    """In the order in which the launcher saw them end; none of a job that was cancelled."""
+    told = {node.node_rank for node in evidence.nodes}
+    for line, event in evidence.events if evidence.cancelled_by is None else ():
+        node, code = integer(event, "node_rank"), integer(event, "exit_code")
+        if event.get("event") != "agent-exited" or node is None or node in told:
+            continue
+        if code and code != EXIT_LOST:
+            yield BrokenAgent(node, text(event, "host"), code, text(event, "because"), line, number(event, "t"))
