@@ -25,6 +25,8 @@ from distdbg.rundir import RunDir
 Show = Literal["none", "all"] | Sequence[int]
 
 _MOST_LINES = 500  # waiting for the live view
+#: Where nothing came for so long, or where a look takes long, looks are rarer by that.
+_SILENT_S, _RARER = 3.0, 10
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,9 @@ class Console:
         with contextlib.suppress(OSError):
             while not self._given_up:
                 finishing = self._finishing  # asked before looking: what was there by then is shown
+                begun = time.monotonic()
                 chunks = self._follower.poll()
+                took = time.monotonic() - begun
                 self._show(chunks)
                 if chunks:
                     self._moved = time.monotonic()
@@ -121,7 +125,12 @@ class Console:
                     self._set_partial()
                     return
                 with self._lock:
-                    self._lock.wait_for(lambda: self._finishing, LOOK_EVERY_S)
+                    self._lock.wait_for(lambda: self._finishing, self._rest_s(took))
+
+    def _rest_s(self, took: float) -> float:
+        """Until the next look: the logs' file system is everybody's, and serves other jobs, too."""
+        silent = time.monotonic() - self._moved > _SILENT_S
+        return max(LOOK_EVERY_S * (_RARER if silent else 1), _RARER * took)
 
     def _show(self, chunks: Sequence[Chunk]) -> None:
         if self._live or self._prefix:

@@ -105,6 +105,15 @@ def job_state(job: str | int) -> JobState | None:
     )
 
 
+def preempted(job: int) -> bool:
+    """It was told to make way for another; False where Slurm does not know the job."""
+    try:
+        told = call("scontrol", "show", "job", "--oneliner", str(job))
+    except NothingToAnalyse:
+        return False
+    return re.search(r"\bPreemptTime=\d", told) is not None
+
+
 def exit_code(job: int) -> int | None:
     """The batch script's, 128+N where signal N ended it; None where Slurm does not know it (any more)."""
     try:

@@ -24,18 +24,22 @@ from distdbg.rundir import RunDir
 
 #: Findings that are a machine's fault, and would not come back on another.
 _OF_A_NODE = {"node-lost", "network-cut", "gpu-fault", "nic-fault"}
+_WARNED, _PREEMPTED = "Slurm warned it of its end", "it made way for another job"
 _SAYS = re.compile(r"^[A-Za-z0-9._-]+$")
 
 
-def decide(*, warned: bool, restarts: int, most: int, cancelled: bool, culprits: Sequence[str]) -> tuple[bool, str]:
-    """Whether it is requeued, and why or why not; "" where nobody would ask. `culprits` are nodes to be left out."""
+def decide(*, warned: str, restarts: int, most: int, cancelled: bool, culprits: Sequence[str]) -> tuple[bool, str]:
+    """Whether it is requeued, and why or why not; "" where nobody would ask.
+
+    `warned` says what Slurm has told the job, empty for nothing; `culprits` are nodes to be left out.
+    """
     if not warned and not culprits:
         return False, ""
     if cancelled:
         return False, "it was cancelled"
     if restarts >= most:
         return False, f"it was requeued {restarts} times, and --max-requeues is {most}"
-    why = "Slurm warned it of its end" if warned else f"the verdict names {', '.join(culprits)}"
+    why = warned or f"the verdict names {', '.join(culprits)}"
     return True, why + (f", left out: {', '.join(culprits)}" if culprits else "")
 
 
@@ -53,15 +57,16 @@ def main() -> int:
     options = _options()
     run = RunDir(Path(options.run))
     bad = _culprits_of(run) if options.exclude_culprit and options.code else []
+    job = int(os.environ["SLURM_JOB_ID"])
     wanted, why = decide(
-        warned=options.warned,
+        warned=_WARNED if options.warned else _PREEMPTED if options.code and _preempted(job) else "",
         restarts=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         most=options.most,
         cancelled=_cancelled(run),
         culprits=bad,
     )
     if wanted:
-        _requeue(run, int(os.environ["SLURM_JOB_ID"]), why, bad)
+        _requeue(run, job, why, bad)
     elif why:
         _say(f"the job is not requeued: {why}")
     return 0
@@ -87,6 +92,14 @@ def _culprits_of(run: RunDir) -> list[str]:
         return culprits(report, commands.node_names(os.environ.get("SLURM_JOB_NODELIST", "")))
     except (OSError, ValueError, AttributeError, DistdbgError):
         return []
+
+
+def _preempted(job: int) -> bool:
+    """Without `preempt_send_user_signal` Slurm ends the job's steps by SIGTERM, and tells the batch script nothing."""
+    try:
+        return commands.preempted(job)
+    except DistdbgError:
+        return False
 
 
 def _cancelled(run: RunDir) -> bool:

@@ -9,19 +9,22 @@ def finding(id="node-lost", nodes=("node2",), confidence="certain"):
     return {"findings": [{"id": id, "nodes": list(nodes), "confidence": confidence}]}
 
 
+WARNED = "Slurm warned it of its end"
+
+
 @pytest.mark.parametrize(
     ("given", "wanted", "why"),
     [
         ({}, False, ""),
-        ({"warned": True}, True, "Slurm warned it of its end"),
-        ({"warned": True, "cancelled": True}, False, "it was cancelled"),
-        ({"warned": True, "restarts": 3}, False, "it was requeued 3 times, and --max-requeues is 3"),
+        ({"warned": WARNED}, True, "Slurm warned it of its end"),
+        ({"warned": WARNED, "cancelled": True}, False, "it was cancelled"),
+        ({"warned": WARNED, "restarts": 3}, False, "it was requeued 3 times, and --max-requeues is 3"),
         ({"culprits": ["node2"]}, True, "the verdict names node2, left out: node2"),
-        ({"warned": True, "culprits": ["a", "b"]}, True, "Slurm warned it of its end, left out: a, b"),
+        ({"warned": WARNED, "culprits": ["a", "b"]}, True, "Slurm warned it of its end, left out: a, b"),
     ],
 )
 def test_the_decision(given, wanted, why):
-    asked = {"warned": False, "restarts": 0, "most": 3, "cancelled": False, "culprits": [], **given}
+    asked = {"warned": "", "restarts": 0, "most": 3, "cancelled": False, "culprits": [], **given}
     assert decide(**asked) == (wanted, why)
 
 

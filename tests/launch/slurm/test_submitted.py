@@ -11,12 +11,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from distdbg.rundir import list_runs
-from tests.cluster.bed import Bed
+from tests.cluster.bed import USER, Bed
 from tests.cluster.fixtures import need_bed, own_folder
 from tests.cluster.slurm import Slurm
 
@@ -49,8 +50,8 @@ sys.exit(int(sys.argv[2]) if rank == size - 1 and len(sys.argv) > 2 else 0)
 class Head:
     """Commands on the head, in a folder that all hosts see."""
 
-    def __init__(self, bed, folder):
-        self.bed, self.folder = bed, folder
+    def __init__(self, bed, folder, user=None):
+        self.bed, self.folder, self.user = bed, folder, user
         self.env = {name: value for name, value in os.environ.items() if name.startswith(("HOME", "DISTDBG_", "XDG_"))}
         self.env |= {"PYTHONPATH": str(ROOT), "TERM": "dumb"}
 
@@ -58,13 +59,13 @@ class Head:
         return ["sh", "-c", 'cd "$0" && exec "$@"', str(self.folder), *map(str, words)]
 
     def run(self, *words, timeout=120, **options):
-        return self.bed.run("head", *self.command(*words), env=self.env, timeout=timeout, **options)
+        return self.bed.run("head", *self.command(*words), env=self.env, user=self.user, timeout=timeout, **options)
 
     def distdbg(self, *words, **options):
         return self.run(*DISTDBG, *words, **options)
 
     def popen(self, *words, **options):
-        return self.bed.popen("head", *self.command(*DISTDBG, *words), env=self.env, **options)
+        return self.bed.popen("head", *self.command(*DISTDBG, *words), env=self.env, user=self.user, **options)
 
     @property
     def newest(self):
@@ -87,11 +88,12 @@ class Head:
         return self.run("squeue", "-t", "all").stdout + "".join(file.read_text() for file in files)
 
 
-def head_of(bed, name):
+def head_of(bed, name, user=None):
     folder = bed.shared / name
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     (folder / "train.py").write_text(TRAIN)
-    return Head(bed, folder)
+    os.chown(folder, user or -1, user or -1)
+    return Head(bed, folder, user)
 
 
 @pytest.fixture
@@ -174,22 +176,52 @@ def read_until(descriptor, text, seconds=60):
     return seen
 
 
+#: Cheap jobs make way for urgent ones within a minute; they hear of it by the signal that they asked for, or not.
+PREEMPTS = """
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+{signal}
+PartitionName=cheap Nodes=ALL PriorityTier=1 GraceTime=60 PreemptMode=REQUEUE State=UP
+PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF State=UP
+"""
+
+
+@contextmanager
+def preempted(signal):
+    """A user's job that has made way: (their head, who follows it), with the job in the queue again."""
+    need_bed(slurm=True)
+    with Bed(own_folder(), nodes=2, slurm=Slurm(more=PREEMPTS.format(signal=signal))) as bed:
+        head = head_of(bed, "job", user=USER)
+        following = head.popen("launch", "--on", "slurm", "--partition", "cheap", "--nodes", 2, "--nproc-per-node", 1,
+                               "--grace", 5, "--max-requeues", 1, "train.py", 1100, stderr=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)  # fmt: skip
+        assert following.stdout.readline() == "from 0 on node1\n", following.stderr.read()
+        head.run("sbatch", "-p", "urgent", "-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1")
+        head.until(lambda: '"requeued"' in head.newest.events.read_text())
+        yield head, following
+
+
 @pytest.mark.timeout(420)
-def test_a_warned_job_is_requeued_and_runs_on_as_its_next_attempt(head):
-    """The signal is the one that Slurm sends before the time limit."""
-    following = head.popen("launch", "--on", "slurm", "--nproc-per-node", 2, "--max-requeues", 1, "train.py", 1100,
-                           stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
-    assert following.stdout.readline() == "from 0 on node1\n"
-    number = str(head.newest.slurm_job)
-    head.run("scancel", "--batch", "--signal=USR1", number)
-    head.until(lambda: '"requeued"' in head.newest.events.read_text())
-    # Slurm lets a requeued job wait for two minutes; told to start at once, it has been seen to end it as failed
-    out, err = following.communicate(timeout=280)
-    assert following.returncode == 0, err
-    assert re.fullmatch(r"from 10\d\d on node1\n", out), out
-    assert err.count("goes back into the queue: Slurm warned it of its end") == 1
-    assert [attempt.number for attempt in head.newest.attempts()] == [1, 2]
-    assert json.loads(head.newest.report_json.read_text())["outcome"] == "succeeded"
+def test_a_users_job_is_preempted_and_runs_on_as_its_next_attempt():
+    """Slurm sends the signal that the batch script asks for, as before the time limit."""
+    with preempted("SlurmctldParameters=preempt_send_user_signal") as (head, following):
+        # Slurm lets a requeued job wait for two minutes; told to start at once, it has been seen to end it as failed
+        out, err = following.communicate(timeout=280)
+        assert following.returncode == 0, err
+        assert re.fullmatch(r"from 10\d\d on node1\n", out), out
+        assert err.count("goes back into the queue: Slurm warned it of its end") == 1
+        assert [attempt.number for attempt in head.newest.attempts()] == [1, 2]
+        assert json.loads(head.newest.report_json.read_text())["outcome"] == "succeeded"
+        assert {path.stat().st_uid for path in head.newest.path.rglob("*")} == {USER}
+
+
+def test_a_job_that_makes_way_without_a_warning_is_requeued_too():
+    """Its ranks have got SIGTERM."""
+    with preempted("") as (head, following):
+        cancelled = head.distdbg("cancel")
+        assert cancelled.returncode == 0, cancelled.stderr
+        _, err = following.communicate(timeout=60)
+        assert err.count("goes back into the queue: it made way for another job") == 1
 
 
 @pytest.mark.timeout(420)
