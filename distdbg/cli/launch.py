@@ -165,7 +165,7 @@ def command(
     from distdbg.rundir import create_run_dir
 
     run = joined_run() or create_run_dir(name, explicit=settings.run_dir)
-    # Of nodes elsewhere this machine's interfaces and disks say nothing.
+    # Nodes elsewhere look at themselves, once their agents are up.
     for note in () if place.far else cheap_preflight(run):
         click.echo(f"distdbg: {note}", err=True)
     sys.exit(run_job(settings, plan, run))

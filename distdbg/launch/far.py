@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.launch.carriers import Carrier
 from distdbg.launch.far_nodes import FarNodes, Meeting
 from distdbg.launch.plan import FIRST_NODE, FIRST_PORT, Plan
+from distdbg.launch.preflight.cheap import judged
 from distdbg.launch.slurm.step import step_command, step_environment
 from distdbg.launch.ssh import ssh_command
 
@@ -40,6 +41,11 @@ def far_nodes(
 ) -> FarNodes:
     """`own` are the arguments that every agent gets."""
     attempt = run.attempt(int(own[own.index("--attempt") + 1]))
+
+    def look_over(looked: dict[str, Any]) -> None:
+        for told in judged(run, plan.place.on, looked):
+            say(told)
+
     return FarNodes(
         _by_ssh(plan, run) if plan.place.on == "ssh" else [_step(plan, run)],
         lambda meeting: _orders(plan, own, meeting),
@@ -50,6 +56,7 @@ def far_nodes(
         say=say,
         dump=attempt.dump,
         control=run.control,
+        looked=look_over,
     )
 
 

@@ -63,7 +63,7 @@ class FarNodes(Nodes):
     """`orders(meeting)` gives the `start` request for all nodes, once it is known where they meet.
 
     `port` is where the search for a free one begins on the first node; `dump` names the folder of a dump by its
-    reason. `start` raises CannotStart.
+    reason, `looked` gets what each host has looked at before. `start` raises CannotStart.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class FarNodes(Nodes):
         say: Callable[[str], None],
         dump: Callable[[str], Path],
         control: Path,
+        looked: Callable[[dict[str, Any]], None],
     ) -> None:
         super().__init__(grace, journal, listener)
         self._carriers = carriers
@@ -86,6 +87,7 @@ class FarNodes(Nodes):
         self._say = say
         self._dump = dump
         self._control_path = control
+        self._looked = looked
         self._running: list[Running] = []
         self._agents: dict[int, _FarAgent] = {}
         self._answers: dict[int, dict[str, Any]] = {}
@@ -108,6 +110,7 @@ class FarNodes(Nodes):
             self._carry(carrier)
         try:
             self._wait_for_all()
+            self._looked({a.host: a.here.get("looked", {}) for _, a in sorted(self._agents.items()) if a.here})
             meeting = self._find_meeting()
             request = self._orders(meeting)
         except CannotStart:

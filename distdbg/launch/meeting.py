@@ -75,12 +75,15 @@ def host_name() -> str:
 
 
 def _who(run: Path) -> dict[str, Any]:
+    from distdbg.collect.preflight.cheap import look_alone
     from distdbg.collect.versions import torch_version
 
+    sees = _sees(run)
     return {
         "host": host_name(),
         "addresses": own_addresses(),
-        "sees_run": _sees(run),
+        "sees_run": sees,
+        "looked": look_alone(run) if sees else {},
         "python": platform.python_version(),
         "torch": torch_version(),
     }

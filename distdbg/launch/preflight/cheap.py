@@ -1,12 +1,14 @@
-"""The half of a preflight that costs next to nothing: this machine alone, no process, no connection."""
+"""The half of a preflight that every launch does by itself: each node alone, no process, no connection."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import time
+from collections.abc import Mapping
+from typing import Any
 
-from distdbg.collect.preflight import disk, interfaces, limits
+from distdbg.collect.preflight.cheap import looks
 from distdbg.collect.preflight.looking import look_all
 from distdbg.evidence.preflight import read_preflight
 from distdbg.rundir import RunDir, write_json
@@ -16,24 +18,26 @@ _WITHIN_S = 0.25
 
 
 def cheap_preflight(run: RunDir, *, within: float = _WITHIN_S) -> list[str]:
-    """Looks at disks, limits and interfaces here, writes preflight.json, and gives a sentence for each error.
+    """Looks at disks, limits and interfaces here; see `judged`."""
+    return judged(run, "local", {socket.gethostname(): look_all(looks(run.path), within)})
+
+
+def judged(run: RunDir, on: str, looked: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Writes preflight.json from what each host, the first node's first, has looked at; a sentence for each error.
 
     Never raises, never refuses: a job that starts anyway is the user's to start.
     """
     from distdbg.checks import disk_low, interface_wrong
     from distdbg.evidence.run import RunEvidence
 
-    host = socket.gethostname()
-    begun = time.time()
-    looks = {"disk": lambda: disk.look(run.path), "limits": limits.look, "interfaces": interfaces.look}
     raw = {
         "schema": "distdbg.preflight/1",
-        "on": "local",
-        "began": begun,
-        "master": host,
-        "expected": 1,
+        "on": on,
+        "began": time.time(),
+        "master": next(iter(looked)),
+        "expected": len(looked),
         "all_reduce_skipped": "launch looks at what costs nothing",
-        "nodes": {host: {"looked": look_all(looks, within), "because": ""}},
+        "nodes": {host: {"looked": dict(found), "because": ""} for host, found in looked.items()},
     }
     with contextlib.suppress(OSError):  # the findings say that the disk is full
         write_json(run.preflight, raw)

@@ -35,14 +35,18 @@ def test_it_trains(bed, launch):
     assert job.ends(120) == 0, job.said()
     assert all(f"{rank} node{1 + rank // 2} {rank // 2}" in job.said() for rank in range(4))
     assert job.report()["outcome"] == "succeeded"
+    assert "disk-low" not in job.said()
     topology = job.run.read_job()["topology"]
     assert (topology["on"], topology["hosts"], topology["world_size"]) == ("slurm", ["node1", "node2"], 4)
     nothing_is_left(bed)
 
 
 def test_a_rank_of_the_second_node_raises(bed, launch):
+    bed.run("node2", "mount", "-o", "remount,size=8m", "/dev/shm")
     job = launch(env={"RAISES": "3"})
     assert job.ends(120) == 1, job.said()
+    (told,) = (line for line in job.said().splitlines() if "[disk-low]" in line)
+    assert "/dev/shm on node2 has" in told  # before it trained
     first = job.report()["findings"][0]
     assert (first["id"], first["ranks"], first["nodes"]) == ("rank-exception", [3], ["node2"])
     nothing_is_left(bed)
