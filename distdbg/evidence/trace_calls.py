@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from distdbg.evidence.spans import Span
+from distdbg.evidence.spans import Span, Spans, within
 from distdbg.evidence.trace_events import HostEvent
 from distdbg.evidence.trace_phases import Step
 
@@ -24,11 +24,11 @@ _BUILTIN = re.compile(r"^<built-in (?:method|function) (\w+)")
 _OF_TENSOR = re.compile(r"^<built-in method (\w+) of (?:Tensor|Parameter) object")
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/distdbg/worker/|^<|^nn\.Module")
 #: Names in a trace are relative to whatever entry of sys.path a file was found by: of packages, the first part is left.
-_PACKAGES = frozenset(
-    "torch torchvision torchaudio torchdata torchao torchtune torchtitan functorch numpy transformers accelerate "
-    "datasets evaluate peft trl timm lightning lightning_fabric pytorch_lightning deepspeed megatron apex xformers "
-    "flash_attn triton fsspec tqdm wandb hydra PIL safetensors tokenizers huggingface_hub distdbg".split()  # noqa: SIM905
-)
+_PACKAGES = {"torch", "torchvision", "torchaudio", "torchdata", "torchao", "torchtune", "torchtitan", "functorch",
+             "numpy", "transformers", "accelerate", "datasets", "evaluate", "peft", "trl", "timm", "lightning",
+             "lightning_fabric", "pytorch_lightning", "deepspeed", "megatron", "apex", "xformers", "flash_attn",
+             "triton", "fsspec", "tqdm", "wandb", "hydra", "PIL", "safetensors", "tokenizers", "huggingface_hub",
+             "distdbg"}  # fmt: skip
 WAITS = frozenset({"item", "tolist", "cpu", "numpy"})
 _WAITING_OPS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"})
 _WAITING_CALLS = frozenset({"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy"})
@@ -78,9 +78,21 @@ class Calls:
 class _Open:
     """An event that has begun, with what its callees must know."""
 
-    __slots__ = ("attention", "callee", "end", "event", "frame", "in_backward", "inner", "over", "site")
+    __slots__ = (
+        "attention",
+        "callee",
+        "calls",
+        "end",
+        "event",
+        "frame",
+        "in_backward",
+        "inner",
+        "loads",
+        "over",
+        "site",
+    )
 
-    def __init__(self, event: HostEvent, above: _Open | None) -> None:
+    def __init__(self, event: HostEvent, above: _Open | None, data: Spans) -> None:
         self.event, self.end, self.over = event, event.end, above
         #: time in operators below it
         self.inner = 0.0
@@ -89,31 +101,44 @@ class _Open:
         self.callee: str = above.callee if above else ""
         self.in_backward: bool = (above.in_backward if above else False) or event.name.startswith(_EVALUATES)
         self.attention: Mapping[str, Any] | None = above.attention if above else None
+        #: below a function of the user's that began while data were waited for
+        self.loads: bool = above.loads if above else False
+        #: whether the user's own function calls it
+        self.calls = False
         if event.category == "python_function":
             if (frame := frame_of(event.name)) is not None and is_users(frame.file):
                 self.frame, self.callee = frame, ""
+                self.loads = bool(within(data, event.begin, event.begin + 0.01))
             elif not self.callee:
                 self.callee = _called(event.name)
+                self.calls = self.frame is not None
         elif event.name == _ATTENTION:
             self.attention = event.args
 
 
-def find_calls(
-    threads: Iterable[Sequence[HostEvent]], steps: Sequence[Step], pageable: frozenset[int], device: bool
-) -> Calls:
-    """`pageable` are the correlations of copies from pageable memory; `device` is whether the trace has a GPU's events.
+@dataclass(frozen=True)
+class Looked:
+    """What a walk must know of the whole trace."""
 
-    Needs arranged threads. Events outside of the steps are passed over.
-    """
+    steps: Sequence[Step]
+    #: when the training thread waited for data
+    data: Spans = field(default_factory=list)
+    #: correlations of copies from pageable memory to a device
+    pageable: frozenset[int] = frozenset()
+    #: whether the trace has a GPU's events
+    device: bool = False
+
+
+def find_calls(threads: Iterable[Sequence[HostEvent]], looked: Looked) -> Calls:
+    """Needs arranged threads. Events outside of the steps are passed over."""
     found = Calls()
     for events in threads:
-        _walk(found, events, steps, pageable, device)
+        _walk(found, events, looked)
     return found
 
 
-def _walk(
-    found: Calls, events: Sequence[HostEvent], steps: Sequence[Step], pageable: frozenset[int], device: bool
-) -> None:
+def _walk(found: Calls, events: Sequence[HostEvent], looked: Looked) -> None:
+    steps = looked.steps
     begins = [step.begin for step in steps]
     top: _Open | None = None
     for event in events:
@@ -122,14 +147,16 @@ def _walk(
         while top is not None and top.end <= event.begin:
             _close(found, top, steps, begins)
             top = top.over
-        top = _Open(event, top)
+        top = _Open(event, top, looked.data)
         number = _step_at(event.begin, steps, begins)
         if number is None:
             continue
         above = top.over.site if top.over else None
-        kind = _kind(top, event, pageable, device)
+        kind = _kind(top, event, looked)
         if kind and (above is None or (kind == "transfer" and above.kind in ("wait", "copy"))):
             top.site = site = _site(found, kind, top)
+            if kind == "transfer" and top.over is not None:
+                top.over.site = site  # the operator waits for it next
             site.spans.setdefault(number, []).append((event.begin, event.end))
         elif kind == "wait" and above is not None and above.kind == "transfer":
             above.spans.setdefault(number, []).append((event.begin, event.end))
@@ -159,17 +186,19 @@ def _step_at(t: float, steps: Sequence[Step], begins: Sequence[float]) -> int | 
     return at if at >= 0 and t < steps[at].end else None
 
 
-def _kind(top: _Open, event: HostEvent, pageable: frozenset[int], device: bool) -> str:  # noqa: PLR0911 -- a line a kind
-    """wait, transfer, attention, copy, constant, alloc; "" for all others."""
+def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911 -- a line a kind
+    """wait, transfer, attention, copy, constant, alloc, load (what the user's data set calls); "" for all others."""
     name = event.name
     if event.category == "python_function":
-        return "wait" if (found := _OF_TENSOR.match(name)) and found[1] in WAITS else ""
+        if (found := _OF_TENSOR.match(name)) and found[1] in WAITS:
+            return "wait"
+        return "load" if top.loads and top.calls else ""
     if event.category in ("cuda_runtime", "cuda_driver"):
         name = name.replace("hip", "cuda", 1)
-        if event.correlation in pageable:
+        if event.correlation in looked.pageable:
             return "transfer"
         if name in _WAITING_CALLS:
-            return "transfer" if _carries(top, pageable) else "wait"
+            return "transfer" if _carries(top) else "wait"
         return "alloc" if name in _ALLOCATING_CALLS else ""
     if name in _WAITING_OPS:
         return "wait"
@@ -177,14 +206,13 @@ def _kind(top: _Open, event: HostEvent, pageable: frozenset[int], device: bool) 
         return "attention"
     if name == "aten::contiguous" or (name == "aten::clone" and _below(top, "aten::reshape")):
         return "copy"
-    constant = name in _CONSTANTS and not device and not top.in_backward and top.frame is not None
+    constant = name in _CONSTANTS and not looked.device and not top.in_backward and top.frame is not None
     return "constant" if constant else ""
 
 
-def _carries(top: _Open, pageable: frozenset[int]) -> bool:
+def _carries(top: _Open) -> bool:
     """True where this call waits for a copy of pageable memory that the same operator has begun."""
-    site = top.site
-    return site is not None and site.kind == "transfer" and bool(pageable)
+    return top.site is not None and top.site.kind == "transfer"
 
 
 def _below(top: _Open, name: str) -> bool:

@@ -21,6 +21,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+>$")
 #: Operators whose arguments tell something; those of all others are let go.
 _TELLING = ("aten::scaled_dot_product_attention", "aten::zeros", "aten::ones", "aten::full", "aten::eye",
             "aten::arange")  # fmt: skip
+_ARGUMENTS = ("Input type", "Input Dims", "Input Strides", "Concrete Inputs")
 
 
 class HostEvent(NamedTuple):
@@ -77,7 +78,7 @@ class Trace:
         if category in _HOST:
             if category == "cpu_op" and name.startswith(("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)")):
                 category = "user_annotation"  # as torch 1.8 had them
-            kept = {k: args[k] for k in ("Input type", "Input Dims", "Concrete Inputs") if k in args}
+            kept = {k: args[k] for k in _ARGUMENTS if k in args}
             key = (_plain(event.get("pid")), _plain(event.get("tid")))
             self.threads.setdefault(key, []).append(
                 HostEvent(begin, begin + lasts, category, self._name(name), integer(args, "correlation") or 0,
