@@ -15,6 +15,7 @@ from distdbg.collect.trace_sources import Sources
 from distdbg.evidence.profile import RankProfile, digest
 from distdbg.evidence.rank_names import rank_that_is_said
 from distdbg.evidence.trace_events import Trace
+from distdbg.evidence.trace_phases import processes
 from distdbg.evidence.trace_text import NoTrace, TraceSplitter
 
 ENDINGS = (".json", ".json.gz")
@@ -54,6 +55,8 @@ def read_trace_file(path: Path, name: str, folders: Sequence[Path] = ()) -> Rank
         unknown.append((f"the rest of {name}", f"it is cut short after {splitter.events:,} events"))
     if not trace.operators:
         raise TraceUnreadable(_why_nothing(splitter, trace))
+    if (merged := processes(trace)) > 1:
+        raise TraceUnreadable(f"it is the merged trace of {merged} processes: name the traces of the ranks")
     sources = Sources((*folders, path.absolute().parent, Path.cwd()), path.stat().st_mtime)
     profile = digest(trace, splitter.header, name, rank_that_is_said(name), sources.lines)
     return replace(profile, unknown=(*unknown, *profile.unknown))

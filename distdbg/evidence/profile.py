@@ -6,7 +6,7 @@ Times are us of a typical step: the mean of the middle half of the steps by dura
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distdbg.evidence.jsonl import integer, text
@@ -81,9 +81,7 @@ class RankProfile:
         return us / self.step_us if self.step_us else 0.0
 
 
-def digest(
-    trace: Trace, header: Mapping[str, Any], path: str, rank: int | None, lines_of: LinesOf = lambda place, kind: ()
-) -> RankProfile:
+def digest(trace: Trace, header: Mapping[str, Any], path: str, rank: int | None, lines_of: LinesOf) -> RankProfile:
     """The answer of one trace, which is put in order by this. `rank` where the file's name tells it."""
     trace.arranged()
     told = header.get("distributedInfo")
@@ -101,7 +99,8 @@ def digest(
     stacks = any(e.category == "python_function" for e in trace.threads[steps.thread])
     if not stacks:
         unknown.append((f"files and lines of {path}", "it was recorded without stacks (with_stack=True)"))
-    return _Digest(trace, steps).profile(path, rank, host, stacks, tuple(unknown), lines_of)
+    known = RankProfile(path, rank, host, stacks=stacks, unknown=tuple(unknown))
+    return _Digest(trace, steps).profile(known, lines_of)
 
 
 class _Digest:
@@ -117,17 +116,14 @@ class _Digest:
         self.calls: Calls = find_calls(trace.threads.values(), looked)
         self.began = {e.correlation: e.end - e.begin for e in events if e.category == "kernel"}
 
-    def profile(
-        self, path: str, rank: int | None, host: str, stacks: bool, unknown: tuple[tuple[str, str], ...],
-        lines_of: LinesOf,
-    ) -> RankProfile:  # fmt: skip
+    def profile(self, known: RankProfile, lines_of: LinesOf) -> RankProfile:
         steps, count = self.steps.steps, len(self.typical)
         parted = [self.phases.parted(step) for step in self.typical.values()]
         hidden = sum(length(within(self.phases.hidden, s.begin, s.end)) for s in self.typical.values())
         counted = self.steps.by != "nothing"
         sites = [s for s in self.calls.sites.values() if len(s.spans) >= _IN_STEPS * len(steps)]
-        return RankProfile(
-            path, rank, host,
+        return replace(
+            known,
             steps=len(steps) if counted else 0, first=steps[0].label, last=steps[-1].label, by=self.steps.by,
             step_us=sum(step.lasts for step in self.typical.values()) / count,
             parts={name: sum(one[name] for one in parted) / count for name in parted[0]},
@@ -137,8 +133,6 @@ class _Digest:
             kernels=self._kernels(),
             device=self.gaps.tell(self.device or 0, self.typical, sites) if self.gaps else None,
             dear=self._dear(sites, lines_of) if counted else (),
-            stacks=stacks,
-            unknown=unknown,
         )  # fmt: skip
 
     def _operators(self) -> tuple[Row, ...]:
@@ -165,15 +159,10 @@ class _Digest:
         return _largest(Row(name, sum(lasts) / count, len(lasts) / count) for name, lasts in us.items())
 
     def _dear(self, sites: Iterable[Site], lines_of: LinesOf) -> tuple[Dear, ...]:
-        found = [self._one(site) for site in sites]
-        largest = sorted(found, key=lambda pair: -max(pair[1].gain_us, pair[1].us))[:_MOST_DEAR]
-        return tuple(
-            Dear(one.kind, one.place, lines_of(one.place, one.kind) if one.place else (), one.what, one.calls, one.us,
-                 one.gain_us, one.fused)
-            for _, one in largest
-        )  # fmt: skip
+        largest = sorted(map(self._one, sites), key=lambda one: -max(one.gain_us, one.us))[:_MOST_DEAR]
+        return tuple(replace(one, lines=lines_of(one.place, one.kind)) if one.place else one for one in largest)
 
-    def _one(self, site: Site) -> tuple[Site, Dear]:
+    def _one(self, site: Site) -> Dear:
         count = len(self.typical)
         us = sum(length(union(site.spans.get(n, []))) for n in self.typical) / count
         calls = sum(len(site.spans.get(n, [])) for n in self.typical) / count
@@ -183,7 +172,7 @@ class _Digest:
         elif self.gaps is not None and site.kind != "load":
             gain = sum(length(self.gaps.lost(site, n, step)) for n, step in self.typical.items()) / count
         judged = fused(site.args, device=self.gaps is not None) if site.kind == "attention" else None
-        return site, Dear(site.kind, site.place, (), site.what, calls, us, gain, judged)
+        return Dear(site.kind, site.place, (), site.what, calls, us, gain, judged)
 
 
 def _loader(trace: Trace) -> str:

@@ -110,6 +110,14 @@ def _by_optimizer(ends: dict[tuple[object, object], list[float]]) -> Steps | Non
     return Steps(tuple(steps), "the optimizer's steps", thread)
 
 
+def processes(trace: Trace) -> int:
+    """How many processes have steps in it: more than one where several ranks' traces were merged."""
+    return len({
+        pid for (pid, _), events in trace.threads.items() for e in events
+        if e.category == "user_annotation" and (marks.step_of(e.name) is not None or _PROFILER_STEP.match(e.name))
+    })  # fmt: skip
+
+
 def whole(trace: Trace) -> Steps | None:
     """Where there are no steps: all of it, on the thread with the most operators."""
     counts = {t: sum(e.category == "cpu_op" for e in events) for t, events in trace.threads.items()}
