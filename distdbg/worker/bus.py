@@ -18,6 +18,7 @@
     scheduler     the scheduler      a scheduler of learning rates is about to be made
     save          a path or None     torch.save has opened its file, and is about to write
     save-end      a path or None     all is written
+    profiler      a frame            torch's profiler is about to be prepared, or to begin
 
 A place is only touched when somebody subscribes to it, and in a way that leaves no frame of ours on the script's stack
 (listening.py), so that its tracebacks stay its own. In a region that torch.compile traces nothing is heard. A subject
