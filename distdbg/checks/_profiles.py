@@ -45,7 +45,7 @@ def where(dear: Dear) -> str:
     """`train.py:33 in main`; only the function where its source was not at hand; nothing where there are no stacks."""
     if dear.place is None:
         return "a line that is not known (the profile has no stacks)"
-    file, line, function, _ = dear.place
+    file, line, function = dear.place[:3]
     short = file.rpartition("/")[2]
     named = "" if function == "<module>" else f" in {function}"
     if dear.lines:

@@ -32,16 +32,16 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
     if not sick:
         return
     worst = max(sick, key=lambda p: p.share(_lost(p)))
-    device = worst.device
+    device, lost = worst.device, _lost(worst)
     assert device is not None
     yield found(
         evidence,
         DOCS[0],
         [worst, *(p for p in sick if p is not worst)],
         summary=f"{device.short:.0%} of {device.kernels_per_step:.0f} kernels a step are shorter than "
-        f"{SHORT_KERNEL_US:.0f} us: the GPU is busy for {device.busy:.0%}, and idle for {worst.share(_lost(worst)):.0%} of the step between "
-        "them",
-        cause=f"At most {_lost(worst) / 1000:.2f} of {worst.step_us / 1000:.2f} ms a step can be gained.",
+        f"{SHORT_KERNEL_US:.0f} us: the GPU is busy for {device.busy:.0%} of the step, and idle between them for "
+        f"{worst.share(lost):.0%}",
+        cause=f"At most {lost / 1000:.2f} of {worst.step_us / 1000:.2f} ms a step can be gained.",
         quote=f"median of a kernel {device.kernel_median_us:.1f} us, {device.gaps_per_step:.0f} gaps a step",
     )
 

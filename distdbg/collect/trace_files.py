@@ -6,12 +6,13 @@ import codecs
 import gzip
 import stat
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 from distdbg.collect.trace_sources import Sources
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.profile import RankProfile, digest
 from distdbg.evidence.rank_names import rank_that_is_said
 from distdbg.evidence.trace_events import Trace
@@ -26,6 +27,38 @@ _MOST_EVENTS = 8_000_000
 
 class TraceUnreadable(Exception):
     """Says why a file gave nothing."""
+
+
+def read_traces(
+    files: Sequence[Path], say: Callable[[str], None] = lambda _: None
+) -> tuple[tuple[RankProfile, ...], list[tuple[str, str]]]:
+    """What was read, by rank, and (name, why not) for the rest; the traces below a folder are read, too.
+
+    Raises NothingToAnalyse where no trace is among them, EvidenceUnreadable where none can be used.
+    """
+    profiles: list[RankProfile] = []
+    unread: list[tuple[str, str]] = []
+    wanted = [file for path in files for file in _below(path)]
+    for number, path in enumerate(wanted, 1):
+        say(f"reading {path.name} ({number} of {len(wanted)})")
+        try:
+            profiles.append(read_trace_file(path, str(path)))
+        except TraceUnreadable as error:
+            unread.append((str(path), str(error)))
+    if not wanted:
+        names = ", ".join(repr(str(path)) for path in files[:4])
+        raise NothingToAnalyse(f"no trace is in {names}", "torch.profiler writes them; files end in .json or .json.gz.")
+    if not profiles:
+        name, why = unread[0]
+        more = f" (nor {len(unread) - 1} more)" if len(unread) > 1 else ""
+        raise EvidenceUnreadable(
+            f"{name!r} cannot be read: {why}{more}", "Name a trace that torch.profiler's export_chrome_trace wrote."
+        )
+    return tuple(sorted(profiles, key=lambda p: (p.rank is None, p.rank or 0, p.path))), unread
+
+
+def _below(path: Path) -> list[Path]:
+    return sorted(p for p in path.rglob("*") if p.name.endswith(ENDINGS)) if path.is_dir() else [path]
 
 
 def read_trace_file(path: Path, name: str, folders: Sequence[Path] = ()) -> RankProfile:

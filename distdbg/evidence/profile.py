@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distdbg.evidence.jsonl import integer, text
+from distdbg.evidence.profile_names import HEADER
 from distdbg.evidence.spans import length, union, within
 from distdbg.evidence.trace_attention import fused
 from distdbg.evidence.trace_calls import Calls, Looked, Operator, Place, Site, find_calls
@@ -84,11 +85,13 @@ class RankProfile:
 def digest(trace: Trace, header: Mapping[str, Any], path: str, rank: int | None, lines_of: LinesOf) -> RankProfile:
     """The answer of one trace, which is put in order by this. `rank` where the file's name tells it."""
     trace.arranged()
-    told = header.get("distributedInfo")
-    told_rank = integer(told, "rank") if isinstance(told, dict) else None
-    rank = told_rank if rank is None else rank
-    host = text(header, "host_name")
+    own, told = _object(header, HEADER), _object(header, "distributedInfo")
+    ranks = (integer(own, "rank"), rank, integer(told, "rank"))
+    rank = next((r for r in ranks if r is not None), None)
+    host = text(own, "host") or text(header, "host_name")
     unknown: list[tuple[str, str]] = []
+    if cut := text(own, "missing"):
+        unknown.append((f"the steps that {path} was to have", cut))
     steps = find_steps(trace)
     if steps is None:
         unknown.append((f"the steps of {path}", "neither ProfilerStep nor an optimizer's steps are in it"))
@@ -103,6 +106,11 @@ def digest(trace: Trace, header: Mapping[str, Any], path: str, rank: int | None,
     return _Digest(trace, steps).profile(known, lines_of)
 
 
+def _object(header: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = header.get(key)
+    return value if isinstance(value, dict) else {}
+
+
 class _Digest:
     def __init__(self, trace: Trace, steps: Steps) -> None:
         self.trace, self.steps = trace, steps
@@ -113,7 +121,9 @@ class _Digest:
         events = trace.devices[self.device] if self.device is not None else []
         self.gaps = Gaps(events, self.phases.data) if events else None
         looked = Looked(steps.steps, self.phases.data, pageable_copies(events), self.gaps is not None)
-        self.calls: Calls = find_calls(trace.threads.values(), looked)
+        main = sorted([*trace.threads[steps.thread], *trace.lines], key=lambda e: (e.begin, -e.end))
+        others = [events for thread, events in trace.threads.items() if thread != steps.thread]
+        self.calls: Calls = find_calls([main, *others], looked)
         self.began = {e.correlation: e.end - e.begin for e in events if e.category == "kernel"}
 
     def profile(self, known: RankProfile, lines_of: LinesOf) -> RankProfile:
@@ -160,7 +170,7 @@ class _Digest:
 
     def _dear(self, sites: Iterable[Site], lines_of: LinesOf) -> tuple[Dear, ...]:
         largest = sorted(map(self._one, sites), key=lambda one: -max(one.gain_us, one.us))[:_MOST_DEAR]
-        return tuple(replace(one, lines=lines_of(one.place, one.kind)) if one.place else one for one in largest)
+        return tuple(replace(one, lines=_lines(one, lines_of)) for one in largest)
 
     def _one(self, site: Site) -> Dear:
         count = len(self.typical)
@@ -173,6 +183,12 @@ class _Digest:
             gain = sum(length(self.gaps.lost(site, n, step)) for n, step in self.typical.items()) / count
         judged = fused(site.args, device=self.gaps is not None) if site.kind == "attention" else None
         return Dear(site.kind, site.place, (), site.what, calls, us, gain, judged)
+
+
+def _lines(one: Dear, lines_of: LinesOf) -> tuple[int, ...]:
+    if one.place is None:
+        return ()
+    return (one.place.at,) if one.place.at else lines_of(one.place, one.kind)
 
 
 def _loader(trace: Trace) -> str:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from distdbg.evidence.spans import Span, Spans, within
-from distdbg.evidence.trace_events import HostEvent
+from distdbg.evidence.trace_events import LINE, HostEvent
 from distdbg.evidence.trace_phases import Step
 
 _FRAME = re.compile(r"^(.+)\((\d+)\): (.+)$")
@@ -40,12 +40,16 @@ _EVALUATES = "autograd::engine::evaluate_function"
 
 
 class Place(NamedTuple):
-    """A function of the user's that called something; `callee` is the name that it called it by, "" if not known."""
+    """A function of the user's that called something; `callee` is the name that it called it by, "" if not known.
+
+    `line` is where the function begins, or stood when the profiler began; `at` the line of the call, 0 if not known.
+    """
 
     file: str
     line: int
     function: str
     callee: str = ""
+    at: int = 0
 
 
 @dataclass
@@ -78,19 +82,8 @@ class Calls:
 class _Open:
     """An event that has begun, with what its callees must know."""
 
-    __slots__ = (
-        "attention",
-        "callee",
-        "calls",
-        "end",
-        "event",
-        "frame",
-        "in_backward",
-        "inner",
-        "loads",
-        "over",
-        "site",
-    )
+    __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "in_backward", "inner", "line", "loads",
+                 "over", "site")  # fmt: skip
 
     def __init__(self, event: HostEvent, above: _Open | None, data: Spans) -> None:
         self.event, self.end, self.over = event, event.end, above
@@ -99,15 +92,19 @@ class _Open:
         self.site: Site | None = above.site if above else None
         self.frame: Place | None = above.frame if above else None
         self.callee: str = above.callee if above else ""
+        #: (file, line) of the script, where it is known
+        self.line: tuple[str, int] | None = above.line if above else None
         self.in_backward: bool = (above.in_backward if above else False) or event.name.startswith(_EVALUATES)
         self.attention: Mapping[str, Any] | None = above.attention if above else None
         #: below a function of the user's that began while data were waited for
         self.loads: bool = above.loads if above else False
         #: whether the user's own function calls it
         self.calls = False
-        if event.category == "python_function":
+        if event.category == LINE:
+            self.line = _line(event.args or {})
+        elif event.category == "python_function":
             if (frame := frame_of(event.name)) is not None and is_users(frame.file):
-                self.frame, self.callee = frame, ""
+                self.frame, self.callee, self.line = frame, "", None
                 self.loads = bool(within(data, event.begin, event.begin + 0.01))
             elif not self.callee:
                 self.callee = _called(event.name)
@@ -189,6 +186,8 @@ def _step_at(t: float, steps: Sequence[Step], begins: Sequence[float]) -> int | 
 def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911 -- a line a kind
     """wait, transfer, attention, copy, constant, alloc, load (what the user's data set calls); "" for all others."""
     name = event.name
+    if event.category == LINE:
+        return ""
     if event.category == "python_function":
         if (found := _OF_TENSOR.match(name)) and found[1] in WAITS:
             return "wait"
@@ -221,12 +220,23 @@ def _below(top: _Open, name: str) -> bool:
 
 def _site(found: Calls, kind: str, top: _Open) -> Site:
     place = top.frame._replace(callee=top.callee) if top.frame else None
+    if top.line is not None and (place is None or _same_file(place.file, top.line[0])):
+        place = (place or Place(top.line[0], top.line[1], "<module>", top.callee))._replace(at=top.line[1])
     what = top.event.name if kind in ("alloc", "constant") else ""
     args = top.attention if kind == "attention" else top.event.args
     what += str((args or {}).get("Input Dims", "")) if kind == "attention" else ""
     if kind == "constant":
         what += f" {((args or {}).get('Concrete Inputs') or [''])[0]}"
     return found.sites.setdefault((kind, place, what), Site(kind, place, what, args))
+
+
+def _line(args: Mapping[str, Any]) -> tuple[str, int] | None:
+    file, line = args.get("file"), args.get("line")
+    return (file, line) if isinstance(file, str) and isinstance(line, int) else None
+
+
+def _same_file(short: str, whole: str) -> bool:
+    return whole == short or whole.endswith(f"/{short}")
 
 
 @lru_cache(maxsize=8192)

@@ -10,11 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from distdbg.evidence import profile_names as marks
 from distdbg.evidence.jsonl import integer, number
 
 #: Categories of before torch 1.12, and kineto's of today.
 _OLD = {"Operator": "cpu_op", "Runtime": "cuda_runtime", "Kernel": "kernel", "Memcpy": "gpu_memcpy",
         "Memset": "gpu_memset", "Python function": "python_function", "Python": "python_function"}  # fmt: skip
+#: A line of the script, as distdbg's capture puts it beside the calls that it makes: see profile_names.LINE.
+LINE = "line"
+#: Their times are rounded another way than the calls' that they enclose.
+_ROUNDING_US = 0.005
 _HOST = frozenset({"cpu_op", "user_annotation", "python_function", "cuda_runtime", "cuda_driver"})
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>$")
@@ -22,6 +27,8 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+>$")
 _TELLING = ("aten::scaled_dot_product_attention", "aten::zeros", "aten::ones", "aten::full", "aten::eye",
             "aten::arange")  # fmt: skip
 _ARGUMENTS = ("Input type", "Input Dims", "Input Strides", "Concrete Inputs")
+#: (pid, tid)
+Key = tuple[int | str, int | str]
 
 
 class HostEvent(NamedTuple):
@@ -47,8 +54,10 @@ class DeviceEvent(NamedTuple):
 class Trace:
     """One process' events. `threads` by (pid, tid), `devices` by number; in no order until `arranged`."""
 
-    threads: dict[tuple[Any, Any], list[HostEvent]] = field(default_factory=dict)
+    threads: dict[Key, list[HostEvent]] = field(default_factory=dict)
     devices: dict[int, list[DeviceEvent]] = field(default_factory=dict)
+    #: of the thread that trains
+    lines: list[HostEvent] = field(default_factory=list)
     #: events that no torch.profiler writes
     foreign: int = 0
     _names: dict[str, str] = field(default_factory=dict)
@@ -75,7 +84,10 @@ class Trace:
             return
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
-        if category in _HOST:
+        if name == marks.LINE:
+            said = {"file": args.get("file"), "line": args.get("line")}
+            self.lines.append(HostEvent(begin - _ROUNDING_US, begin + lasts + _ROUNDING_US, LINE, name, 0, said))
+        elif category in _HOST:
             if category == "cpu_op" and name.startswith(("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)")):
                 category = "user_annotation"  # as torch 1.8 had them
             kept = {k: args[k] for k in _ARGUMENTS if k in args}

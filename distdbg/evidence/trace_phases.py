@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from distdbg.evidence import profile_names as marks
 from distdbg.evidence.spans import Spans, length, overlap, union, within, without
-from distdbg.evidence.trace_events import DeviceEvent, HostEvent, Trace
+from distdbg.evidence.trace_events import DeviceEvent, HostEvent, Key, Trace
 
 #: The parts of a step, in the order of the table. What is hidden is communication beneath other work: in no sum.
 PARTS = ("data wait", "forward", "backward", "communication", "optimizer", "other")
@@ -42,7 +41,7 @@ class Steps:
 
     steps: tuple[Step, ...]
     by: str
-    thread: tuple[object, object]
+    thread: Key
 
     @property
     def typical(self) -> tuple[Step, ...]:
@@ -81,33 +80,34 @@ class Phases:
 
 def find_steps(trace: Trace) -> Steps | None:
     """None where the trace has no step, nor two ends of an optimizer's."""
-    own: list[tuple[tuple[object, object], Step]] = []
-    torchs: list[tuple[tuple[object, object], Step]] = []
-    ends: dict[tuple[object, object], list[float]] = {}
-    for thread, events in trace.threads.items():
-        for event in events:
-            if event.category != "user_annotation":
-                continue
-            if (number := marks.step_of(event.name)) is not None:
-                own.append((thread, Step(str(number), event.begin, event.end)))
-            elif found := _PROFILER_STEP.match(event.name):
-                torchs.append((thread, Step(found[1], event.begin, event.end)))
-            elif event.name.startswith("Optimizer.step#"):
-                ends.setdefault(thread, []).append(event.end)
-    for steps, by in ((own, "distdbg's marks"), (torchs, "ProfilerStep")):
-        if steps:
-            thread = Counter(t for t, _ in steps).most_common(1)[0][0]
-            return Steps(tuple(sorted((s for t, s in steps if t == thread), key=lambda s: s.begin)), by, thread)
-    return _by_optimizer(ends)
-
-
-def _by_optimizer(ends: dict[tuple[object, object], list[float]]) -> Steps | None:
-    thread = max(ends, key=lambda t: len(ends[t]), default=None)
-    if thread is None or len(ends[thread]) < 2:
+    thread = _trains(trace)
+    if thread is None:
         return None
-    times = sorted(ends[thread])
-    steps = (Step(str(n), a, b) for n, (a, b) in enumerate(pairwise(times), 1))
-    return Steps(tuple(steps), "the optimizer's steps", thread)
+    own, torchs, ends = [], [], []
+    for event in (e for events in trace.threads.values() for e in events if e.category == "user_annotation"):
+        if (number := marks.step_of(event.name)) is not None:
+            own.append(Step(str(number), event.begin, event.end))
+        elif found := _PROFILER_STEP.match(event.name):
+            torchs.append(Step(found[1], event.begin, event.end))
+        elif event.name.startswith("Optimizer.step#"):
+            ends.append(event.end)
+    between = [Step(str(n), a, b) for n, (a, b) in enumerate(pairwise(sorted(ends)), 1)]
+    for steps, by in ((own, "distdbg's marks"), (torchs, "ProfilerStep"), (between, "the optimizer's steps")):
+        if steps:
+            return Steps(tuple(sorted(steps, key=lambda s: s.begin)), by, thread)
+    return None
+
+
+def _trains(trace: Trace) -> Key | None:
+    """The thread of the optimizer, else of torch's steps, else of Python's frames, else of most operators."""
+    counts: dict[Key, list[int]] = {}
+    for thread, events in trace.threads.items():
+        optimizer = sum(e.name.startswith("Optimizer.step#") for e in events)
+        steps = sum(_PROFILER_STEP.match(e.name) is not None for e in events)
+        frames = sum(e.category == "python_function" for e in events)
+        counts[thread] = [optimizer, steps, frames, sum(e.category == "cpu_op" for e in events)]
+    likely = max(counts, key=lambda t: counts[t], default=None)
+    return likely if likely is not None and any(counts[likely]) else None
 
 
 def processes(trace: Trace) -> int:
@@ -119,27 +119,27 @@ def processes(trace: Trace) -> int:
 
 
 def whole(trace: Trace) -> Steps | None:
-    """Where there are no steps: all of it, on the thread with the most operators."""
-    counts = {t: sum(e.category == "cpu_op" for e in events) for t, events in trace.threads.items()}
-    thread = max(counts, key=lambda t: counts[t], default=None)
-    if thread is None or not counts[thread]:
+    """Where there are no steps: all of it. None where no operator is in it."""
+    thread = _trains(trace)
+    events = [e for e in trace.threads.get(thread, ()) if e.category == "cpu_op"] if thread else []
+    if thread is None or not events:
         return None
-    events = [e for e in trace.threads[thread] if e.category != "python_function"]
     return Steps((Step("all of it", events[0].begin, max(e.end for e in events)),), "nothing", thread)
 
 
 def find_phases(trace: Trace, steps: Steps) -> Phases:
     """Needs an arranged trace."""
     main = trace.threads[steps.thread]
-    data = _named(main, lambda n: n.startswith("enumerate(DataLoader)") or n == marks.LOADER)
-    optimizer = _named(main, lambda n: n.startswith("Optimizer.") or n == marks.OPTIMIZER)
+    said = [e for events in trace.threads.values() for e in events if e.category == "user_annotation"]
+    data = _named(said, lambda n: n.startswith("enumerate(DataLoader)") or n == marks.LOADER)
+    optimizer = _named(said, lambda n: n.startswith("Optimizer.") or n == marks.OPTIMIZER)
     others = [e for thread, events in trace.threads.items() if thread != steps.thread for e in events]
-    backward = union([*_named(main, lambda n: n == marks.BACKWARD), *_evaluations(main, others, [*data, *optimizer])])
+    backward = union([*_named(said, lambda n: n == marks.BACKWARD), *_evaluations(main, others, [*data, *optimizer])])
     # zero_grad stands where people like it, before the forward or after it: no forward begins with it
-    before = union([*data, *backward, *_named(main, lambda n: n.startswith("Optimizer.step#") or n == marks.OPTIMIZER)])
+    before = union([*data, *backward, *_named(said, lambda n: n.startswith("Optimizer.step#") or n == marks.OPTIMIZER)])
     forward = union(
         [
-            *_named(main, lambda n: n in (marks.FORWARD, marks.COMPUTING) or n.endswith("DataParallel.forward")),
+            *_named(said, lambda n: n in (marks.FORWARD, marks.COMPUTING) or n.endswith("DataParallel.forward")),
             *_before_backward(main, steps, before, backward),
         ]
     )
@@ -148,7 +148,7 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
 
 
 def _named(events: Iterable[HostEvent], fits: Callable[[str], bool]) -> Spans:
-    return union((e.begin, e.end) for e in events if e.category == "user_annotation" and fits(e.name))
+    return union((e.begin, e.end) for e in events if fits(e.name))
 
 
 def _evaluations(main: Sequence[HostEvent], others: Iterable[HostEvent], not_over: Spans) -> Spans:
