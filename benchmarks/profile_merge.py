@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from distdbg.collect.profile_files import RankTrace, merge
+from distdbg.collect.profile_merging import RankTrace, merge
 
 MOST_S_A_GB, MOST_MB = 60.0, 150
 
@@ -60,7 +60,7 @@ def measure(folder: Path, ranks: int, megabytes: int, hosts: int) -> dict[str, f
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     traces = [RankTrace(rank, one, f"node{rank * hosts // ranks}") for rank in range(ranks)]
     begun, spent = time.monotonic(), time.process_time()
-    merged = merge(traces, folder / "merged.json.gz", lambda text: None)
+    merged = merge(traces, folder / "merged.json.gz", lambda _: None)
     wall, cpu = time.monotonic() - begun, time.process_time() - spent
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     gigabytes = size / 1e9

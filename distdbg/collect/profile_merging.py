@@ -1,25 +1,24 @@
-"""Traces of profilers as files, plain or packed; all ranks' traces merged into one. Memory does not grow with them."""
+"""All ranks' traces merged into one file, on one clock. One piece of one trace is all that is held."""
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from distdbg.collect.trace_pieces import pieces
 from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.evidence.profile_clock import Collectives, HostClock, host_clock
 from distdbg.evidence.profile_merge import Place, Renumbering
 from distdbg.evidence.profile_names import HEADER
-from distdbg.evidence.profile_split import TraceSplit
+from distdbg.evidence.trace_text import NoTrace, TraceSplitter
 
-_PIECE = 1 << 20
 #: Events that are written together.
 _BATCH = 1000
 
@@ -41,38 +40,6 @@ class Merged:
     events: int
     clocks: tuple[HostClock, ...]
     cut: Mapping[Path, str]
-
-
-def pieces(path: Path) -> Iterator[str]:
-    """The text of a file, packed or not, some megabytes at a time. One that is broken ends where it breaks.
-
-    Raises EvidenceUnreadable where it cannot be opened or read.
-    """
-    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            blocks = iter(lambda: file.read(_PIECE), b"")
-            for block in _unpacked(blocks) if packed else blocks:
-                yield decode(block)
-    except OSError as error:
-        raise EvidenceUnreadable(f"{str(path)!r} cannot be read: {error.strerror}") from None
-
-
-def _unpacked(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """gzip's members one after another, in bounded pieces: a block of zeros unpacks to a thousand times its size."""
-    unpack = zlib.decompressobj(31)
-    for block in blocks:
-        rest = block
-        while rest:
-            try:
-                yield unpack.decompress(rest, 4 * _PIECE)
-            except zlib.error:
-                return
-            rest = unpack.unconsumed_tail
-            if unpack.eof:
-                rest, unpack = unpack.unused_data, zlib.decompressobj(31)
 
 
 def merge(traces: Sequence[RankTrace], target: Path, say: Callable[[str], None]) -> Merged:
@@ -97,11 +64,10 @@ def merge(traces: Sequence[RankTrace], target: Path, say: Callable[[str], None])
             for index, head in enumerate(heads):
                 say(f"merging rank {head.trace.rank}, {index + 1} of {len(heads)}")
                 place = Place(head.trace.rank, head.host, index, len(heads), head.shift_us(base) + offsets[head.host])
-                split = TraceSplit(pieces(head.trace.path))
-                written = writer.add(Renumbering(place), split.events())
-                count += written
-                if split.cut:
-                    cut[head.trace.path] = f"{split.cut}: {written:,} events were used"
+                trace = _Events(head.trace.path)
+                count += writer.add(Renumbering(place), trace)
+                if trace.cut:
+                    cut[head.trace.path] = trace.cut
         if not count:
             raise EvidenceUnreadable("no trace has any event: " + "; ".join(f"{p}: {why}" for p, why in cut.items()))
         temporary.replace(target)
@@ -113,6 +79,36 @@ def merge(traces: Sequence[RankTrace], target: Path, say: Callable[[str], None])
         with contextlib.suppress(OSError):
             temporary.unlink()
     return Merged(target, count, tuple(clocks), cut)
+
+
+class _Events:
+    """A trace's events; then `cut` says in words why it has no more, empty where it was read to its end.
+
+    Raises EvidenceUnreadable where the file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._splitter = TraceSplitter()
+        self.cut = ""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        splitter = self._splitter
+        try:
+            for piece in pieces(self._path):
+                yield from splitter.feed(piece)
+            splitter.close()
+            if not splitter.whole:
+                self.cut = splitter.broken or f"it is cut short after {splitter.events:,} events"
+        except NoTrace as error:
+            self.cut = str(error)
+        except OSError as error:
+            raise EvidenceUnreadable(f"{str(self._path)!r} cannot be read: {error.strerror}") from None
+
+    def header(self) -> dict[str, Any]:
+        """What stands before the events."""
+        next(iter(self), None)
+        return self._splitter.header
 
 
 @dataclass(frozen=True)
@@ -128,10 +124,10 @@ class _Head:
 
 
 def _head(trace: RankTrace) -> _Head:
-    split = TraceSplit(pieces(trace.path))
-    own = split.beside.get(HEADER)
-    host = own.get("host") if isinstance(own, dict) else split.beside.get("host_name")
-    base = split.beside.get("baseTimeNanoseconds")
+    header = _Events(trace.path).header()
+    own = header.get(HEADER)
+    host = own.get("host") if isinstance(own, dict) else header.get("host_name")
+    base = header.get("baseTimeNanoseconds")
     if not isinstance(base, int):
         base = _base_at_the_end(trace.path)
     return _Head(trace, trace.host or (host if isinstance(host, str) else ""), base)
@@ -162,7 +158,7 @@ def _clocks(heads: Sequence[_Head], base_ns: int, say: Callable[[str], None]) ->
 
 def _collectives(head: _Head, base_ns: int) -> Collectives:
     found = Collectives(head.shift_us(base_ns))
-    for event in TraceSplit(pieces(head.trace.path)).events():
+    for event in _Events(head.trace.path):
         found.see(event)
     return found
 
@@ -189,7 +185,7 @@ class _Writer:
         finally:
             self._file.close()
 
-    def add(self, renumbering: Renumbering, events: Iterator[dict[str, Any]]) -> int:
+    def add(self, renumbering: Renumbering, events: Iterable[dict[str, Any]]) -> int:
         """How many were written."""
         count = 0
         batch: list[dict[str, Any]] = []
