@@ -69,7 +69,7 @@ def merge(traces: Sequence[RankTrace], target: Path, say: Callable[[str], None])
                 if trace.cut:
                     cut[head.trace.path] = trace.cut
         if not count:
-            raise EvidenceUnreadable("no trace has any event: " + "; ".join(f"{p}: {why}" for p, why in cut.items()))
+            raise EvidenceUnreadable("; ".join(f"{str(p)!r}: {why}" for p, why in cut.items()) or "no trace has events")
         temporary.replace(target)
     except OSError as error:
         raise Refused(
@@ -82,10 +82,7 @@ def merge(traces: Sequence[RankTrace], target: Path, say: Callable[[str], None])
 
 
 class _Events:
-    """A trace's events; then `cut` says in words why it has no more, empty where it was read to its end.
-
-    Raises EvidenceUnreadable where the file cannot be read.
-    """
+    """A trace's events; then `cut` says in words why it has no more, empty where it was read to its end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -103,7 +100,7 @@ class _Events:
         except NoTrace as error:
             self.cut = str(error)
         except OSError as error:
-            raise EvidenceUnreadable(f"{str(self._path)!r} cannot be read: {error.strerror}") from None
+            self.cut = f"it cannot be read: {error.strerror}"
 
     def header(self) -> dict[str, Any]:
         """What stands before the events."""
@@ -134,12 +131,13 @@ def _head(trace: RankTrace) -> _Head:
 
 
 def _base_at_the_end(path: Path) -> int | None:
-    """Older versions of torch write it behind the events; the oldest not at all."""
+    """Older versions of torch write it behind the events, the oldest nowhere: 0. None where the end is missing."""
     end = ""
-    for piece in pieces(path):
-        end = (end + piece)[-4096:]
+    with contextlib.suppress(OSError):
+        for piece in pieces(path):
+            end = (end + piece)[-4096:]
     found = re.search(r'"baseTimeNanoseconds"\s*:\s*(\d+)', end)
-    return int(found.group(1)) if found else None
+    return int(found.group(1)) if found else 0 if end.rstrip().endswith(("}", "]")) else None
 
 
 def _clocks(heads: Sequence[_Head], base_ns: int, say: Callable[[str], None]) -> list[HostClock]:
