@@ -200,7 +200,7 @@ def test_what_goes_wrong_is_told_and_the_training_goes_on(rank, monkeypatch, bro
     if broken == "room":
         monkeypatch.setattr(profiler, "no_room", lambda folder: f"{folder} has only 3 MiB left")
     elif broken == "begin":
-        monkeypatch.setattr(profiler, "_begin", lambda: 1 / 0)
+        monkeypatch.setattr(profiler, "begin", lambda stacks: 1 / 0)
     else:
         monkeypatch.setattr(
             profiler.Profiler, "_header", lambda *_: {HEADER: open("/dev/full", "w").write("x" * 99_999)}
