@@ -91,10 +91,8 @@ def _there(run: RunDir) -> list[ProfileSet]:
     from distdbg.collect.profile_sets import profile_sets
     from distdbg.collect.run_evidence import load_evidence
     from distdbg.errors import NothingToAnalyse
-    from distdbg.evidence.profile_told import missing_profiles
 
-    evidence = load_evidence(run)
-    missing = missing_profiles(evidence.job, evidence.nodes, evidence.ranks)
+    missing = [one for one in load_evidence(run).unknown if one.what.startswith("profile of steps")]
     sets = profile_sets(run)
     if not sets:
         why = "; ".join(f"{one.what}: {one.because}" for one in missing) or "nobody asked for any"
