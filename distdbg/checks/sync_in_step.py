@@ -39,5 +39,5 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _call(dear: Dear) -> str:
-    callee = dear.place.callee if dear.place else ""
-    return f", by {callee}()" if callee else ""
+    names = dear.place.callee.split(".") if dear.place and dear.place.callee else []
+    return f", by {' and '.join(f'{name}()' for name in names)}" if names else ""

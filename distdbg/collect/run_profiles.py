@@ -11,8 +11,8 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.model import Unknown
 from distdbg.rundir import Attempt, RunDir
 
-#: Some 30 MB of packed traces take 10 s: a verdict waits no longer. `distdbg profile` reads all of them.
-_MOST_BYTES = 30 << 20
+#: A MB of packed traces takes some 0.5 s: a verdict waits no longer. `distdbg profile` reads all of them.
+_MOST_BYTES = 12 << 20
 _MOST = 8
 
 

@@ -22,11 +22,15 @@ from distdbg.evidence.trace_text import NoTrace, TraceSplitter
 ENDINGS = (".json", ".json.gz")
 _PIECE = 1 << 20
 #: Some 300 B each: what a laptop can hold of one trace.
-_MOST_EVENTS = 8_000_000
+_MOST_EVENTS = 4_000_000
 
 
 class TraceUnreadable(Exception):
     """Says why a file gave nothing."""
+
+
+class NotATrace(TraceUnreadable):
+    """It never was one."""
 
 
 def read_traces(
@@ -44,8 +48,9 @@ def read_traces(
         try:
             profiles.append(read_trace_file(path, str(path)))
         except TraceUnreadable as error:
-            unread.append((str(path), str(error)))
-    if not wanted:
+            if not (isinstance(error, NotATrace) and path not in files):  # of a folder, what is no trace is passed over
+                unread.append((str(path), str(error)))
+    if not profiles and not unread:
         names = ", ".join(repr(str(path)) for path in files[:4])
         raise NothingToAnalyse(f"no trace is in {names}", "torch.profiler writes them; files end in .json or .json.gz.")
     if not profiles:
@@ -77,7 +82,7 @@ def read_trace_file(path: Path, name: str, folders: Sequence[Path] = ()) -> Rank
                 break
         splitter.close()
     except NoTrace as error:
-        raise TraceUnreadable(str(error)) from None
+        raise NotATrace(str(error)) from None
     except OSError as error:
         raise TraceUnreadable(error.strerror or str(error)) from None
     if splitter.events > _MOST_EVENTS:

@@ -169,8 +169,8 @@ class _Digest:
         return _largest(Row(name, sum(lasts) / count, len(lasts) / count) for name, lasts in us.items())
 
     def _dear(self, sites: Iterable[Site], lines_of: LinesOf) -> tuple[Dear, ...]:
-        largest = sorted(map(self._one, sites), key=lambda one: -max(one.gain_us, one.us))[:_MOST_DEAR]
-        return tuple(replace(one, lines=_lines(one, lines_of)) for one in largest)
+        largest = sorted(map(self._one, sites), key=_dearness)[:_MOST_DEAR]
+        return _folded(replace(one, lines=_lines(one, lines_of)) for one in largest)
 
     def _one(self, site: Site) -> Dear:
         count = len(self.typical)
@@ -189,6 +189,31 @@ def _lines(one: Dear, lines_of: LinesOf) -> tuple[int, ...]:
     if one.place is None:
         return ()
     return (one.place.at,) if one.place.at else lines_of(one.place, one.kind)
+
+
+def _folded(found: Iterable[Dear]) -> tuple[Dear, ...]:
+    """`row.cpu().numpy()` is one place, though it waits twice."""
+    same: dict[object, Dear] = {}
+    for one in found:
+        key = (
+            (one.kind, one.place and one.place[:3], one.lines, one.what)
+            if one.lines
+            else (one.kind, one.place, one.what)
+        )
+        had = same.get(key)
+        if had is None or had.place is None or one.place is None:
+            same[key] = one
+            continue
+        names = dict.fromkeys(filter(None, (*had.place.callee.split("."), one.place.callee)))
+        place = had.place._replace(callee=".".join(names))
+        same[key] = replace(
+            had, place=place, calls=max(had.calls, one.calls), us=had.us + one.us, gain_us=had.gain_us + one.gain_us
+        )
+    return tuple(sorted(same.values(), key=_dearness))
+
+
+def _dearness(one: Dear) -> float:
+    return -max(one.gain_us, one.us)
 
 
 def _loader(trace: Trace) -> str:

@@ -82,7 +82,7 @@ class Calls:
 class _Open:
     """An event that has begun, with what its callees must know."""
 
-    __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "in_backward", "inner", "line", "loads",
+    __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "inner", "line", "loads",
                  "over", "site")  # fmt: skip
 
     def __init__(self, event: HostEvent, above: _Open | None, data: Spans) -> None:
@@ -94,7 +94,6 @@ class _Open:
         self.callee: str = above.callee if above else ""
         #: (file, line) of the script, where it is known
         self.line: tuple[str, int] | None = above.line if above else None
-        self.in_backward: bool = (above.in_backward if above else False) or event.name.startswith(_EVALUATES)
         self.attention: Mapping[str, Any] | None = above.attention if above else None
         #: below a function of the user's that began while data were waited for
         self.loads: bool = above.loads if above else False
@@ -205,8 +204,8 @@ def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911
         return "attention"
     if name == "aten::contiguous" or (name == "aten::clone" and _below(top, "aten::reshape")):
         return "copy"
-    constant = name in _CONSTANTS and not looked.device and not top.in_backward and top.frame is not None
-    return "constant" if constant else ""
+    called = name in _CONSTANTS and not looked.device and top.frame is not None
+    return "constant" if called and top.callee == name.removeprefix("aten::") else ""
 
 
 def _carries(top: _Open) -> bool:

@@ -93,8 +93,8 @@ def find_steps(trace: Trace) -> Steps | None:
             ends.append(event.end)
     between = [Step(str(n), a, b) for n, (a, b) in enumerate(pairwise(sorted(ends)), 1)]
     for steps, by in ((own, "distdbg's marks"), (torchs, "ProfilerStep"), (between, "the optimizer's steps")):
-        if steps:
-            return Steps(tuple(sorted(steps, key=lambda s: s.begin)), by, thread)
+        if cut := sorted((s for s in steps if s.lasts > 0), key=lambda s: s.begin):
+            return Steps(tuple(cut), by, thread)
     return None
 
 
@@ -124,7 +124,8 @@ def whole(trace: Trace) -> Steps | None:
     events = [e for e in trace.threads.get(thread, ()) if e.category == "cpu_op"] if thread else []
     if thread is None or not events:
         return None
-    return Steps((Step("all of it", events[0].begin, max(e.end for e in events)),), "nothing", thread)
+    step = Step("all of it", events[0].begin, max(e.end for e in events))
+    return Steps((step,), "nothing", thread) if step.lasts > 0 else None
 
 
 def find_phases(trace: Trace, steps: Steps) -> Phases:
