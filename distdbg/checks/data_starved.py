@@ -57,9 +57,9 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
 def _lost(profile: RankProfile) -> float:
     if not profile.steps:
         return 0.0
-    us = profile.parts.get("data wait", 0.0)
+    us = min(profile.parts.get("data wait", 0.0), profile.data_us)
     if profile.device is not None:
-        us = profile.device.idle.get("data wait", 0.0) * profile.step_us
+        us = min(us, profile.device.idle.get("data wait", 0.0) * profile.step_us)
     return us if us >= _FEWEST_US and is_dear(profile, us, _SHARE) else 0.0
 
 

@@ -29,12 +29,13 @@ DOCS = (
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "wait"):
-        dear = group[0].dear
+        profile, dear = group[0]
+        what = "makes the host wait for the GPU" if profile.device else "reads values of tensors on the host"
         yield of_place(
             evidence,
             DOCS[0],
             group,
-            f"{where(dear)} reads values of tensors on the host {times(dear.calls)}{_call(dear)}",
+            f"{where(dear)} {what} {times(dear.calls)}{_call(dear)}",
         )
 
 

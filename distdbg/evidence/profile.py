@@ -1,12 +1,13 @@
 """What one rank's profile tells, small enough to keep for a thousand ranks: the answer of a whole trace.
 
-Times are us of a typical step: the mean of the middle half of the steps by duration.
+Times are us of a typical step: the mean of the middle half of the steps by duration; of a place, the median of all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 from distdbg.evidence.jsonl import integer, text
@@ -65,6 +66,8 @@ class RankProfile:
     step_us: float = 0.0
     parts: Mapping[str, float] = field(default_factory=dict)
     hidden_us: float = 0.0
+    #: the wait for data again, as the median of all steps: one step's long wait is none
+    data_us: float = 0.0
     #: the loader's kind, as torch names its iterator; "" where no trace of one is there
     loader: str = ""
     operators: tuple[Row, ...] = ()
@@ -138,6 +141,7 @@ class _Digest:
             step_us=sum(step.lasts for step in self.typical.values()) / count,
             parts={name: sum(one[name] for one in parted) / count for name in parted[0]},
             hidden_us=hidden / count,
+            data_us=median(self.phases.parted(step)["data wait"] for step in steps),
             loader=_loader(self.trace),
             operators=self._operators(),
             kernels=self._kernels(),
@@ -173,14 +177,15 @@ class _Digest:
         return _folded(replace(one, lines=_lines(one, lines_of)) for one in largest)
 
     def _one(self, site: Site) -> Dear:
-        count = len(self.typical)
-        us = sum(length(union(site.spans.get(n, []))) for n in self.typical) / count
-        calls = sum(len(site.spans.get(n, [])) for n in self.typical) / count
+        """By the median of all steps: a call that was preempted once is not dear for that."""
+        numbers = range(len(self.steps.steps))
+        us = median(length(union(site.spans.get(n, []))) for n in numbers)
+        calls = median(len(site.spans.get(n, [])) for n in numbers)
         gain = us
         if self.gaps is not None and site.kind in ("attention", "copy"):
-            gain = sum(self.began.get(c, 0.0) for n in self.typical for c in site.began.get(n, [])) / count
+            gain = median(sum(self.began.get(c, 0.0) for c in site.began.get(n, [])) for n in numbers)
         elif self.gaps is not None and site.kind != "load":
-            gain = sum(length(self.gaps.lost(site, n, step)) for n, step in self.typical.items()) / count
+            gain = median(length(self.gaps.lost(site, n, self.steps.steps[n])) for n in numbers)
         judged = fused(site.args, device=self.gaps is not None) if site.kind == "attention" else None
         return Dear(site.kind, site.place, (), site.what, calls, us, gain, judged)
 

@@ -5,8 +5,8 @@ from torch import nn
 
 
 def main(profiler):
-    model = nn.Linear(64, 1024)
-    table = torch.randn(1024, 1024).t()
+    model = nn.Linear(64, 512)
+    table = torch.randn(512, 512).t()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(10):
         loss = 0

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, Dataset
 
 class Decoded(Dataset):
     def __init__(self):
-        self.raw = torch.rand(8, 200_000)
+        self.raw = torch.rand(8, 40_000)
 
     def __len__(self):
         return 4 * 12

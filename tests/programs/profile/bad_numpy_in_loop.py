@@ -15,7 +15,7 @@ def main(profiler):
     model = nn.Linear(64, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(10):
-        outputs = model(torch.randn(256, 64))
+        outputs = model(torch.randn(128, 64))
         loss = outputs.square().mean()
         optimizer.zero_grad()
         loss.backward()

@@ -5,8 +5,8 @@ from torch import nn
 
 
 def main(profiler):
-    model = nn.Linear(64, 1024)
-    table, mask = torch.randn(1024, 1024).t(), torch.ones(1024, 1024)
+    model = nn.Linear(64, 256)
+    table, mask = torch.randn(256, 256).t(), torch.ones(1024, 256)
     padded = torch.zeros(1024, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(10):

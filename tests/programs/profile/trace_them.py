@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 def trace(name: str, file: Path) -> None:
     torch.manual_seed(0)
-    plan = schedule(wait=1, warmup=1, active=8, repeat=1)
+    plan = schedule(wait=1, warmup=1, active=6, repeat=1)
     with profile(
         activities=[ProfilerActivity.CPU], with_stack=True, record_shapes=True, schedule=plan,
         on_trace_ready=lambda p: p.export_chrome_trace(str(file)),
