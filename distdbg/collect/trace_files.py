@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import stat
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
 
+from distdbg.collect.trace_pieces import pieces
 from distdbg.collect.trace_sources import Sources
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.profile import RankProfile, digest
@@ -20,7 +17,6 @@ from distdbg.evidence.trace_phases import processes
 from distdbg.evidence.trace_text import NoTrace, TraceSplitter
 
 ENDINGS = (".json", ".json.gz")
-_PIECE = 1 << 20
 #: Some 300 B each: what a laptop can hold of one trace.
 _MOST_EVENTS = 4_000_000
 
@@ -75,7 +71,7 @@ def read_trace_file(path: Path, name: str, folders: Sequence[Path] = ()) -> Rank
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise TraceUnreadable("it is no regular file")
-        for piece in _text(path):
+        for piece in pieces(path):
             for event in splitter.feed(piece):
                 trace.add(event)
             if splitter.events > _MOST_EVENTS:
@@ -106,25 +102,3 @@ def _why_nothing(splitter: TraceSplitter, trace: Trace) -> str:
     if trace.foreign > trace.events:
         return "it is another tool's trace: none of its events is an operator or a kernel of torch"
     return "none of its events is an operator or a kernel of torch"
-
-
-def _text(path: Path) -> Iterator[str]:
-    """Ends where the bytes do, or where they cannot be unpacked any more."""
-    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        for piece in _unpacked(raw) if packed else iter(lambda: raw.read(_PIECE), b""):
-            yield decode(piece)
-
-
-def _unpacked(raw: BinaryIO) -> Iterator[bytes]:
-    with gzip.open(raw) as file:
-        while True:
-            try:
-                piece = file.read1(_PIECE)
-            except (EOFError, zlib.error, gzip.BadGzipFile):
-                return
-            if not piece:
-                return
-            yield piece
