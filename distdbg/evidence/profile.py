@@ -5,14 +5,16 @@ Times are us of a typical step: the mean of the middle half of the steps by dura
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
 from distdbg.evidence.jsonl import integer, text
 from distdbg.evidence.profile_names import HEADER
-from distdbg.evidence.spans import length, union, within
+from distdbg.evidence.spans import Spans, length, union, within
 from distdbg.evidence.trace_attention import fused
 from distdbg.evidence.trace_calls import Calls, Looked, Operator, Place, Site, find_calls
 from distdbg.evidence.trace_device import Device, Gaps, pageable_copies
@@ -23,6 +25,9 @@ from distdbg.evidence.trace_phases import Step, Steps, find_phases, find_steps, 
 LinesOf = Callable[[Place, str], tuple[int, ...]]
 _MOST_OPERATORS = 15
 _MOST_DEAR = 24
+#: Values that are read one by one, so many in a step, and mostly no further apart than this, are read in a loop.
+_LOOP_CALLS = 16
+_LOOP_US = 10.0
 #: Of what happens in a step it is asked that it happens in most of them.
 _IN_STEPS = 0.5
 
@@ -127,6 +132,7 @@ class _Digest:
         main = sorted([*trace.threads[steps.thread], *trace.lines], key=lambda e: (e.begin, -e.end))
         others = [events for thread, events in trace.threads.items() if thread != steps.thread]
         self.calls: Calls = find_calls([main, *others], looked)
+        self.begins = [e.begin for e in trace.threads[steps.thread] if e.category == "cpu_op"]
         self.began = {e.correlation: e.end - e.begin for e in events if e.category == "kernel"}
 
     def profile(self, known: RankProfile, lines_of: LinesOf) -> RankProfile:
@@ -182,12 +188,23 @@ class _Digest:
         us = median(length(union(site.spans.get(n, []))) for n in numbers)
         calls = median(len(site.spans.get(n, [])) for n in numbers)
         gain = us
-        if self.gaps is not None and site.kind in ("attention", "copy"):
+        if self.gaps is None and site.kind == "wait":
+            gain = median(length(self._loops(site.spans.get(n, []))) for n in numbers)
+        elif self.gaps is not None and site.kind in ("attention", "copy"):
             gain = median(sum(self.began.get(c, 0.0) for c in site.began.get(n, [])) for n in numbers)
         elif self.gaps is not None and site.kind != "load":
             gain = median(length(self.gaps.lost(site, n, self.steps.steps[n])) for n in numbers)
         judged = fused(site.args, device=self.gaps is not None) if site.kind == "attention" else None
         return Dear(site.kind, site.place, (), site.what, calls, us, gain, judged)
+
+    def _loops(self, spans: Spans) -> Spans:
+        """Values that are read one by one without another operator between them: the whole loop could be gained."""
+        calls = union(spans)
+        gaps = [(a, b) for (_, a), (b, _) in pairwise(calls)]
+        if len(calls) < _LOOP_CALLS or median(b - a for a, b in gaps) > _LOOP_US:
+            return calls
+        idle = [(a, b) for a, b in gaps if bisect_left(self.begins, a) == bisect_left(self.begins, b)]
+        return union([*calls, *idle])
 
 
 def _lines(one: Dear, lines_of: LinesOf) -> tuple[int, ...]:

@@ -83,3 +83,25 @@ def test_ranks_of_ddp_are_shown_side_by_side(traces, capsys):
     text = capsys.readouterr().out
     assert "rank 0 " in text and "rank 1 " in text and "operators of rank" in text
     assert "good_ddp.py, because it is no chrome trace: it is not JSON" in text
+
+
+def test_a_launched_job_names_its_ranks_and_lines(distdbg, tmp_path):
+    """What `launch --profile` leaves is judged at the job's end, and shown again by `distdbg profile`."""
+    script = PROGRAMS / "launched.py"
+    lines = dict(enumerate(script.read_text().splitlines(), 1))
+    (slow,) = (n for n, text in lines.items() if text.endswith("# slow on rank 1"))
+    (math,) = (n for n, text in lines.items() if text.endswith("# on the math path"))
+    done = distdbg("launch", "--nproc-per-node", "2", "--profile", "4:9", str(script), env={"OMP_NUM_THREADS": "1"})
+    assert done.code == 0, done.err
+    shown = distdbg("profile", "--json")
+    told = {finding["id"]: finding for finding in json.loads(shown.out)["findings"]}
+    assert shown.code == 0 and set(told) == {"data-starved", "attention-not-fused"}, shown.out[:3000]
+    assert told["data-starved"]["ranks"] == [1]
+    assert f"sleep() at launched.py:{slow} in " in told["data-starved"]["summary"]
+    assert f"launched.py:{math} in forward" in told["attention-not-fused"]["summary"]
+    report = json.loads((tmp_path / "distdbg-runs/latest/report/report.json").read_text())
+    assert told.keys() <= {finding["id"] for finding in report["findings"]}
+    assert report["outcome"] == "succeeded"
+    for one in json.loads(shown.out)["profile"]:
+        assert one["steps_by"] == "distdbg's marks" and (one["first"], one["last"]) == ("4", "9")
+        assert sum(one["parts_us"].values()) == pytest.approx(one["step_us"], rel=0.02)

@@ -8,7 +8,7 @@ def main(profiler):
     model = nn.Linear(8, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(10):
-        inputs, labels = torch.randn(512, 8), torch.randint(10, (512,))
+        inputs, labels = torch.randn(1024, 8), torch.randint(10, (1024,))
         outputs = model(inputs)
         loss = nn.functional.cross_entropy(outputs, labels)
         optimizer.zero_grad()

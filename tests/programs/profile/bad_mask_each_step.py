@@ -10,7 +10,7 @@ class Masked(nn.Module):
         self.layer = nn.Linear(64, 64)
 
     def forward(self, inputs):
-        mask = torch.ones(2048, 2048)  # the fault
+        mask = torch.ones(4096, 2048)  # the fault
         return self.layer(inputs) * mask[:32, :64]
 
 
