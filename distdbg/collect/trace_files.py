@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from distdbg.collect.trace_pieces import pieces
-from distdbg.collect.trace_sources import Sources
+from distdbg.collect.trace_sources import Sources, source_folders
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.profile import RankProfile, digest
 from distdbg.evidence.rank_names import rank_that_is_said
 from distdbg.evidence.trace_events import Trace
 from distdbg.evidence.trace_phases import processes
 from distdbg.evidence.trace_text import NoTrace, TraceSplitter
+from distdbg.rundir import RunDir
 
 ENDINGS = (".json", ".json.gz")
 #: Some 300 B each: what a laptop can hold of one trace.
@@ -42,7 +43,7 @@ def read_traces(
     for number, path in enumerate(wanted, 1):
         say(f"reading {path.name} ({number} of {len(wanted)})")
         try:
-            profiles.append(read_trace_file(path, str(path)))
+            profiles.append(read_trace_file(path, str(path), _folders_of_run(path)))
         except TraceUnreadable as error:
             if not (isinstance(error, NotATrace) and path not in files):  # of a folder, what is no trace is passed over
                 unread.append((str(path), str(error)))
@@ -56,6 +57,12 @@ def read_traces(
             f"{name!r} cannot be read: {why}{more}", "Name a trace that torch.profiler's export_chrome_trace wrote."
         )
     return tuple(sorted(profiles, key=lambda p: (p.rank is None, p.rank or 0, p.path))), unread
+
+
+def _folders_of_run(path: Path) -> tuple[Path, ...]:
+    """Of a rank's own profile in a run, where the run's script may lie."""
+    above = path.absolute().parents
+    return source_folders(RunDir(above[5]).read_job()) if path.parent.name == "profile" and len(above) > 5 else ()
 
 
 def _below(path: Path) -> list[Path]:

@@ -61,6 +61,27 @@ def test_a_busy_gpu_gets_no_finding_and_its_time_adds_up():
     assert profile.parts["communication"] == pytest.approx(400) and profile.hidden_us == pytest.approx(2000)
 
 
+def phased(built, at):
+    """The host launches all in 2 ms, and the GPU is at it for 9: the table shows the GPU's time."""
+    built.host("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at, 600)
+    built.host("cpu_op", "aten::mm", at + 700, 200)
+    built.launch("gemm_forward", at + 710, at + 800, 2500)
+    built.host("cpu_op", "autograd::engine::evaluate_function: MmBackward0", at + 1000, 400, tid=9)
+    built.launch("gemm_backward", at + 1010, at + 3300, 5000)
+    built.host("user_annotation", "Optimizer.step#AdamW.step", at + 1500, 300)
+    built.host("cpu_op", "aten::_fused_adamw_", at + 1510, 100)
+    built.launch("fused_adamw", at + 1520, at + 8300, 1500)
+    built.host("cpu_op", "aten::ones_like", at + 1900, 5)
+
+
+def test_kernels_belong_to_the_phase_that_launched_them():
+    profile = read(build(phased))
+    assert {k: round(v) for k, v in profile.parts.items()} == {
+        "data wait": 600, "forward": 2500, "backward": 5000, "communication": 0, "optimizer": 1500, "other": 400
+    }  # fmt: skip
+    assert findings(profile) == []
+
+
 def synchronising(built, at):
     full(built, at, 5000)
     built.frame("train.py", 44, "log", at + 100, 5000)
