@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-TABLE = list(torch.randn(4096, 4))
+TABLE = list(torch.randn(1024, 4))
 
 
 def spread(rows):
