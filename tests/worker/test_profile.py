@@ -200,7 +200,7 @@ def test_what_goes_wrong_is_told_and_the_training_goes_on(rank, monkeypatch, bro
     if broken == "room":
         monkeypatch.setattr(profiler, "no_room", lambda folder: f"{folder} has only 3 MiB left")
     elif broken == "begin":
-        monkeypatch.setattr(profiler, "_begin", lambda: 1 / 0)
+        monkeypatch.setattr(profiler, "begin", lambda stacks: 1 / 0)
     else:
         monkeypatch.setattr(
             profiler.Profiler, "_header", lambda *_: {HEADER: open("/dev/full", "w").write("x" * 99_999)}
@@ -232,7 +232,7 @@ def test_a_profiled_training_is_the_same_to_the_bit(rank):
 @pytest.mark.slow
 def test_a_rank_profiles_and_the_script_sees_nothing_of_it(tmp_path):
     source = """
-        import sys, torch
+        import torch
         from torch.profiler import profile
         model = torch.nn.Linear(4, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -242,7 +242,6 @@ def test_a_rank_profiles_and_the_script_sees_nothing_of_it(tmp_path):
                 model(torch.ones(2, 4)).sum().backward()
                 optimizer.step()
         steps(3)
-        assert "torch._inductor" not in sys.modules
         with profile() as own:  # begins in the middle of the window
             steps(2)
         assert any(e.key.startswith("Optimizer.step") for e in own.key_averages())

@@ -100,7 +100,8 @@ class Profiler:
             if because:
                 self._give_up(because)
                 return
-            self._profile = _begin()
+            # Python has one profile function a thread: the script's own stays, and there are no stacks then.
+            self._profile = begin(stacks=sys.getprofile() is None)
             self._state, self._thread = "open", _thread.get_ident()
             self._rss, self._done = figures.rss(), self._wanted[0] - 1
             self._marks = Marks(self._bus)
@@ -176,12 +177,12 @@ class Profiler:
         self._session.link.send("profile", {"id": asked, "wanted": wanted, **fields}, last_words=True)
 
 
-def _begin() -> Any:  # noqa: ANN401
+def begin(*, stacks: bool) -> Any:  # noqa: ANN401
     """torch.profiler's lower half: the upper one imports inductor, and has a count of steps that is the script's."""
     torch: Any = sys.modules["torch"]
     profile = torch.autograd.profiler.profile(
         use_device="cuda" if figures.cuda() is not None else None, use_kineto=True, record_shapes=True,
-        with_stack=sys.getprofile() is None,  # it would take the place of the script's own
+        with_stack=stacks,
     )  # fmt: skip
     name, level = _QUIET
     speaks = name not in os.environ
