@@ -33,4 +33,4 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "constant"):
         dear = group[0].dear
         made = dear.what.removeprefix("aten::")
-        yield of_place(evidence, DOCS[0], group, f"{where(dear)} makes the same {made} {times(dear.calls)}")
+        yield of_place(evidence, DOCS[0], group, f"{where(dear)} makes {made} anew, {times(dear.calls)}")

@@ -18,8 +18,8 @@ DOCS = (
         "stands still for so long.",
         how_seen="In a profile, the time in the loader's next batch: on a GPU only as far as no kernel ran meanwhile. "
         "Below 10 % of a step, or 1 ms, nothing is said.",
-        remedy="num_workers above 0 (some per GPU, as the cores allow), persistent_workers=True, pin_memory=True; do "
-        "dear work once, and store it; look at the line that is named.",
+        remedy="More num_workers (some per GPU, as the cores allow), persistent_workers=True, pin_memory=True; do dear "
+        "work once, and store it; look at the line that is named.",
         source="https://pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading",
     ),
 )
@@ -27,19 +27,20 @@ _SHARE = 0.10
 _FEWEST_US = 1000.0
 _MOST_OF_IT = 0.5
 _SURE_STEPS = 3
+_WITHOUT_WORKERS = (
+    "Give the DataLoader num_workers=2 or more, and persistent_workers=True: now the step itself loads. Make the line "
+    "that is named cheaper, or do its work once and store it."
+)
 
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
-    sick = sorted((p for p in evidence.profiles if _lost(p) > 0), key=lambda p: -p.share(_lost(p)))
+    sick = sorted((p for p in evidence.profiles if _starves(p)), key=lambda p: -p.share(_lost(p)))
     if not sick:
         return
     worst = sick[0]
-    lost = _lost(worst)
-    single = "_SingleProcess" in worst.loader
-    loads = [dear for dear in worst.dear if dear.kind == "load"]
+    lost, single = _lost(worst), "_SingleProcess" in worst.loader
+    loads = [d for d in worst.dear if d.kind == "load" and d.us >= _MOST_OF_IT * worst.data_us]
     dearest = max(loads, key=lambda dear: dear.us, default=None)
-    if dearest is not None and dearest.us < _MOST_OF_IT * worst.parts["data wait"]:
-        dearest = None
     yield found(
         evidence,
         DOCS[0],
@@ -47,20 +48,21 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
         summary=f"steps wait for their data: {worst.share(lost):.0%} of the step{_at(dearest)}",
         cause=f"At most {cost(worst, lost)}, can be gained. {_loader(worst)}".strip(),
         quote=f"{worst.loader or 'loader'}: {worst.parts['data wait'] / 1000:.2f} ms a step",
-        remedy=f"Give the DataLoader num_workers above 0: now the step itself loads. {DOCS[0].remedy}"
-        if single
-        else "",
+        remedy=_WITHOUT_WORKERS if single else "",
         confidence="certain" if worst.steps >= _SURE_STEPS else "likely",
     )
 
 
 def _lost(profile: RankProfile) -> float:
-    if not profile.steps:
-        return 0.0
+    """us of a step; on a GPU as far as it stood idle meanwhile."""
     us = profile.parts.get("data wait", 0.0)
-    if profile.device is not None:
-        us = profile.device.idle.get("data wait", 0.0) * profile.step_us
-    return us if us >= _FEWEST_US and is_dear(profile, us, _SHARE) else 0.0
+    return us if profile.device is None else min(us, profile.device.idle.get("data wait", 0.0) * profile.step_us)
+
+
+def _starves(profile: RankProfile) -> bool:
+    """By the median of the steps, too: one long wait among them is none."""
+    us = min(_lost(profile), profile.data_us)
+    return profile.steps > 0 and us >= _FEWEST_US and is_dear(profile, us, _SHARE)
 
 
 def _at(dearest: Dear | None) -> str:

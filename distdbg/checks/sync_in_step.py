@@ -29,15 +29,16 @@ DOCS = (
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "wait"):
-        dear = group[0].dear
+        profile, dear = group[0]
+        what = "makes the host wait for the GPU" if profile.device else "reads values of tensors on the host"
         yield of_place(
             evidence,
             DOCS[0],
             group,
-            f"{where(dear)} reads values of tensors on the host {times(dear.calls)}{_call(dear)}",
+            f"{where(dear)} {what} {times(dear.calls)}{_call(dear)}",
         )
 
 
 def _call(dear: Dear) -> str:
-    callee = dear.place.callee if dear.place else ""
-    return f", by {callee}()" if callee else ""
+    names = dear.place.callee.split(".") if dear.place and dear.place.callee else []
+    return f", by {' and '.join(f'{name}()' for name in names)}" if names else ""

@@ -11,8 +11,8 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.model import Unknown
 from distdbg.rundir import Attempt, RunDir
 
-#: Some 30 MB of packed traces take 10 s: a verdict waits no longer. `distdbg profile` reads all of them.
-_MOST_BYTES = 30 << 20
+#: A MB of packed traces takes some 0.5 s: a verdict waits no longer. `distdbg profile` reads all of them.
+_MOST_BYTES = 12 << 20
 _MOST = 8
 
 
@@ -22,6 +22,7 @@ def with_profiles(evidence: RunEvidence, run: RunDir, say: Callable[[str], None]
     if not files:
         return evidence
     from distdbg.collect.trace_files import TraceUnreadable, read_trace_file
+    from distdbg.collect.trace_sources import source_folders
 
     folders = source_folders(evidence.job)
     profiles: list[RankProfile] = []
@@ -51,16 +52,6 @@ def profile_files(attempt: Attempt) -> list[Path]:
     for _, files in sorted(attempt.ranks().items()):
         newest += files.profiles()[-1:]
     return newest
-
-
-def source_folders(job: object) -> tuple[Path, ...]:
-    """Where the script of a run may lie: its working directory, and the folder of the script."""
-    told = job if isinstance(job, dict) else {}
-    cwd, program = told.get("cwd"), told.get("program")
-    if not isinstance(cwd, str):
-        return ()
-    scripts = [word for word in program or () if isinstance(word, str) and word.endswith(".py")]
-    return (*((Path(cwd) / script).parent for script in scripts[:1]), Path(cwd))
 
 
 def _size(path: Path) -> int:

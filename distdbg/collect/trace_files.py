@@ -8,21 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from distdbg.collect.trace_pieces import pieces
-from distdbg.collect.trace_sources import Sources
+from distdbg.collect.trace_sources import Sources, source_folders
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.profile import RankProfile, digest
 from distdbg.evidence.rank_names import rank_that_is_said
 from distdbg.evidence.trace_events import Trace
 from distdbg.evidence.trace_phases import processes
 from distdbg.evidence.trace_text import NoTrace, TraceSplitter
+from distdbg.rundir import RunDir
 
 ENDINGS = (".json", ".json.gz")
 #: Some 300 B each: what a laptop can hold of one trace.
-_MOST_EVENTS = 8_000_000
+_MOST_EVENTS = 4_000_000
 
 
 class TraceUnreadable(Exception):
     """Says why a file gave nothing."""
+
+
+class NotATrace(TraceUnreadable):
+    """It never was one."""
 
 
 def read_traces(
@@ -38,10 +43,11 @@ def read_traces(
     for number, path in enumerate(wanted, 1):
         say(f"reading {path.name} ({number} of {len(wanted)})")
         try:
-            profiles.append(read_trace_file(path, str(path)))
+            profiles.append(read_trace_file(path, str(path), _folders_of_run(path)))
         except TraceUnreadable as error:
-            unread.append((str(path), str(error)))
-    if not wanted:
+            if not (isinstance(error, NotATrace) and path not in files):  # of a folder, what is no trace is passed over
+                unread.append((str(path), str(error)))
+    if not profiles and not unread:
         names = ", ".join(repr(str(path)) for path in files[:4])
         raise NothingToAnalyse(f"no trace is in {names}", "torch.profiler writes them; files end in .json or .json.gz.")
     if not profiles:
@@ -51,6 +57,12 @@ def read_traces(
             f"{name!r} cannot be read: {why}{more}", "Name a trace that torch.profiler's export_chrome_trace wrote."
         )
     return tuple(sorted(profiles, key=lambda p: (p.rank is None, p.rank or 0, p.path))), unread
+
+
+def _folders_of_run(path: Path) -> tuple[Path, ...]:
+    """Of a rank's own profile in a run, where the run's script may lie."""
+    above = path.absolute().parents
+    return source_folders(RunDir(above[5]).read_job()) if path.parent.name == "profile" and len(above) > 5 else ()
 
 
 def _below(path: Path) -> list[Path]:
@@ -73,7 +85,7 @@ def read_trace_file(path: Path, name: str, folders: Sequence[Path] = ()) -> Rank
                 break
         splitter.close()
     except NoTrace as error:
-        raise TraceUnreadable(str(error)) from None
+        raise NotATrace(str(error)) from None
     except OSError as error:
         raise TraceUnreadable(error.strerror or str(error)) from None
     if splitter.events > _MOST_EVENTS:

@@ -39,3 +39,13 @@ class Sources:
                 return file.read()
         except (OSError, SyntaxError, ValueError):
             return ""
+
+
+def source_folders(job: object) -> tuple[Path, ...]:
+    """Where the script of a run may lie: its working directory, and the folder of the script."""
+    told = job if isinstance(job, dict) else {}
+    cwd, program = told.get("cwd"), told.get("program")
+    if not isinstance(cwd, str):
+        return ()
+    scripts = [word for word in program or () if isinstance(word, str) and word.endswith(".py")]
+    return (*((Path(cwd) / script).parent for script in scripts[:1]), Path(cwd))

@@ -1,17 +1,20 @@
 """What one rank's profile tells, small enough to keep for a thousand ranks: the answer of a whole trace.
 
-Times are us of a typical step: the mean of the middle half of the steps by duration.
+Times are us of a typical step: the mean of the middle half of the steps by duration; of a place, the median of all.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from distdbg.evidence.jsonl import integer, text
 from distdbg.evidence.profile_names import HEADER
-from distdbg.evidence.spans import length, union, within
+from distdbg.evidence.spans import Spans, length, union, within
 from distdbg.evidence.trace_attention import fused
 from distdbg.evidence.trace_calls import Calls, Looked, Operator, Place, Site, find_calls
 from distdbg.evidence.trace_device import Device, Gaps, pageable_copies
@@ -22,6 +25,9 @@ from distdbg.evidence.trace_phases import Step, Steps, find_phases, find_steps, 
 LinesOf = Callable[[Place, str], tuple[int, ...]]
 _MOST_OPERATORS = 15
 _MOST_DEAR = 24
+#: Values that are read one by one, so many in a step, and mostly no further apart than this, are read in a loop.
+_LOOP_CALLS = 16
+_LOOP_US = 10.0
 #: Of what happens in a step it is asked that it happens in most of them.
 _IN_STEPS = 0.5
 
@@ -65,6 +71,8 @@ class RankProfile:
     step_us: float = 0.0
     parts: Mapping[str, float] = field(default_factory=dict)
     hidden_us: float = 0.0
+    #: the wait for data again, as the median of all steps: one step's long wait is none
+    data_us: float = 0.0
     #: the loader's kind, as torch names its iterator; "" where no trace of one is there
     loader: str = ""
     operators: tuple[Row, ...] = ()
@@ -124,6 +132,7 @@ class _Digest:
         main = sorted([*trace.threads[steps.thread], *trace.lines], key=lambda e: (e.begin, -e.end))
         others = [events for thread, events in trace.threads.items() if thread != steps.thread]
         self.calls: Calls = find_calls([main, *others], looked)
+        self.begins = [e.begin for e in trace.threads[steps.thread] if e.category == "cpu_op"]
         self.began = {e.correlation: e.end - e.begin for e in events if e.category == "kernel"}
 
     def profile(self, known: RankProfile, lines_of: LinesOf) -> RankProfile:
@@ -138,6 +147,7 @@ class _Digest:
             step_us=sum(step.lasts for step in self.typical.values()) / count,
             parts={name: sum(one[name] for one in parted) / count for name in parted[0]},
             hidden_us=hidden / count,
+            data_us=median(self.phases.parted(step)["data wait"] for step in steps),
             loader=_loader(self.trace),
             operators=self._operators(),
             kernels=self._kernels(),
@@ -169,26 +179,63 @@ class _Digest:
         return _largest(Row(name, sum(lasts) / count, len(lasts) / count) for name, lasts in us.items())
 
     def _dear(self, sites: Iterable[Site], lines_of: LinesOf) -> tuple[Dear, ...]:
-        largest = sorted(map(self._one, sites), key=lambda one: -max(one.gain_us, one.us))[:_MOST_DEAR]
-        return tuple(replace(one, lines=_lines(one, lines_of)) for one in largest)
+        largest = sorted(map(self._one, sites), key=_dearness)[:_MOST_DEAR]
+        return _folded(replace(one, lines=_lines(one, lines_of)) for one in largest)
 
     def _one(self, site: Site) -> Dear:
-        count = len(self.typical)
-        us = sum(length(union(site.spans.get(n, []))) for n in self.typical) / count
-        calls = sum(len(site.spans.get(n, [])) for n in self.typical) / count
+        """By the median of all steps: a call that was preempted once is not dear for that."""
+        numbers = range(len(self.steps.steps))
+        us = median(length(union(site.spans.get(n, []))) for n in numbers)
+        calls = median(len(site.spans.get(n, [])) for n in numbers)
         gain = us
-        if self.gaps is not None and site.kind in ("attention", "copy"):
-            gain = sum(self.began.get(c, 0.0) for n in self.typical for c in site.began.get(n, [])) / count
+        if self.gaps is None and site.kind == "wait":
+            gain = median(length(self._loops(site.spans.get(n, []))) for n in numbers)
+        elif self.gaps is not None and site.kind in ("attention", "copy"):
+            gain = median(sum(self.began.get(c, 0.0) for c in site.began.get(n, [])) for n in numbers)
         elif self.gaps is not None and site.kind != "load":
-            gain = sum(length(self.gaps.lost(site, n, step)) for n, step in self.typical.items()) / count
+            gain = median(length(self.gaps.lost(site, n, self.steps.steps[n])) for n in numbers)
         judged = fused(site.args, device=self.gaps is not None) if site.kind == "attention" else None
         return Dear(site.kind, site.place, (), site.what, calls, us, gain, judged)
+
+    def _loops(self, spans: Spans) -> Spans:
+        """Values that are read one by one without another operator between them: the whole loop could be gained."""
+        calls = union(spans)
+        gaps = [(a, b) for (_, a), (b, _) in pairwise(calls)]
+        if len(calls) < _LOOP_CALLS or median(b - a for a, b in gaps) > _LOOP_US:
+            return calls
+        idle = [(a, b) for a, b in gaps if bisect_left(self.begins, a) == bisect_left(self.begins, b)]
+        return union([*calls, *idle])
 
 
 def _lines(one: Dear, lines_of: LinesOf) -> tuple[int, ...]:
     if one.place is None:
         return ()
     return (one.place.at,) if one.place.at else lines_of(one.place, one.kind)
+
+
+def _folded(found: Iterable[Dear]) -> tuple[Dear, ...]:
+    """`row.cpu().numpy()` is one place, though it waits twice."""
+    same: dict[object, Dear] = {}
+    for one in found:
+        key = (
+            (one.kind, one.place and one.place[:3], one.lines, one.what)
+            if one.lines
+            else (one.kind, one.place, one.what)
+        )
+        had = same.get(key)
+        if had is None or had.place is None or one.place is None:
+            same[key] = one
+            continue
+        names = dict.fromkeys(filter(None, (*had.place.callee.split("."), one.place.callee)))
+        place = had.place._replace(callee=".".join(names))
+        same[key] = replace(
+            had, place=place, calls=max(had.calls, one.calls), us=had.us + one.us, gain_us=had.gain_us + one.gain_us
+        )
+    return tuple(sorted(same.values(), key=_dearness))
+
+
+def _dearness(one: Dear) -> float:
+    return -max(one.gain_us, one.us)
 
 
 def _loader(trace: Trace) -> str:

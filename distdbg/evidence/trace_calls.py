@@ -33,6 +33,7 @@ WAITS = frozenset({"item", "tolist", "cpu", "numpy"})
 _WAITING_OPS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"})
 _WAITING_CALLS = frozenset({"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy"})
 _ALLOCATING_CALLS = frozenset({"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaFreeHost", "cudaMallocHost"})
+_CALLS_OF_CUDA = ("cuda_runtime", "cuda_driver")
 _CONSTANTS = frozenset({"aten::zeros", "aten::ones", "aten::full", "aten::eye", "aten::arange"})
 _MATH_ATTENTION = "aten::_scaled_dot_product_attention_math"
 _ATTENTION = "aten::scaled_dot_product_attention"
@@ -82,7 +83,7 @@ class Calls:
 class _Open:
     """An event that has begun, with what its callees must know."""
 
-    __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "in_backward", "inner", "line", "loads",
+    __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "inner", "line", "loads",
                  "over", "site")  # fmt: skip
 
     def __init__(self, event: HostEvent, above: _Open | None, data: Spans) -> None:
@@ -94,7 +95,6 @@ class _Open:
         self.callee: str = above.callee if above else ""
         #: (file, line) of the script, where it is known
         self.line: tuple[str, int] | None = above.line if above else None
-        self.in_backward: bool = (above.in_backward if above else False) or event.name.startswith(_EVALUATES)
         self.attention: Mapping[str, Any] | None = above.attention if above else None
         #: below a function of the user's that began while data were waited for
         self.loads: bool = above.loads if above else False
@@ -148,20 +148,30 @@ def _walk(found: Calls, events: Sequence[HostEvent], looked: Looked) -> None:
         number = _step_at(event.begin, steps, begins)
         if number is None:
             continue
-        above = top.over.site if top.over else None
-        kind = _kind(top, event, looked)
-        if kind and (above is None or (kind == "transfer" and above.kind in ("wait", "copy"))):
-            top.site = site = _site(found, kind, top)
-            if kind == "transfer" and top.over is not None:
-                top.over.site = site  # the operator waits for it next
-            site.spans.setdefault(number, []).append((event.begin, event.end))
-        elif kind == "wait" and above is not None and above.kind == "transfer":
-            above.spans.setdefault(number, []).append((event.begin, event.end))
+        _note(found, top, number, looked)
         if event.correlation and top.site is not None:
             top.site.began.setdefault(number, []).append(event.correlation)
     while top is not None:
         _close(found, top, steps, begins)
         top = top.over
+
+
+def _note(found: Calls, top: _Open, number: int, looked: Looked) -> None:
+    """Whether this call is dear: the outermost one is the place, and its time counts."""
+    event, above = top.event, top.site
+    kind = _kind(top, event, looked)
+    if not kind:
+        return
+    if above is None or (kind == "transfer" and above.kind in ("wait", "copy")):
+        top.site = _site(found, kind, top)
+        if kind == "transfer" and top.over is not None:
+            top.over.site = top.site  # the operator waits for it next
+    elif kind != above.kind or not (kind == "transfer" or (kind == "wait" and looked.device)):
+        return
+    if kind == "wait" and looked.device and event.category not in _CALLS_OF_CUDA:
+        return  # a tensor on the host is not waited for: only CUDA's own calls tell
+    if top.site is not None:
+        top.site.spans.setdefault(number, []).append((event.begin, event.end))
 
 
 def _close(found: Calls, top: _Open, steps: Sequence[Step], begins: Sequence[float]) -> None:
@@ -192,7 +202,7 @@ def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911
         if (found := _OF_TENSOR.match(name)) and found[1] in WAITS:
             return "wait"
         return "load" if top.loads and top.calls else ""
-    if event.category in ("cuda_runtime", "cuda_driver"):
+    if event.category in _CALLS_OF_CUDA:
         name = name.replace("hip", "cuda", 1)
         if event.correlation in looked.pageable:
             return "transfer"
@@ -200,13 +210,14 @@ def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911
             return "transfer" if _carries(top) else "wait"
         return "alloc" if name in _ALLOCATING_CALLS else ""
     if name in _WAITING_OPS:
-        return "wait"
+        # on a CPU, what torch reads of its own (an optimizer's count of steps) is none of the user's
+        return "wait" if looked.device or not top.callee or top.callee in WAITS else ""
     if name == _MATH_ATTENTION:
         return "attention"
     if name == "aten::contiguous" or (name == "aten::clone" and _below(top, "aten::reshape")):
         return "copy"
-    constant = name in _CONSTANTS and not looked.device and not top.in_backward and top.frame is not None
-    return "constant" if constant else ""
+    called = name in _CONSTANTS and not looked.device and top.frame is not None
+    return "constant" if called and top.callee == name.removeprefix("aten::") else ""
 
 
 def _carries(top: _Open) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from distdbg.evidence import profile_names as marks
@@ -20,6 +20,8 @@ from distdbg.evidence.trace_events import DeviceEvent, HostEvent, Key, Trace
 PARTS = ("data wait", "forward", "backward", "communication", "optimizer", "other")
 _COMMUNICATION = re.compile(r"^(?:gloo|nccl|ucc|mpi|xccl):|^c10d::|record_param_comms")
 _KERNEL_COMMUNICATION = re.compile(r"nccl|rccl", re.IGNORECASE)
+#: A moment has to have a length to lie within a span.
+_MOMENT_US = 0.002
 _EVALUATES = "autograd::engine::evaluate_function"
 _PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)")
 
@@ -55,7 +57,11 @@ class Steps:
 
 @dataclass(frozen=True)
 class Phases:
-    """Spans of each phase over the whole trace; they may overlap, `parted` decides."""
+    """Spans of each phase over the whole trace; they may overlap, `parted` decides.
+
+    With a device, forward, backward and optimizer are when its kernels ran, by the phase that launched them; then data
+    are waited for only where it was idle. Without one, they are when the host was in them.
+    """
 
     data: Spans
     forward: Spans
@@ -63,15 +69,19 @@ class Phases:
     optimizer: Spans
     communication: Spans
     hidden: Spans
+    device: bool = False
 
     def parted(self, step: Step) -> dict[str, float]:
         """us of each of PARTS; they sum to the step."""
         left: Spans = [(step.begin, step.end)]
         found = dict.fromkeys(PARTS, 0.0)
-        for name, spans in (
+        layers = [
             ("communication", self.communication), ("data wait", self.data), ("optimizer", self.optimizer),
             ("backward", self.backward), ("forward", self.forward),
-        ):  # fmt: skip
+        ]  # fmt: skip
+        if self.device:
+            layers.append(layers.pop(1))
+        for name, spans in layers:
             here = within(spans, step.begin, step.end)
             found[name] = length(overlap(left, here))
             left = without(left, here)
@@ -93,8 +103,8 @@ def find_steps(trace: Trace) -> Steps | None:
             ends.append(event.end)
     between = [Step(str(n), a, b) for n, (a, b) in enumerate(pairwise(sorted(ends)), 1)]
     for steps, by in ((own, "distdbg's marks"), (torchs, "ProfilerStep"), (between, "the optimizer's steps")):
-        if steps:
-            return Steps(tuple(sorted(steps, key=lambda s: s.begin)), by, thread)
+        if cut := sorted((s for s in steps if s.lasts > 0), key=lambda s: s.begin):
+            return Steps(tuple(cut), by, thread)
     return None
 
 
@@ -124,7 +134,8 @@ def whole(trace: Trace) -> Steps | None:
     events = [e for e in trace.threads.get(thread, ()) if e.category == "cpu_op"] if thread else []
     if thread is None or not events:
         return None
-    return Steps((Step("all of it", events[0].begin, max(e.end for e in events)),), "nothing", thread)
+    step = Step("all of it", events[0].begin, max(e.end for e in events))
+    return Steps((step,), "nothing", thread) if step.lasts > 0 else None
 
 
 def find_phases(trace: Trace, steps: Steps) -> Phases:
@@ -144,7 +155,24 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
         ]
     )
     exposed, hidden = _communication(trace)
-    return Phases(data, forward, backward, optimizer, exposed, hidden)
+    phases = Phases(data, forward, backward, optimizer, exposed, hidden)
+    return _on_device(trace, phases) if any(trace.devices.values()) else phases
+
+
+def _on_device(trace: Trace, host: Phases) -> Phases:
+    """Each kernel belongs to the phase that the host was in when it launched it."""
+    launched = {e.correlation: e.begin for events in trace.threads.values() for e in events if e.correlation}
+    ran: dict[str, Spans] = {"optimizer": [], "backward": [], "forward": []}
+    spans = {"optimizer": host.optimizer, "backward": host.backward, "forward": host.forward}
+    for kernel in (k for events in trace.devices.values() for k in events):
+        begin = launched.get(kernel.correlation)
+        if begin is None or is_communication(kernel):
+            continue
+        phase = next((name for name, known in spans.items() if within(known, begin, begin + _MOMENT_US)), None)
+        if phase is not None:
+            ran[phase].append((kernel.begin, kernel.end))
+    optimizer, backward, forward = (union(found) for found in ran.values())
+    return replace(host, forward=forward, backward=backward, optimizer=optimizer, device=True)
 
 
 def _named(events: Iterable[HostEvent], fits: Callable[[str], bool]) -> Spans:
@@ -156,7 +184,7 @@ def _evaluations(main: Sequence[HostEvent], others: Iterable[HostEvent], not_ove
     nodes = sorted((e.begin, e.end) for e in [*main, *others] if e.name.startswith(_EVALUATES))
     inside = union(nodes)
     stops = sorted(
-        [e.begin for e in main if e.category == "cpu_op" and not within(inside, e.begin, e.begin + 1e-4)]
+        [e.begin for e in main if e.category == "cpu_op" and not within(inside, e.begin, e.begin + _MOMENT_US)]
         + [begin for begin, _ in not_over]
     )
     joined: Spans = []
@@ -173,7 +201,7 @@ def _evaluations(main: Sequence[HostEvent], others: Iterable[HostEvent], not_ove
 
 def _before_backward(main: Sequence[HostEvent], steps: Steps, marked: Spans, backward: Spans) -> Spans:
     """From the first operator after whatever came before, to each backward: the loss is in it."""
-    starts = [e.begin for e in main if e.category == "cpu_op" and not within(marked, e.begin, e.begin + 1e-4)]
+    starts = [e.begin for e in main if e.category == "cpu_op" and not within(marked, e.begin, e.begin + _MOMENT_US)]
     ends = [begin for begin, _ in backward]
     found: Spans = []
     for step in steps.steps:

@@ -90,7 +90,7 @@ class TraceSplitter:
 
 def _header(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text.rstrip().rstrip(",") + "}", strict=False)
+        value = json.loads(text.lstrip("\ufeff").rstrip().rstrip(",") + "}", strict=False)
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
