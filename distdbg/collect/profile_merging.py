@@ -19,7 +19,7 @@ from distdbg.evidence.profile_merge import Place, Renumbering
 from distdbg.evidence.profile_names import HEADER
 from distdbg.evidence.trace_text import NoTrace, TraceSplitter
 
-#: Events that are written together: with ten times as many the processor's cache is too small, and it takes a sixth longer.
+#: Events that are written together; ten times as many leave the processor's cache, and take a sixth longer.
 _BATCH = 100
 
 
