@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Options of ours whose name is also a key of the job file.
 _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "hang_timeout",
          "startup_timeout", "on_hang", "on_finding", "keep_layers", "full_load", "skip_attention", "memory",
-         "memory_steps", "watch")  # fmt: skip
+         "memory_steps", "watch", "profile", "profile_ranks")  # fmt: skip
 #: The same for the keys below `slurm`.
 _SLURM_KEYS = ("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image", "template",
                "signal_before", "on_preempt", "max_requeues", "exclude_culprit")  # fmt: skip
@@ -82,6 +82,8 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option("--memory", is_flag=True, default=None, help="Write down what memory does, and snapshots where it ends.")
 @click.option("--memory-steps", metavar="A:B", help="Take a memory snapshot of each rank at the end of these steps.")
 @click.option("--watch", type=click.Choice(["numerics"]), help="Name the first module that makes a NaN or an inf.")
+@click.option("--profile", metavar="A:B", help="Run these steps under torch.profiler; `distdbg profile` reads it.")
+@click.option("--profile-ranks", metavar="RANKS", help="Whose steps: 0-3,8 or all.  [default: all]")
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
 @click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")
 @click.option(

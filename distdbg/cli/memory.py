@@ -97,7 +97,7 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     """
     from distdbg.cli import _answer
     from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
-    from distdbg.launch.asked_snapshots import take_snapshots
+    from distdbg.launch.asked_files import take_snapshots
     from distdbg.model import unfold_ranks
     from distdbg.rundir import find_run_dir
 

@@ -29,6 +29,7 @@ def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int
     Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 nothing to analyse, 5 unreadable.
     """
     from distdbg.collect.run_evidence import load_evidence
+    from distdbg.collect.run_profiles import with_profiles
     from distdbg.collect.run_snapshots import with_snapshots
     from distdbg.report.json_form import dumps
     from distdbg.report.text import render_text
@@ -37,7 +38,7 @@ def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int
     folder = find_run_dir(run)
     evidence = load_evidence(folder, attempt)
     _refuse_nothing(folder, evidence, attempt)
-    evidence = with_snapshots(evidence, folder)
+    evidence = with_profiles(with_snapshots(evidence, folder), folder)
     report = build_report(evidence)
     if attempt is None:
         _write(folder, report, evidence)

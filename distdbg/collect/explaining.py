@@ -9,6 +9,7 @@ from pathlib import Path
 from distdbg.collect.dump_evidence import is_dump, load_dump_alone, unseen
 from distdbg.collect.foreign_files import ForeignFiles, files_below
 from distdbg.collect.run_evidence import load_evidence
+from distdbg.collect.run_profiles import with_profiles
 from distdbg.collect.run_snapshots import with_snapshots
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.run import RunEvidence
@@ -42,7 +43,7 @@ def _ours(path: Path) -> RunEvidence:
     if not is_run(path):
         return load_dump_alone(path, str(path))
     run = RunDir(path.resolve())
-    evidence = with_snapshots(load_evidence(run), run)
+    evidence = with_profiles(with_snapshots(load_evidence(run), run), run)
     if not (evidence.ranks or evidence.nodes or evidence.dump):
         raise EvidenceUnreadable(f"{str(path)!r} holds no record of any rank", "Is it a whole copy of the run?")
     return _with_unseen(evidence)

@@ -13,6 +13,7 @@ from distdbg.collect.dump_files import load_dump
 from distdbg.evidence import jsonl
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.growth import node_memory
+from distdbg.evidence.profile_told import missing_profiles
 from distdbg.evidence.records import (
     Events,
     RankTexts,
@@ -68,6 +69,7 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
         reader.unknown += unknown_exits(_due(ranks, dump, finished), finished=finished)
     for node in nodes:
         reader.unknown += lost(node)
+    reader.unknown += missing_profiles(job, nodes, ranks, lambda rank: {p.name for p in chosen.rank(rank).profiles()})
     return RunEvidence(
         job=job,
         attempt=chosen.number,

@@ -12,7 +12,7 @@ _ENDS = re.compile(r"(?:^|[^0-9.])(\d{1,7})$")
 _SUFFIXES = re.compile(r"\.(?:json|txt|text|pickle|pkl|log|dump|trace|err|out|bin|pyspy|stack|stacks)$", re.IGNORECASE)
 _LOOK = re.compile(r"\.\d{1,2}$")
 _TORCHRUN = re.compile(r"(?:^|/)attempt_\d+/(\d{1,7})/(?:stdout|stderr)\.log$")
-_OURS = re.compile(r"(?:^|/)ranks/(\d{5,7})/(?:memory/)?[^/]+$")
+_OURS = re.compile(r"(?:^|/)ranks/(\d{5,7})/(?:(?:memory|profile)/)?[^/]+$")
 
 
 def rank_of_name(path: str, not_these: Collection[int] = ()) -> int | None:

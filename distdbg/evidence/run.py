@@ -11,6 +11,7 @@ from distdbg.evidence.growth import MemorySeries, NodeMemory
 from distdbg.evidence.memory_answer import MemoryAnswer
 from distdbg.evidence.nccl_log import NcclLog
 from distdbg.evidence.preflight import Preflight
+from distdbg.evidence.profile import RankProfile
 from distdbg.model import Citation, Unknown
 
 
@@ -171,5 +172,7 @@ class RunEvidence:
     dump: Dump | None = None
     #: what memory snapshots tell, one a device and file
     snapshots: tuple[MemoryAnswer, ...] = ()
+    #: what the ranks' profiles tell, where they were profiled
+    profiles: tuple[RankProfile, ...] = ()
     #: what the nodes said before anything was launched; None where nobody asked them
     preflight: Preflight | None = None

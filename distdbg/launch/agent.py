@@ -194,8 +194,8 @@ class Agent:
             case "ping" if self.lifeline is not None and self.node.launcher is not None:
                 self.lifeline.ping()
                 self.node.launcher.send({"event": "pong"})
-            case "memory-snapshot":
-                self.watch.ask_snapshots(request)
+            case "memory-snapshot" | "profile":
+                self.watch.ask_files(request)
             case "last-look":
                 self.watch.last_looks.beside(Path(str(request.get("folder"))), list(self.watch.ranks.values()))
 

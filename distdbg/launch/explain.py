@@ -18,11 +18,12 @@ def explain(run: RunDir) -> tuple[str, Report]:
     """Build and write the report of what the run directory holds now; as text for the terminal, and itself."""
     from distdbg.collect.report_files import write_report
     from distdbg.collect.run_evidence import load_evidence
+    from distdbg.collect.run_profiles import with_profiles
     from distdbg.collect.run_snapshots import with_snapshots
     from distdbg.report.text import render_text
     from distdbg.report.verdict import build_report
 
-    evidence = with_snapshots(load_evidence(run), run)
+    evidence = with_profiles(with_snapshots(load_evidence(run), run), run)
     report = build_report(evidence)
     write_report(run, report, evidence)
     return render_text(report, color=sys.stderr.isatty()), report

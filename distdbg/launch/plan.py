@@ -147,6 +147,10 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
         found.append(Variable("DISTDBG_MEMORY_STEPS", settings.memory_steps, "distdbg: --memory-steps"))
     if settings.watch:
         found.append(Variable("DISTDBG_WATCH", settings.watch, "distdbg: --watch"))
+    if settings.profile:
+        found.append(Variable("DISTDBG_PROFILE", settings.profile, "distdbg: --profile"))
+    if settings.profile and settings.profile_ranks != "all":
+        found.append(Variable("DISTDBG_PROFILE_RANKS", settings.profile_ranks, "distdbg: --profile-ranks"))
     if settings.guards:
         found.append(Variable(GUARDS_VARIABLE, write_modes(settings.guards), "distdbg: --guard"))
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"

@@ -20,7 +20,7 @@ from distdbg.launch.node import Node
 from distdbg.launch.phases import PhaseClock
 from distdbg.launch.ranks import RankProcess, find_ranks
 from distdbg.launch.signs import SignSampler
-from distdbg.launch.taken_snapshots import take_snapshot
+from distdbg.launch.taken_files import take_files
 from distdbg.launch.torchrun_process import TorchrunProcess
 from distdbg.launch.wire import Wire
 from distdbg.rundir import RankFiles
@@ -100,7 +100,9 @@ class RankWatch:
             line = json.dumps({"rank": rank.rank, **message})
             self._node.disk.append(self._files(rank).memory_lines, line.encode() + b"\n")
         elif message.get("op") == "snapshot":
-            take_snapshot(self._node, self._files(rank).memory, rank.rank, message)
+            take_files(self._node, "memory-snapshot", self._files(rank).memory, rank.rank, message)
+        elif message.get("op") == "profile":
+            take_files(self._node, "profile", self._files(rank).profile, rank.rank, message)
         else:
             line = json.dumps({"rank": rank.rank, **message})
             self._node.disk.append(self._files(rank).facts, line.encode("utf-8", "backslashreplace") + b"\n")
@@ -265,18 +267,19 @@ class RankWatch:
             if rank is not None and rank.alive:
                 wire.send({"op": "stacks"})
 
-    def ask_snapshots(self, request: Mapping[str, Any]) -> None:
-        """Of those ranks that are named, or of all; each answers by an event, and silence is one, too."""
-        wanted, asked = request.get("ranks"), request.get("id")
+    def ask_files(self, request: Mapping[str, Any]) -> None:
+        """A memory snapshot or a profile of those ranks that are named, or of all; each answers by an event."""
+        wanted, asked, what = request.get("ranks"), request.get("id"), str(request.get("request"))
+        question = {"op": what, "id": asked, **{key: request[key] for key in ("first", "steps") if key in request}}
         reached = set()
         for wire, rank in list(self._peers.items()):
             if rank is not None and rank.alive and (wanted is None or rank.rank in wanted):
-                wire.send({"op": "memory-snapshot", "id": asked})
+                wire.send(question)
                 reached.add(rank.rank)
         for rank in self.ranks.values():
             if rank.rank not in reached and (wanted is None or rank.rank in wanted):
                 because = "it has no worker side" if rank.alive else "it does not run"
-                self._node.event("memory-snapshot", rank=rank.rank, id=asked, because=because)
+                self._node.event(what, rank=rank.rank, id=asked, because=because)
 
     def note_asked_to_stop(self) -> None:
         """From now on an end by SIGTERM or SIGKILL is torchrun's or our doing, not a cause."""

@@ -23,7 +23,7 @@ from distdbg.launch.live import LiveView, PlainView
 from distdbg.launch.local import AgentCommand, LocalNodes
 from distdbg.launch.nodes import Nodes
 from distdbg.launch.state import RunState
-from distdbg.model import unfold_ranks
+from distdbg.model import fold_ranks, unfold_ranks
 from distdbg.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -157,9 +157,18 @@ def _fallback_code(nodes: Nodes) -> int:
 def _report(settings: JobSettings, run: RunDir) -> Report:
     text, report = explain(run)
     print(text, file=sys.stderr)
+    if settings.profile:
+        _say_profiles(run)
     if settings.on_finding and report.findings:
         tell_finding(settings.on_finding, run.report_json)
     return report
+
+
+def _say_profiles(run: RunDir) -> None:
+    ranks = [rank for attempt in run.attempts()[-1:] for rank, files in attempt.ranks().items() if files.profiles()]
+    if ranks:
+        command = f"distdbg profile {os.path.relpath(run.path)}"
+        print(f"distdbg: profiles of ranks {fold_ranks(ranks)}: `{command}` reads and merges them", file=sys.stderr)
 
 
 def _within(seconds: float, work: Callable[[], _Result]) -> _Result | None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+_PROFILE = re.compile(r"steps-\d{1,12}-\d{1,12}\.json\.gz", re.ASCII)
+
 
 @dataclass(frozen=True)
 class RankFiles:
@@ -63,6 +65,16 @@ class RankFiles:
     def memory(self) -> Path:
         """The folder of its memory snapshots."""
         return self.folder / "memory"
+
+    @property
+    def profile(self) -> Path:
+        """The folder of its profiles."""
+        return self.folder / "profile"
+
+    def profiles(self) -> list[Path]:
+        """Its profiles, in the order of their steps."""
+        found = {p: _PROFILE.fullmatch(p.name) for p in self.profile.glob("steps-*.json.gz")}
+        return sorted((p for p, name in found.items() if name), key=lambda p: int(p.name.split("-")[1]))
 
 
 @dataclass(frozen=True)
@@ -125,6 +137,10 @@ class Attempt:
                 path.mkdir()
                 return path
         raise FileExistsError(str(wanted))
+
+    def merged_profile(self, name: str) -> Path:
+        """Profiles of that name of all ranks, on one clock."""
+        return self.folder / "profile" / f"merged-{name}"
 
     def dumps(self) -> list[Path]:
         """In the order they were taken: their names begin with the time."""

@@ -19,6 +19,7 @@ from distdbg.settings.values import (
     number_of_ranks,
     passable,
     plain_words,
+    profiled_ranks,
     seconds,
     shown_ranks,
     timeout_schema,
@@ -76,6 +77,11 @@ class JobSettings(BaseModel):
     memory_steps: str | None = None
     """Steps of the optimizer at whose end each rank takes a memory snapshot, FIRST:LAST, at most 100 of them.
     Default: none."""
+    profile: str | None = None
+    """Steps of the optimizer to run under torch.profiler, FIRST:LAST, at most 100 of them; it costs only in them.
+    Default: none."""
+    profile_ranks: str = "all"
+    """With profile: whose steps, ranks such as 0-3,8, or all. Default: all."""
     run_dir: Path | None = None
     """Directory for this run, which must not exist. Default: a new one in ./distdbg-runs."""
     grace: float = Field(30.0, ge=0, le=86400)
@@ -105,9 +111,10 @@ class JobSettings(BaseModel):
 
     _number_of_ranks = field_validator("nproc_per_node", mode="before")(number_of_ranks)
     _number_of_layers = field_validator("skip_attention", mode="before")(number_of_layers)
-    _few_steps = field_validator("memory_steps", mode="before")(few_steps)
+    _few_steps = field_validator("memory_steps", "profile", mode="before")(few_steps)
     _seconds = field_validator("hang_timeout", "startup_timeout", mode="before")(seconds)
     _shown_ranks = field_validator("show_ranks", mode="before")(shown_ranks)
+    _profiled_ranks = field_validator("profile_ranks", mode="before")(profiled_ranks)
     _plain_words = field_validator("args", mode="before")(plain_words)
     _modes = field_validator("guards", mode="before")(modes)
     _variables = field_validator("env", mode="before")(variables)
@@ -133,9 +140,12 @@ class JobSettings(BaseModel):
 
     @model_validator(mode="after")
     def _watchable(self) -> JobSettings:
-        if (self.memory or self.memory_steps or self.watch) and (self.worker_side == "off" or self.command):
-            raise ValueError("memory, memory_steps and watch need distdbg's code inside the ranks: a Python script, "
-                             "and worker_side on")  # fmt: skip
+        watched = self.memory or self.memory_steps or self.watch or self.profile
+        if watched and (self.worker_side == "off" or self.command):
+            raise ValueError("memory, memory_steps, watch and profile need distdbg's code inside the ranks: a Python "
+                             "script, and worker_side on")  # fmt: skip
+        if self.profile_ranks != "all" and not self.profile:
+            raise ValueError("profile_ranks needs profile: which steps are to be profiled")
         return self
 
     @property

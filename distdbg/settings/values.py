@@ -17,8 +17,8 @@ MOST_NODES = 100_000
 #: Seconds without progress: ranks are looked at once a second, and a month is no timeout any more.
 SHORTEST_TIMEOUT = 2
 LONGEST_TIMEOUT = 30 * 86400
-#: Each is a file a rank.
-MOST_SNAPSHOTS = 100
+#: Each is a snapshot of each rank, or some MB of its profile.
+MOST_STEPS = 100
 #: What stands for a number of ranks; the number is found where the ranks run.
 SKIP_WORDS = ("all", "all-but-last")
 RANK_WORDS = ("auto", "gpu", "cpu", "xpu")
@@ -63,8 +63,8 @@ def few_steps(value: object) -> object:
         return None
     first, _, last = str(value).partition(":")
     last = last or first
-    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < int(first) + MOST_SNAPSHOTS):
-        raise ValueError(f"FIRST:LAST is expected, from 1 on and at most {MOST_SNAPSHOTS} steps, as in 10:12")
+    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < int(first) + MOST_STEPS):
+        raise ValueError(f"FIRST:LAST is expected, from 1 on and at most {MOST_STEPS} steps, as in 10:12")
     return f"{int(first)}:{int(last)}"
 
 
@@ -88,6 +88,12 @@ def seconds(value: object, info: ValidationInfo) -> object:
 def shown_ranks(value: object) -> object:
     if value not in ("all", "none"):
         unfold_ranks(str(value))
+    return str(value)
+
+
+def profiled_ranks(value: object) -> object:
+    if value != "all" and not unfold_ranks(str(value)):
+        raise ValueError("ranks are expected, as in 0-3,8, or all")
     return str(value)
 
 

@@ -103,7 +103,7 @@ class PageWriter:
         page[: len(MAGIC)] = MAGIC
         self._words = memoryview(page).cast("q")
         self._due = [-1]
-        self._ring: Callable[[], object] = int
+        self._rings: dict[Callable[[], object], int] = {}
 
     def phase(self, code: int) -> None:
         words = self._words
@@ -137,12 +137,28 @@ class PageWriter:
         return tick if count is None else step if count == STEPS else tick_and_count
 
     def at_step(self, number: int, ring: Callable[[], object]) -> None:
-        """Call `ring` once, when the optimizer's step of this number is counted: a step costs no more for it."""
-        self._ring, self._due[0] = ring, number
+        """Call `ring` once, when the optimizer's step of this number is counted: a step costs no more for it.
+
+        A number that is past never comes. Each has one number: the newest.
+        """
+        self._rings[ring] = number
+        self._set_due()
+
+    def _set_due(self) -> None:
+        self._due[0] = min((n for n in self._rings.values() if n > self._words[STEPS]), default=-1)
+
+    def _ring(self) -> None:
+        due = [ring for ring, number in self._rings.items() if number == self._words[STEPS]]
+        for ring in due:
+            del self._rings[ring]
+        self._set_due()
+        for ring in due:
+            ring()
 
     def begin_anew(self) -> None:
         """Steps and batches count from 0 once more."""
         self._words[STEPS] = self._words[BATCHES] = 0
+        self._rings.clear()
         self._due[0] = -1
 
     def steps(self) -> int:

@@ -204,6 +204,13 @@ def calls(module: Any, channel: Channel) -> None:  # noqa: ANN401
     module._rank_not_in_group = Called(module._rank_not_in_group, asked)
 
 
+def profilers(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """Both doors of torch's profiler: one that has a schedule prepares steps before it begins."""
+    told = channel("profiler")
+    for name in ("_prepare_profiler", "_enable_profiler"):
+        setattr(module, name, Called(getattr(module, name), told))
+
+
 def _method(cls: Any, name: str, told: Told) -> None:  # noqa: ANN401
     setattr(cls, name, method(getattr(cls, name), told))
 
@@ -235,6 +242,7 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
     "scheduler": (("torch.optim.lr_scheduler", schedulers),),
     "save": (("torch.serialization", save),),
     "save-end": (("torch.serialization", save_end),),
+    "profiler": (("torch.autograd.profiler", profilers),),
 }
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from distdbg.worker.guards._rota import Rota
     from distdbg.worker.memory.watch import MemoryWatch
     from distdbg.worker.places import Told
+    from distdbg.worker.profile.profiler import Profiler
     from distdbg.worker.watch.numerics import NumericsWatch
 
 #: A rank that neither torchrun nor an agent can end any more has so long after SIGTERM: torchrun's own default.
@@ -64,12 +65,14 @@ class Session:
         self.calls.subscribe(self.bus, self.page)
         self.model = LastModel(self.bus)
         self._rota: Rota | None = None
-        self.rank = rank
+        self._profiler: Profiler | None = None
+        self.rank, self.attempt = rank, attempt
         self._memory: MemoryWatch | None = None
         self._numerics: NumericsWatch | None = None
         imports.after("torch", self._stand_guard)
         imports.after("torch", self._watch_memory)
         imports.after("torch", self._watch_numerics)
+        imports.after("torch", self._profile)
         self.bus.subscribe("init", self._initialised)
         self._shortest: float | None = None
         self.bus.subscribe("group-begins", self._group_begins)
@@ -109,6 +112,8 @@ class Session:
             self.link.send("script-end", {"how": "exception", "exit": None}, last_words=True)
         except Exception:
             return
+        finally:
+            self._end_profile()
 
     def script_returned(self) -> None:
         try:
@@ -119,6 +124,8 @@ class Session:
             self.link.send("script-end", {"how": "returned", "exit": 0}, last_words=True)
         except Exception:
             return
+        finally:
+            self._end_profile()
 
     def leave(self) -> None:
         """In a forked child: it is not the rank, and says nothing."""
@@ -126,11 +133,11 @@ class Session:
         current = None
         self._ended = True
         self._rota = None
-        self._memory = None
+        self._memory = self._profiler = None
+        self.bus.clear()
         if self._numerics is not None:
             self._numerics.end()
             self._numerics = None
-        self.bus.clear()
         self.page.close()
         self.calls.close()
         self.link.close()
@@ -177,6 +184,27 @@ class Session:
             from distdbg.worker import watch
 
             self._numerics = watch.start(self)
+
+    def _profile(self, _torch: ModuleType) -> None:
+        if "DISTDBG_PROFILE" in os.environ:  # else nothing is loaded for it
+            from distdbg.worker import profile
+
+            self._profiler = profile.start(self)
+
+    def _profile_as_asked(self, question: dict[str, Any]) -> None:
+        if self._profiler is None:
+            from distdbg.worker.profile.profiler import Profiler
+
+            self._profiler = Profiler(self)
+        self._profiler.ask(question.get("id"), int(question["first"]), int(question["steps"]))
+
+    def _end_profile(self) -> None:
+        """After the last words: to write a file may take its time."""
+        try:
+            if self._profiler is not None:
+                self._profiler.finish()
+        except Exception as error:
+            self.fact("profile-failed", error=repr(error))
 
     def watch(self, model: object) -> None:
         """The script asks for what `--watch numerics` does; `model` may be None. May raise."""
@@ -274,6 +302,8 @@ class Session:
             stacks.write(f"{self.stem}.stacks")
         elif question.get("op") == "memory-snapshot":
             self._snapshot(question.get("id"))
+        elif question.get("op") == "profile":
+            self._profile_as_asked(question)
 
 
 def _short(ranks: list[int]) -> list[int] | dict[str, int]:

@@ -1,4 +1,7 @@
-"""Memory snapshots of a run that is under way: asked for by its control file, told by its agents' events."""
+"""What the ranks of a run that is under way write when they are asked: memory snapshots, profiles.
+
+Asked for by the run's control file, told by its agents' events.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,6 @@ from distdbg.evidence.records import ranks_seen
 from distdbg.model import fold_ranks
 from distdbg.rundir import Attempt, RunDir
 
-#: A million events take torch some seconds to hand over.
-WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.1
 _MOST_EVENTS = 16 << 20
 _MOST_NEWS = 1 << 20
@@ -35,13 +36,22 @@ class Taken:
 def take_snapshots(
     run: RunDir, wanted: frozenset[int] | None, within: float, say: Callable[[str], None]
 ) -> list[Taken]:
-    """Ask, wait for every rank that lives, and give what came, by rank.
+    """Of the ranks in `wanted`, or of all that live. Raises what `ask_ranks` raises."""
+    silent = f"it did not answer within {within:g} s: it may stand in C code that holds the interpreter's lock"
+    return ask_ranks(run, {"request": "memory-snapshot"}, wanted, within, say, silent)
+
+
+def ask_ranks(  # noqa: PLR0917 -- two callers, which name what is not plain
+    run: RunDir, request: Mapping[str, Any], wanted: frozenset[int] | None, within: float, say: Callable[[str], None],
+    silent: str,
+) -> list[Taken]:  # fmt: skip
+    """Ask, wait for every rank that lives, and give what came, by rank; `silent` is why nothing came of one.
 
     Raises NothingToAnalyse where nothing runs, UsageError for a rank that there is not, Refused where the run's
     directory cannot be written.
     """
     attempts = run.attempts()
-    living = _living(attempts[-1]) if attempts else frozenset()
+    living = living_ranks(attempts[-1]) if attempts else frozenset()
     if not living:
         raise NothingToAnalyse(f"{run.id} does not run: no rank of it lives", "`distdbg runs` lists the runs that do.")
     strange = sorted((wanted or frozenset()) - living)
@@ -51,7 +61,7 @@ def take_snapshots(
         )
     asked = wanted or living
     try:
-        token = run.ask({"request": "memory-snapshot", "ranks": sorted(wanted) if wanted else None})
+        token = run.ask({**request, "ranks": sorted(wanted) if wanted else None})
     except OSError as error:
         raise Refused(
             f"the run directory cannot be written: {error.strerror}: {error.filename}",
@@ -60,14 +70,15 @@ def take_snapshots(
     until = time.monotonic() + within
     found: dict[int, Taken] = {}
     while len(found) < len(asked) and time.monotonic() < until:
-        found |= {taken.rank: taken for taken in _told(attempts[-1], token) if taken.rank in asked}
+        told = _told(attempts[-1], str(request["request"]), token)
+        found |= {taken.rank: taken for taken in told if taken.rank in asked}
         say(f"waiting for {len(asked) - len(found)} of {len(asked)} ranks")
         time.sleep(_LOOK_EVERY_S)
-    silent = f"it did not answer within {within:g} s: it may stand in C code that holds the interpreter's lock"
     return [found.get(rank) or Taken(rank, because=silent) for rank in sorted(asked)]
 
 
-def _living(attempt: Attempt) -> frozenset[int]:
+def living_ranks(attempt: Attempt) -> frozenset[int]:
+    """Ranks that have started and not ended, as far as their agents have told."""
     found: set[int] = set()
     for files in attempt.nodes():
         events, _ = jsonl.objects(read_whole(files.events, _MOST_EVENTS)[0] or "")
@@ -76,18 +87,19 @@ def _living(attempt: Attempt) -> frozenset[int]:
     return frozenset(found)
 
 
-def _told(attempt: Attempt, token: str) -> list[Taken]:
+def _told(attempt: Attempt, what: str, token: str) -> list[Taken]:
     found = []
     for files in attempt.nodes():
         events, _ = jsonl.objects(read_end(files.events, _MOST_NEWS).text)
-        found += [_taken(attempt, e) for _, e in events if e.get("event") == "memory-snapshot" and e.get("id") == token]
+        found += [_taken(attempt, e) for _, e in events if e.get("event") == what and e.get("id") == token]
     return found
 
 
 def _taken(attempt: Attempt, event: Mapping[str, Any]) -> Taken:
     rank = jsonl.integer(event, "rank") or 0
     names = event.get("files") if isinstance(event.get("files"), list) else []
-    folder = attempt.rank(rank).memory
+    files = attempt.rank(rank)
+    folder = files.profile if event.get("event") == "profile" else files.memory
     return Taken(
         rank,
         tuple(folder / str(name) for name in names or ()),

@@ -1,7 +1,8 @@
-"""The agent's side of memory snapshots: what a rank has written into node-local memory goes into the run directory.
+"""The agent's side of memory snapshots and profiles: what a rank has written into node-local memory, it moves.
 
     {"op": "snapshot", "id": …, "files": [{"file": "00003.memory-…", "name": "oom-step000412-…"}], "why": "oom"}
     {"event": "memory-snapshot", "rank": 3, "id": …, "files": ["oom-step000412-001.pickle.gz"], "why": "oom"}
+    {"event": "profile", "rank": 3, "id": …, "files": ["steps-20-25.json.gz"], "wanted": [20, 25], "first": 20, …}
 
 The event is written after the files. Nothing here touches the run directory: the disk's thread does.
 """
@@ -14,14 +15,16 @@ from typing import Any
 
 from distdbg.launch.node import Node
 
+_TOLD = ("id", "why", "step", "missing", "because", "wanted", "first", "last")
 
-def take_snapshot(node: Node, folder: Path, rank: int, message: Mapping[str, Any]) -> None:
-    """`folder` is the rank's own for snapshots. Names that lead elsewhere are not followed."""
+
+def take_files(node: Node, event: str, folder: Path, rank: int, message: Mapping[str, Any]) -> None:
+    """`folder` is the rank's own for such files. Names that lead elsewhere are not followed."""
     names = []
     for entry in message.get("files") or ():
         file, name = str(entry.get("file")), str(entry.get("name"))
         if "/" not in file + name and not name.startswith("."):
             node.disk.take(folder / name, node.folder / file)
             names.append(name)
-    told = {key: message.get(key) for key in ("id", "why", "step", "missing", "because")}
-    node.event("memory-snapshot", rank=rank, files=names, **told)
+    told = {key: message[key] for key in _TOLD if key in message}
+    node.event(event, rank=rank, files=names, **told)

@@ -1,0 +1,77 @@
+"""Steps wait for their batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distdbg.checks._profiles import cost, found, is_dear, times, where
+from distdbg.evidence.profile import Dear, RankProfile
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="data-starved",
+        severity="warning",
+        title="steps wait for their data",
+        meaning="The loader does not have the next batch when the step asks for it: all that the step computes with "
+        "stands still for so long.",
+        how_seen="In a profile, the time in the loader's next batch: on a GPU only as far as no kernel ran meanwhile. "
+        "Below 10 % of a step, or 1 ms, nothing is said.",
+        remedy="More num_workers (some per GPU, as the cores allow), persistent_workers=True, pin_memory=True; do dear "
+        "work once, and store it; look at the line that is named.",
+        source="https://pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading",
+    ),
+)
+_SHARE = 0.10
+_FEWEST_US = 1000.0
+_MOST_OF_IT = 0.5
+_SURE_STEPS = 3
+_WITHOUT_WORKERS = (
+    "Give the DataLoader num_workers=2 or more, and persistent_workers=True: now the step itself loads. Make the line "
+    "that is named cheaper, or do its work once and store it."
+)
+
+
+def check(evidence: RunEvidence) -> Iterator[Finding]:
+    sick = sorted((p for p in evidence.profiles if _starves(p)), key=lambda p: -p.share(_lost(p)))
+    if not sick:
+        return
+    worst = sick[0]
+    lost, single = _lost(worst), "_SingleProcess" in worst.loader
+    loads = [d for d in worst.dear if d.kind == "load" and d.us >= _MOST_OF_IT * worst.data_us]
+    dearest = max(loads, key=lambda dear: dear.us, default=None)
+    yield found(
+        evidence,
+        DOCS[0],
+        sick,
+        summary=f"steps wait for their data: {worst.share(lost):.0%} of the step{_at(dearest)}",
+        cause=f"At most {cost(worst, lost)}, can be gained. {_loader(worst)}".strip(),
+        quote=f"{worst.loader or 'loader'}: {worst.parts['data wait'] / 1000:.2f} ms a step",
+        remedy=_WITHOUT_WORKERS if single else "",
+        confidence="certain" if worst.steps >= _SURE_STEPS else "likely",
+    )
+
+
+def _lost(profile: RankProfile) -> float:
+    """us of a step; on a GPU as far as it stood idle meanwhile."""
+    us = profile.parts.get("data wait", 0.0)
+    return us if profile.device is None else min(us, profile.device.idle.get("data wait", 0.0) * profile.step_us)
+
+
+def _starves(profile: RankProfile) -> bool:
+    """By the median of the steps, too: one long wait among them is none."""
+    us = min(_lost(profile), profile.data_us)
+    return profile.steps > 0 and us >= _FEWEST_US and is_dear(profile, us, _SHARE)
+
+
+def _at(dearest: Dear | None) -> str:
+    if dearest is None or dearest.place is None:
+        return ""
+    return f", most of it in {dearest.place.callee}() at {where(dearest)}, {times(dearest.calls)}"
+
+
+def _loader(profile: RankProfile) -> str:
+    if "_SingleProcess" in profile.loader:
+        return "The loader has no workers (num_workers=0)."
+    return "The loader has workers, and they are too slow." if "_MultiProcessing" in profile.loader else ""

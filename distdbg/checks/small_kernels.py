@@ -1,0 +1,54 @@
+"""A GPU runs kernels that are shorter than it takes to launch them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distdbg.checks._profiles import found, is_dear
+from distdbg.evidence.profile import RankProfile
+from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.trace_device import SHORT_KERNEL_US
+from distdbg.model import Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="small-kernels",
+        severity="warning",
+        title="a GPU waits between kernels that are too small",
+        meaning="To launch a kernel takes the host 5 to 10 us. Kernels shorter than that leave the GPU idle between "
+        "them, however fast it is.",
+        how_seen="In a profile: most kernels are shorter than 10 us, the GPU is busy for less than 80 % of the step, "
+        "and gaps of at most 20 us are 5 % of it or more.",
+        remedy="torch.compile(mode='reduce-overhead') or CUDA graphs; a larger batch; fused optimizers "
+        "(AdamW(fused=True)); one operator on a stack of tensors instead of a loop.",
+        source="https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/",
+    ),
+)
+_BUSY = 0.80
+
+
+def check(evidence: RunEvidence) -> Iterator[Finding]:
+    sick = [profile for profile in evidence.profiles if _lost(profile) > 0]
+    if not sick:
+        return
+    worst = max(sick, key=lambda p: p.share(_lost(p)))
+    device, lost = worst.device, _lost(worst)
+    assert device is not None
+    yield found(
+        evidence,
+        DOCS[0],
+        [worst, *(p for p in sick if p is not worst)],
+        summary=f"{device.short:.0%} of {device.kernels_per_step:.0f} kernels a step are shorter than "
+        f"{SHORT_KERNEL_US:.0f} us: the GPU is busy for {device.busy:.0%} of the step, and idle between them for "
+        f"{worst.share(lost):.0%}",
+        cause=f"At most {lost / 1000:.2f} of {worst.step_us / 1000:.2f} ms a step can be gained.",
+        quote=f"median of a kernel {device.kernel_median_us:.1f} us, {device.gaps_per_step:.0f} gaps a step",
+    )
+
+
+def _lost(profile: RankProfile) -> float:
+    device = profile.device
+    if device is None or not profile.steps or device.busy >= _BUSY or device.short < 0.5:
+        return 0.0
+    us = device.idle.get("small kernels", 0.0) * profile.step_us
+    return us if is_dear(profile, us) else 0.0

@@ -1,0 +1,124 @@
+"""`distdbg profile`: where a step's time goes, from torch.profiler's traces; takes them of a run that is under way."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distdbg.collect.profile_sets import ProfileSet
+    from distdbg.launch.asked_files import Taken
+    from distdbg.rundir import RunDir
+
+
+@click.command("profile")
+@click.argument("what", nargs=-1, metavar="[RUN|FILE…]")
+@click.option("--ranks", metavar="RANKS", help="Of a run that is under way, only these, such as 0,3 or 0-3.")
+@click.option("--steps", type=click.IntRange(1, 100), help="Of a run that is under way, so many.  [default: 5]")
+@click.option("--within", type=click.FloatRange(1, 86400), default=120.0, show_default=True, help="Seconds to wait.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `profile`).")
+def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within: float, as_json: bool) -> None:
+    """Profile the next steps of a RUN that is under way; without RUN, of the newest here. Say where their time goes.
+
+    Of a run that is over, or with FILEs, whoever wrote them: read the profiles that there are. All ranks' traces of a
+    run are merged into one file for ui.perfetto.dev, on one clock.
+
+    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 no profile, 5 unreadable, 6 some rank
+    gave none.
+    """
+    from distdbg.cli import _answer
+    from distdbg.cli._profile_files import show
+    from distdbg.collect.explaining import is_run
+    from distdbg.errors import EXIT_REFUSED, UsageError
+    from distdbg.launch.asked_files import living_ranks
+    from distdbg.rundir import find_run_dir
+
+    files = [Path(word) for word in what]
+    if files and all(path.is_file() or (path.is_dir() and not is_run(path)) for path in files):
+        if ranks or steps:
+            raise UsageError("--ranks and --steps are for a run that is under way", "Leave them out.")
+        show(files, as_json)
+        return
+    if len(what) > 1:
+        missing = next((word for word in what if not Path(word).exists()), "")
+        wrong = f"{missing!r} is no file" if missing else "a run was named beside others"
+        raise UsageError(wrong, "Name traces, folders of traces, or one run.")
+    run, say = find_run_dir(what[0] if what else None), _answer.progress()
+    attempts = run.attempts()
+    silent: list[Taken] = []
+    if ranks or steps or (attempts and living_ranks(attempts[-1])):
+        sets, silent = _asked(run, ranks, steps or 5, within, say)
+    else:
+        sets = _there(run)
+    for found in sets:
+        _merge(found, say, err=as_json)
+    try:
+        if sets:
+            show([path for _, path in sorted(sets[-1].files.items())], as_json)
+    finally:  # show ends the command, but what is missing says more than what was found
+        if silent:
+            sys.exit(EXIT_REFUSED)
+
+
+def _asked(
+    run: RunDir, ranks: str | None, steps: int, within: float, say: Callable[[str], None]
+) -> tuple[list[ProfileSet], list[Taken]]:
+    """What the ranks gave, and the ranks that gave nothing, which are named."""
+    from distdbg.collect.profile_sets import sets_of
+    from distdbg.errors import UsageError
+    from distdbg.launch.asked_profiles import take_profiles
+    from distdbg.model import unfold_ranks
+
+    try:
+        wanted = frozenset(unfold_ranks(ranks)) if ranks else None
+    except ValueError as error:
+        raise UsageError(f"--ranks: {error}", "Ranks are written as 0,3 or 0-3.") from None
+    taken = take_profiles(run, wanted, steps, within, say)
+    say("")
+    for one in taken:
+        if one.because or one.missing:
+            what = "not whole" if one.files else "none"
+            click.echo(f"distdbg: profile of rank {one.rank}: {what}: {one.because or one.missing}", err=True)
+    files = frozenset(path for one in taken for path in one.files)
+    return sets_of(run.attempts()[-1], files), [one for one in taken if not one.files]
+
+
+def _there(run: RunDir) -> list[ProfileSet]:
+    """What the ranks have left; raises NothingToAnalyse where that is nothing, with what they said of it."""
+    from distdbg.collect.profile_sets import profile_sets
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.errors import NothingToAnalyse
+
+    missing = [one for one in load_evidence(run).unknown if one.what.startswith("profile of steps")]
+    sets = profile_sets(run)
+    if not sets:
+        why = "; ".join(f"{one.what}: {one.because}" for one in missing) or "nobody asked for any"
+        raise NothingToAnalyse(
+            f"{run.id} has no profile: {why}",
+            "`distdbg launch --profile FIRST:LAST` takes them, or this while it runs.",
+        )
+    for one in missing:
+        click.echo(f"distdbg: {one.what}: {one.because}", err=True)
+    return sets
+
+
+def _merge(found: ProfileSet, say: Callable[[str], None], *, err: bool) -> None:
+    """Make one file of them, unless that is done, and say which it is."""
+    from distdbg.evidence.profile_clock import words
+    from distdbg.model import fold_ranks
+
+    ranks = f"rank{'s' if len(found.files) > 1 else ''} {fold_ranks(sorted(found.files))}"
+    what = f"steps {found.first}-{found.last} of {ranks}"
+    if found.merged():
+        click.echo(f"{what}: {found.target}", err=err)
+        return
+    merged = found.merge(say)
+    say("")
+    click.echo(f"{what}: {merged.path}\n  {words(merged.clocks)}", err=err)
+    for path, why in merged.cut.items():
+        click.echo(f"distdbg: {path}: {why}; it was used as far as it goes", err=True)

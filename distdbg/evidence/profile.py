@@ -1,0 +1,248 @@
+"""What one rank's profile tells, small enough to keep for a thousand ranks: the answer of a whole trace.
+
+Times are us of a typical step: the mean of the middle half of the steps by duration; of a place, the median of all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from distdbg.evidence.jsonl import integer, text
+from distdbg.evidence.profile_names import HEADER
+from distdbg.evidence.spans import Spans, length, union, within
+from distdbg.evidence.trace_attention import fused
+from distdbg.evidence.trace_calls import Calls, Looked, Operator, Place, Site, find_calls
+from distdbg.evidence.trace_device import Device, Gaps, pageable_copies
+from distdbg.evidence.trace_events import Trace
+from distdbg.evidence.trace_phases import Step, Steps, find_phases, find_steps, whole
+
+#: (place, kind of site) -> the lines where its function makes that call, as far as its source tells.
+LinesOf = Callable[[Place, str], tuple[int, ...]]
+_MOST_OPERATORS = 15
+_MOST_DEAR = 24
+#: Values that are read one by one, so many in a step, and mostly no further apart than this, are read in a loop.
+_LOOP_CALLS = 16
+_LOOP_US = 10.0
+#: Of what happens in a step it is asked that it happens in most of them.
+_IN_STEPS = 0.5
+
+
+@dataclass(frozen=True)
+class Dear:
+    """One place that costs: `calls` a step, `us` of the host, and `gain_us`, what a step could at most be shorter."""
+
+    kind: str
+    place: Place | None
+    lines: tuple[int, ...]
+    what: str
+    calls: float
+    us: float
+    gain_us: float
+    #: of attention on the math path: which kernel would do; "" for none, None for not known
+    fused: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operator's self time, or a kernel's: us and calls a step."""
+
+    name: str
+    us: float
+    calls: float
+
+
+@dataclass(frozen=True)
+class RankProfile:
+    """`rank` is None where neither the trace nor its name tells. `unknown` are (what, because)."""
+
+    path: str
+    rank: int | None
+    host: str = ""
+    #: how many steps it has, the labels of the first and the last, and what cut them; 0 where nothing did
+    steps: int = 0
+    first: str = ""
+    last: str = ""
+    by: str = ""
+    step_us: float = 0.0
+    parts: Mapping[str, float] = field(default_factory=dict)
+    hidden_us: float = 0.0
+    #: the wait for data again, as the median of all steps: one step's long wait is none
+    data_us: float = 0.0
+    #: the loader's kind, as torch names its iterator; "" where no trace of one is there
+    loader: str = ""
+    operators: tuple[Row, ...] = ()
+    kernels: tuple[Row, ...] = ()
+    device: Device | None = None
+    dear: tuple[Dear, ...] = ()
+    stacks: bool = False
+    unknown: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def who(self) -> str:
+        return f"rank {self.rank}" if self.rank is not None else self.path.rpartition("/")[2]
+
+    def share(self, us: float) -> float:
+        return us / self.step_us if self.step_us else 0.0
+
+
+def digest(trace: Trace, header: Mapping[str, Any], path: str, rank: int | None, lines_of: LinesOf) -> RankProfile:
+    """The answer of one trace, which is put in order by this. `rank` where the file's name tells it."""
+    trace.arranged()
+    own, told = _object(header, HEADER), _object(header, "distributedInfo")
+    ranks = (integer(own, "rank"), rank, integer(told, "rank"))
+    rank = next((r for r in ranks if r is not None), None)
+    host = text(own, "host") or text(header, "host_name")
+    unknown: list[tuple[str, str]] = []
+    if cut := text(own, "missing"):
+        unknown.append((f"the steps that {path} was to have", cut))
+    steps = find_steps(trace)
+    if steps is None:
+        unknown.append((f"the steps of {path}", "neither ProfilerStep nor an optimizer's steps are in it"))
+        steps = whole(trace)
+    if steps is None:
+        unknown.append((f"where time goes in {path}", "it has no operator of the host"))
+        return RankProfile(path, rank, host, unknown=tuple(unknown))
+    stacks = any(e.category == "python_function" for e in trace.threads[steps.thread])
+    if not stacks:
+        unknown.append((f"files and lines of {path}", "it was recorded without stacks (with_stack=True)"))
+    known = RankProfile(path, rank, host, stacks=stacks, unknown=tuple(unknown))
+    return _Digest(trace, steps).profile(known, lines_of)
+
+
+def _object(header: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = header.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+class _Digest:
+    def __init__(self, trace: Trace, steps: Steps) -> None:
+        self.trace, self.steps = trace, steps
+        self.phases = find_phases(trace, steps)
+        numbers = {id(step): n for n, step in enumerate(steps.steps)}
+        self.typical: dict[int, Step] = {numbers[id(step)]: step for step in steps.typical}
+        self.device = max(trace.devices, key=lambda d: len(trace.devices[d]), default=None)
+        events = trace.devices[self.device] if self.device is not None else []
+        self.gaps = Gaps(events, self.phases.data) if events else None
+        looked = Looked(steps.steps, self.phases.data, pageable_copies(events), self.gaps is not None)
+        main = sorted([*trace.threads[steps.thread], *trace.lines], key=lambda e: (e.begin, -e.end))
+        others = [events for thread, events in trace.threads.items() if thread != steps.thread]
+        self.calls: Calls = find_calls([main, *others], looked)
+        self.begins = [e.begin for e in trace.threads[steps.thread] if e.category == "cpu_op"]
+        self.began = {e.correlation: e.end - e.begin for e in events if e.category == "kernel"}
+
+    def profile(self, known: RankProfile, lines_of: LinesOf) -> RankProfile:
+        steps, count = self.steps.steps, len(self.typical)
+        parted = [self.phases.parted(step) for step in self.typical.values()]
+        hidden = sum(length(within(self.phases.hidden, s.begin, s.end)) for s in self.typical.values())
+        counted = self.steps.by != "nothing"
+        sites = [s for s in self.calls.sites.values() if len(s.spans) >= _IN_STEPS * len(steps)]
+        return replace(
+            known,
+            steps=len(steps) if counted else 0, first=steps[0].label, last=steps[-1].label, by=self.steps.by,
+            step_us=sum(step.lasts for step in self.typical.values()) / count,
+            parts={name: sum(one[name] for one in parted) / count for name in parted[0]},
+            hidden_us=hidden / count,
+            data_us=median(self.phases.parted(step)["data wait"] for step in steps),
+            loader=_loader(self.trace),
+            operators=self._operators(),
+            kernels=self._kernels(),
+            device=self.gaps.tell(self.device or 0, self.typical, sites) if self.gaps else None,
+            dear=self._dear(sites, lines_of) if counted else (),
+        )  # fmt: skip
+
+    def _operators(self) -> tuple[Row, ...]:
+        count = len(self.typical)
+
+        def row(name: str, operator: Operator) -> Row:
+            return Row(
+                name,
+                sum(operator.us.get(n, 0.0) for n in self.typical) / count,
+                sum(operator.calls.get(n, 0) for n in self.typical) / count,
+            )
+
+        return _largest(row(name, operator) for name, operator in self.calls.operators.items())
+
+    def _kernels(self) -> tuple[Row, ...]:
+        if self.gaps is None:
+            return ()
+        us: dict[str, list[float]] = {}
+        events = self.trace.devices[self.device or 0]
+        for event in events:
+            if any(step.begin <= event.begin < step.end for step in self.typical.values()):
+                us.setdefault(event.name, []).append(event.end - event.begin)
+        count = len(self.typical)
+        return _largest(Row(name, sum(lasts) / count, len(lasts) / count) for name, lasts in us.items())
+
+    def _dear(self, sites: Iterable[Site], lines_of: LinesOf) -> tuple[Dear, ...]:
+        largest = sorted(map(self._one, sites), key=_dearness)[:_MOST_DEAR]
+        return _folded(replace(one, lines=_lines(one, lines_of)) for one in largest)
+
+    def _one(self, site: Site) -> Dear:
+        """By the median of all steps: a call that was preempted once is not dear for that."""
+        numbers = range(len(self.steps.steps))
+        us = median(length(union(site.spans.get(n, []))) for n in numbers)
+        calls = median(len(site.spans.get(n, [])) for n in numbers)
+        gain = us
+        if self.gaps is None and site.kind == "wait":
+            gain = median(length(self._loops(site.spans.get(n, []))) for n in numbers)
+        elif self.gaps is not None and site.kind in ("attention", "copy"):
+            gain = median(sum(self.began.get(c, 0.0) for c in site.began.get(n, [])) for n in numbers)
+        elif self.gaps is not None and site.kind != "load":
+            gain = median(length(self.gaps.lost(site, n, self.steps.steps[n])) for n in numbers)
+        judged = fused(site.args, device=self.gaps is not None) if site.kind == "attention" else None
+        return Dear(site.kind, site.place, (), site.what, calls, us, gain, judged)
+
+    def _loops(self, spans: Spans) -> Spans:
+        """Values that are read one by one without another operator between them: the whole loop could be gained."""
+        calls = union(spans)
+        gaps = [(a, b) for (_, a), (b, _) in pairwise(calls)]
+        if len(calls) < _LOOP_CALLS or median(b - a for a, b in gaps) > _LOOP_US:
+            return calls
+        idle = [(a, b) for a, b in gaps if bisect_left(self.begins, a) == bisect_left(self.begins, b)]
+        return union([*calls, *idle])
+
+
+def _lines(one: Dear, lines_of: LinesOf) -> tuple[int, ...]:
+    if one.place is None:
+        return ()
+    return (one.place.at,) if one.place.at else lines_of(one.place, one.kind)
+
+
+def _folded(found: Iterable[Dear]) -> tuple[Dear, ...]:
+    """`row.cpu().numpy()` is one place, though it waits twice."""
+    same: dict[object, Dear] = {}
+    for one in found:
+        key = (
+            (one.kind, one.place and one.place[:3], one.lines, one.what)
+            if one.lines
+            else (one.kind, one.place, one.what)
+        )
+        had = same.get(key)
+        if had is None or had.place is None or one.place is None:
+            same[key] = one
+            continue
+        names = dict.fromkeys(filter(None, (*had.place.callee.split("."), one.place.callee)))
+        place = had.place._replace(callee=".".join(names))
+        same[key] = replace(
+            had, place=place, calls=max(had.calls, one.calls), us=had.us + one.us, gain_us=had.gain_us + one.gain_us
+        )
+    return tuple(sorted(same.values(), key=_dearness))
+
+
+def _dearness(one: Dear) -> float:
+    return -max(one.gain_us, one.us)
+
+
+def _loader(trace: Trace) -> str:
+    names = {e.name for events in trace.threads.values() for e in events if e.name.startswith("enumerate(DataLoader)#")}
+    name = min(names, default="")
+    return name.partition("#")[2].removesuffix(".__next__")
+
+
+def _largest(rows: Iterable[Row]) -> tuple[Row, ...]:
+    return tuple(sorted(rows, key=lambda row: -row.us)[:_MOST_OPERATORS])

@@ -1,0 +1,42 @@
+"""Names of the marks that a profiled rank puts into its trace: the worker side writes them, readers cut by them.
+
+Each is a complete event ("X") of category `user_annotation`, on a track (`tid`) of their own, for they cross torch's
+own ranges; `args.thread` is the tid of the training thread, whose time they cut. A phase lasts until whatever is heard
+next: backward until the optimizer begins, forward until DDP says that it is done or the backward begins. Steps are
+those of the optimizer, counted from 1; step N ends where the N-th step of the optimizer is done, and begins where the
+one before ended. With Python stacks there is a second track: where the user's code calls into a library, as
+`distdbg:line` with `args.file` and `args.line`, the line that calls; what torch does meanwhile lies within.
+"""
+
+from __future__ import annotations
+
+CATEGORY = "user_annotation"
+PREFIX = "distdbg:"
+#: tids that no thread has: 1 is init's
+TRACK, LINES_TRACK = 1, 2
+TRACK_NAME, LINES_TRACK_NAME = "distdbg: steps and phases", "distdbg: lines of the script"
+#: key beside `traceEvents`: {"rank", "host", "attempt", "first", "last", "wanted", "stacks", "missing"}
+HEADER = "distdbg"
+#: followed by a space and the number
+STEP = "distdbg:step"
+#: a batch is waited for
+LOADER = "distdbg:loader"
+#: the batch is there and no more is known: until the forward of a DDP or FSDP module, the backward, or the next batch
+COMPUTING = "distdbg:computing"
+FORWARD = "distdbg:forward"
+BACKWARD = "distdbg:backward"
+OPTIMIZER = "distdbg:optimizer"
+SAVING = "distdbg:saving"
+LINE = "distdbg:line"
+PHASES = (LOADER, COMPUTING, FORWARD, BACKWARD, OPTIMIZER, SAVING)
+
+
+def step_name(number: int) -> str:
+    """`distdbg:step 21`."""
+    return f"{STEP} {number}"
+
+
+def step_of(name: str) -> int | None:
+    """21 for `distdbg:step 21`, None for any other name."""
+    stem, _, number = name.partition(" ")
+    return int(number) if stem == STEP and number.isdecimal() else None

@@ -1,0 +1,271 @@
+"""Who calls what on the host: a thread's events nested as they were called, and what is dear in them, by line.
+
+`with_stack=True` gives Python's frames as `train.py(33): main`. The number is the line that a function begins at; only
+for frames that were open when the profiler began, it is where they stood. The line of a call is found in the source,
+if that is at hand: see trace_lines.py.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from distdbg.evidence.spans import Span, Spans, within
+from distdbg.evidence.trace_events import LINE, HostEvent
+from distdbg.evidence.trace_phases import Step
+
+_FRAME = re.compile(r"^(.+)\((\d+)\): (.+)$")
+_BUILTIN = re.compile(r"^<built-in (?:method|function) (\w+)")
+_OF_TENSOR = re.compile(r"^<built-in method (\w+) of (?:Tensor|Parameter) object")
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/distdbg/worker/|^<|^nn\.Module")
+#: Names in a trace are relative to whatever entry of sys.path a file was found by: of packages, the first part is left.
+_PACKAGES = {"torch", "torchvision", "torchaudio", "torchdata", "torchao", "torchtune", "torchtitan", "functorch",
+             "numpy", "transformers", "accelerate", "datasets", "evaluate", "peft", "trl", "timm", "lightning",
+             "lightning_fabric", "pytorch_lightning", "deepspeed", "megatron", "apex", "xformers", "flash_attn",
+             "triton", "fsspec", "tqdm", "wandb", "hydra", "PIL", "safetensors", "tokenizers", "huggingface_hub",
+             "distdbg"}  # fmt: skip
+WAITS = frozenset({"item", "tolist", "cpu", "numpy"})
+_WAITING_OPS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"})
+_WAITING_CALLS = frozenset({"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy"})
+_ALLOCATING_CALLS = frozenset({"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaFreeHost", "cudaMallocHost"})
+_CALLS_OF_CUDA = ("cuda_runtime", "cuda_driver")
+_CONSTANTS = frozenset({"aten::zeros", "aten::ones", "aten::full", "aten::eye", "aten::arange"})
+_MATH_ATTENTION = "aten::_scaled_dot_product_attention_math"
+_ATTENTION = "aten::scaled_dot_product_attention"
+_EVALUATES = "autograd::engine::evaluate_function"
+
+
+class Place(NamedTuple):
+    """A function of the user's that called something; `callee` is the name that it called it by, "" if not known.
+
+    `line` is where the function begins, or stood when the profiler began; `at` the line of the call, 0 if not known.
+    """
+
+    file: str
+    line: int
+    function: str
+    callee: str = ""
+    at: int = 0
+
+
+@dataclass
+class Site:
+    """What one place does that costs: `spans` by step are when, outermost calls only."""
+
+    kind: str
+    place: Place | None
+    what: str
+    args: Mapping[str, Any] | None = None
+    spans: dict[int, list[Span]] = field(default_factory=dict)
+    #: correlations of what it began on a device
+    began: dict[int, list[int]] = field(default_factory=dict)
+
+
+@dataclass
+class Operator:
+    """Self time in us, and calls, by step."""
+
+    us: dict[int, float] = field(default_factory=dict)
+    calls: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Calls:
+    sites: dict[tuple[str, Place | None, str], Site] = field(default_factory=dict)
+    operators: dict[str, Operator] = field(default_factory=dict)
+
+
+class _Open:
+    """An event that has begun, with what its callees must know."""
+
+    __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "inner", "line", "loads",
+                 "over", "site")  # fmt: skip
+
+    def __init__(self, event: HostEvent, above: _Open | None, data: Spans) -> None:
+        self.event, self.end, self.over = event, event.end, above
+        #: time in operators below it
+        self.inner = 0.0
+        self.site: Site | None = above.site if above else None
+        self.frame: Place | None = above.frame if above else None
+        self.callee: str = above.callee if above else ""
+        #: (file, line) of the script, where it is known
+        self.line: tuple[str, int] | None = above.line if above else None
+        self.attention: Mapping[str, Any] | None = above.attention if above else None
+        #: below a function of the user's that began while data were waited for
+        self.loads: bool = above.loads if above else False
+        #: whether the user's own function calls it
+        self.calls = False
+        if event.category == LINE:
+            self.line = _line(event.args or {})
+        elif event.category == "python_function":
+            if (frame := frame_of(event.name)) is not None and is_users(frame.file):
+                self.frame, self.callee, self.line = frame, "", None
+                self.loads = bool(within(data, event.begin, event.begin + 0.01))
+            elif not self.callee:
+                self.callee = _called(event.name)
+                self.calls = self.frame is not None
+        elif event.name == _ATTENTION:
+            self.attention = event.args
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a walk must know of the whole trace."""
+
+    steps: Sequence[Step]
+    #: when the training thread waited for data
+    data: Spans = field(default_factory=list)
+    #: correlations of copies from pageable memory to a device
+    pageable: frozenset[int] = frozenset()
+    #: whether the trace has a GPU's events
+    device: bool = False
+
+
+def find_calls(threads: Iterable[Sequence[HostEvent]], looked: Looked) -> Calls:
+    """Needs arranged threads. Events outside of the steps are passed over."""
+    found = Calls()
+    for events in threads:
+        _walk(found, events, looked)
+    return found
+
+
+def _walk(found: Calls, events: Sequence[HostEvent], looked: Looked) -> None:
+    steps = looked.steps
+    begins = [step.begin for step in steps]
+    top: _Open | None = None
+    for event in events:
+        if event.category == "user_annotation":
+            continue  # begins in one frame and ends in another
+        while top is not None and top.end <= event.begin:
+            _close(found, top, steps, begins)
+            top = top.over
+        top = _Open(event, top, looked.data)
+        number = _step_at(event.begin, steps, begins)
+        if number is None:
+            continue
+        _note(found, top, number, looked)
+        if event.correlation and top.site is not None:
+            top.site.began.setdefault(number, []).append(event.correlation)
+    while top is not None:
+        _close(found, top, steps, begins)
+        top = top.over
+
+
+def _note(found: Calls, top: _Open, number: int, looked: Looked) -> None:
+    """Whether this call is dear: the outermost one is the place, and its time counts."""
+    event, above = top.event, top.site
+    kind = _kind(top, event, looked)
+    if not kind:
+        return
+    if above is None or (kind == "transfer" and above.kind in ("wait", "copy")):
+        top.site = _site(found, kind, top)
+        if kind == "transfer" and top.over is not None:
+            top.over.site = top.site  # the operator waits for it next
+    elif kind != above.kind or not (kind == "transfer" or (kind == "wait" and looked.device)):
+        return
+    if kind == "wait" and looked.device and event.category not in _CALLS_OF_CUDA:
+        return  # a tensor on the host is not waited for: only CUDA's own calls tell
+    if top.site is not None:
+        top.site.spans.setdefault(number, []).append((event.begin, event.end))
+
+
+def _close(found: Calls, top: _Open, steps: Sequence[Step], begins: Sequence[float]) -> None:
+    event = top.event
+    if event.category == "cpu_op":
+        number = _step_at(event.begin, steps, begins)
+        if number is not None and not event.name.startswith(_EVALUATES):
+            operator = found.operators.setdefault(event.name, Operator())
+            operator.us[number] = operator.us.get(number, 0.0) + max(0.0, event.end - event.begin - top.inner)
+            operator.calls[number] = operator.calls.get(number, 0) + 1
+        if top.over is not None:
+            top.over.inner += event.end - event.begin
+    elif top.over is not None:
+        top.over.inner += top.inner
+
+
+def _step_at(t: float, steps: Sequence[Step], begins: Sequence[float]) -> int | None:
+    at = bisect_right(begins, t) - 1
+    return at if at >= 0 and t < steps[at].end else None
+
+
+def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911 -- a line a kind
+    """wait, transfer, attention, copy, constant, alloc, load (what the user's data set calls); "" for all others."""
+    name = event.name
+    if event.category == LINE:
+        return ""
+    if event.category == "python_function":
+        if (found := _OF_TENSOR.match(name)) and found[1] in WAITS:
+            return "wait"
+        return "load" if top.loads and top.calls else ""
+    if event.category in _CALLS_OF_CUDA:
+        name = name.replace("hip", "cuda", 1)
+        if event.correlation in looked.pageable:
+            return "transfer"
+        if name in _WAITING_CALLS:
+            return "transfer" if _carries(top) else "wait"
+        return "alloc" if name in _ALLOCATING_CALLS else ""
+    if name in _WAITING_OPS:
+        # on a CPU, what torch reads of its own (an optimizer's count of steps) is none of the user's
+        return "wait" if looked.device or not top.callee or top.callee in WAITS else ""
+    if name == _MATH_ATTENTION:
+        return "attention"
+    if name == "aten::contiguous" or (name == "aten::clone" and _below(top, "aten::reshape")):
+        return "copy"
+    called = name in _CONSTANTS and not looked.device and top.frame is not None
+    return "constant" if called and top.callee == name.removeprefix("aten::") else ""
+
+
+def _carries(top: _Open) -> bool:
+    """True where this call waits for a copy of pageable memory that the same operator has begun."""
+    return top.site is not None and top.site.kind == "transfer"
+
+
+def _below(top: _Open, name: str) -> bool:
+    return top.over is not None and top.over.event.name == name
+
+
+def _site(found: Calls, kind: str, top: _Open) -> Site:
+    place = top.frame._replace(callee=top.callee) if top.frame else None
+    if top.line is not None and (place is None or _same_file(place.file, top.line[0])):
+        place = (place or Place(top.line[0], top.line[1], "<module>", top.callee))._replace(at=top.line[1])
+    what = top.event.name if kind in ("alloc", "constant") else ""
+    args = top.attention if kind == "attention" else top.event.args
+    what += str((args or {}).get("Input Dims", "")) if kind == "attention" else ""
+    if kind == "constant":
+        what += f" {((args or {}).get('Concrete Inputs') or [''])[0]}"
+    return found.sites.setdefault((kind, place, what), Site(kind, place, what, args))
+
+
+def _line(args: Mapping[str, Any]) -> tuple[str, int] | None:
+    file, line = args.get("file"), args.get("line")
+    return (file, line) if isinstance(file, str) and isinstance(line, int) else None
+
+
+def _same_file(short: str, whole: str) -> bool:
+    return whole == short or whole.endswith(f"/{short}")
+
+
+@lru_cache(maxsize=8192)
+def frame_of(name: str) -> Place | None:
+    """`train.py(33): main` as a place; None for a function of C or a module's name."""
+    found = None if name.startswith(("<built-in", "nn.Module")) else _FRAME.match(name)
+    return Place(found[1], int(found[2]), found[3]) if found else None
+
+
+@lru_cache(maxsize=8192)
+def is_users(file: str) -> bool:
+    """Code that is neither an installed package's nor the standard library's, as far as its name tells."""
+    first = file.partition("/")[0].removesuffix(".py")
+    return not (_INSTALLED.search(file) or first in _PACKAGES or first in sys.stdlib_module_names)
+
+
+def _called(name: str) -> str:
+    if found := _BUILTIN.match(name):
+        return found[1]
+    frame = frame_of(name)
+    return frame.function if frame else ""

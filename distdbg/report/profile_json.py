@@ -1,0 +1,50 @@
+"""The key `profile` that `distdbg profile --json` has beside those of distdbg.report/1: us of a typical step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from distdbg.evidence.profile import Dear, RankProfile
+
+
+def profile_plain(profiles: Sequence[RankProfile]) -> list[dict[str, Any]]:
+    """An entry a rank."""
+    return [_profile(profile) for profile in profiles]
+
+
+def _profile(profile: RankProfile) -> dict[str, Any]:
+    return {
+        "path": profile.path,
+        "rank": profile.rank,
+        "host": profile.host or None,
+        "steps": profile.steps,
+        "first": profile.first,
+        "last": profile.last,
+        "steps_by": profile.by,
+        "step_us": profile.step_us,
+        "parts_us": dict(profile.parts),
+        "communication_hidden_us": profile.hidden_us,
+        "loader": profile.loader or None,
+        "gpu": asdict(profile.device) if profile.device else None,
+        "operators": [asdict(row) for row in profile.operators],
+        "kernels": [asdict(row) for row in profile.kernels],
+        "places": [_place(dear) for dear in profile.dear],
+        "unknown": [{"what": what, "because": because} for what, because in profile.unknown],
+    }
+
+
+def _place(dear: Dear) -> dict[str, Any]:
+    place = dear.place
+    return {
+        "kind": dear.kind,
+        "file": place.file if place else None,
+        "lines": list(dear.lines),
+        "function": place.function if place else None,
+        "calls": place.callee or None if place else None,
+        "what": dear.what or None,
+        "times": dear.calls,
+        "host_us": dear.us,
+        "gain_us": dear.gain_us,
+    }

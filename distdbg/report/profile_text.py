@@ -1,0 +1,117 @@
+"""Where a step's time goes, for a terminal: a row a rank, the GPU and why it waits, the dearest operators."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from distdbg.evidence.profile import RankProfile, Row
+from distdbg.evidence.trace_device import Device
+from distdbg.evidence.trace_phases import PARTS
+from distdbg.report.text import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Of more ranks the slowest, by what they do themselves, are shown.
+_MOST_RANKS = 24
+_MOST_ROWS = 8
+#: A GPU that is busier is not asked why.
+_BUSY = 0.80
+#: A reason for idleness below this share of the step is not told.
+_WORTH = 0.02
+_TRY = {
+    "data wait": "the loader is too slow: num_workers, persistent_workers, pin_memory",
+    "synchronisation": "values read on the host: see sync-in-step",
+    "transfers": "copies to and from the host: pin_memory=True with non_blocking=True",
+    "allocations": "cudaMalloc in the steps: see alloc-in-loop",
+    "small kernels": "kernels shorter than their launch: torch.compile, CUDA graphs, larger batches",
+    "host": "the host launches too slowly (CPU-bound): torch.compile, less Python in the step",
+}
+
+
+def profile_text(profiles: Sequence[RankProfile], *, color: bool, width: int) -> str:
+    """Without a newline at its end; times in ms of a typical step."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=color, color_system="standard" if color else None,
+                      highlight=False, markup=False, emoji=False)  # fmt: skip
+    shown = sorted(profiles, key=_own, reverse=True)[:_MOST_RANKS] if len(profiles) > _MOST_RANKS else profiles
+    _parts(console, shown)
+    if len(shown) < len(profiles):
+        console.print(f"… and {len(profiles) - len(shown)} more ranks, which do less themselves: --json has them all")
+    devices = [p for p in shown if p.device is not None]
+    if devices:
+        console.print()
+        for line in _gpu(devices):
+            console.print(line)
+    slowest = max(profiles, key=_own, default=None)
+    if slowest is not None:
+        _rows(console, f"operators of {slowest.who} by their own time on the host", slowest, slowest.operators)
+        _rows(console, f"kernels of {slowest.who}", slowest, slowest.kernels)
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+
+
+def _own(profile: RankProfile) -> float:
+    """What a rank does itself: who waits for others has a long step, too."""
+    return profile.step_us - profile.parts.get("communication", 0.0)
+
+
+def _parts(console: Console, profiles: Sequence[RankProfile]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("", no_wrap=True)
+    for name in ("step ms", *PARTS, "(hidden)"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for profile in profiles:
+        cells = [_cell(profile, profile.parts.get(part, 0.0)) for part in PARTS]
+        steps = f"{profile.step_us / 1000:.2f}"
+        table.add_row(one_line(profile.who), steps, *cells, f"{profile.hidden_us / 1000:.2f}")
+    console.print(table)
+    first = profiles[0]
+    cut = f"{first.steps} steps, {first.first} to {first.last}, cut by {first.by}" if first.steps else "no steps: all"
+    console.print(f"mean of the middle half of the steps ({cut}); communication is what nothing hid", style="dim")
+
+
+def _cell(profile: RankProfile, us: float) -> str:
+    return f"{us / 1000:.2f} {profile.share(us):>4.0%}" if us else "-"
+
+
+def _gpu(profiles: Sequence[RankProfile]) -> Iterator[str]:
+    for profile in profiles:
+        device = profile.device
+        if device is None:
+            continue
+        yield (
+            f"{one_line(profile.who)}: GPU {device.number} busy {device.busy:.0%} of the step; "
+            f"{device.kernels_per_step:.0f} kernels, median {device.kernel_median_us:.1f} us; "
+            f"{device.gaps_per_step:.0f} gaps, the longest {device.longest_gap_us / 1000:.2f} ms"
+        )
+        if device.busy < _BUSY:
+            yield from _why(device)
+
+
+def _why(device: Device) -> Iterator[str]:
+    for reason, share in sorted(device.idle.items(), key=lambda item: -item[1]):
+        if share >= _WORTH:
+            yield f"  idle {share:>4.0%}  {reason:<16} {_TRY[reason]}"
+
+
+def _rows(console: Console, title: str, profile: RankProfile, rows: Sequence[Row]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        return
+    console.print()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=True)
+    for name in ("ms", "of step", "calls"):
+        table.add_column(name, justify="right")
+    table.add_column(one_line(title), no_wrap=True, overflow="ellipsis")
+    for row in rows[:_MOST_ROWS]:
+        cells = (f"{row.us / 1000:.3f}", f"{profile.share(row.us):.0%}", f"{row.calls:.0f}")
+        table.add_row(*cells, Text(one_line(row.name)))
+    console.print(table)

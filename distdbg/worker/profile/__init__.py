@@ -1,0 +1,38 @@
+"""Steps of a rank under torch.profiler: those that `--profile` names, or the next ones when `distdbg profile` asks.
+
+Off by default, and then nothing of this is loaded. Until the first of those steps nothing listens, after the last one
+nothing does any more. Only what the profiler itself costs, in those steps, is paid; what is written goes to node-local
+memory, from a thread of its own, and from there the agent moves it into the run directory.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from distdbg.worker.profile.profiler import Profiler
+    from distdbg.worker.session import Session
+
+#: How a launch tells its ranks: which steps, `FIRST:LAST`, and whose, `0-3,8` (all where there is no such variable).
+VARIABLE = "DISTDBG_PROFILE"
+RANKS_VARIABLE = "DISTDBG_PROFILE_RANKS"
+
+
+def start(session: Session) -> Profiler | None:
+    """Once torch is imported; None where nobody asked for this rank. Raises ValueError for what is no steps."""
+    steps = os.environ.get(VARIABLE, "")
+    if not steps or not _holds(os.environ.get(RANKS_VARIABLE, ""), session.rank):
+        return None
+    from distdbg.worker.profile.profiler import Profiler
+
+    first, _, last = steps.partition(":")
+    profiler = Profiler(session)
+    profiler.await_steps(int(first), int(last or first))
+    return profiler
+
+
+def _holds(ranks: str, rank: int) -> bool:
+    """`0-3,8` holds 2; nothing holds all."""
+    parts = [part.partition("-") for part in ranks.split(",") if part]
+    return not parts or any(int(low) <= rank <= int(high or low) for low, _, high in parts)

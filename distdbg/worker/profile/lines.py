@@ -1,0 +1,78 @@
+"""Which line of the script called what: the profiler knows it of each call, and writes a function's first line only.
+
+So the lines are read from its tree of events, and put beside the trace as events of their own: where code of the user's
+calls code that is not, in the thread that trains.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from distdbg.evidence.profile_names import CATEGORY, LINE, LINES_TRACK, LINES_TRACK_NAME
+from distdbg.worker.exceptions import belongs_to_user
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+#: The tree is walked in Python, a few us an event, while the training goes on.
+_MOST_S = 5.0
+#: What stands on the stack whenever the profiler begins and ends, and so tells the training thread's events.
+_OURS = "distdbg/worker/profile/profiler.py"
+
+
+class Lines:
+    """`missing` says why some lines are not there."""
+
+    def __init__(self, results: Any) -> None:  # noqa: ANN401
+        self._results = results
+        self._files: dict[str, str] = {}
+        self.missing = ""
+
+    def events(self, pid: int, base_ns: int) -> Iterator[dict[str, object]]:
+        """`ts` in us after `base_ns`."""
+        named = {"ph": "M", "pid": pid, "tid": LINES_TRACK, "ts": 0}
+        yield {**named, "name": "thread_name", "args": {"name": LINES_TRACK_NAME}}
+        yield {**named, "name": "thread_sort_index", "args": {"sort_index": -1}}
+        calls, trains = self._calls()
+        for begun, ended, thread, file, line in calls:
+            if thread == trains:
+                yield {
+                    "ph": "X", "cat": CATEGORY, "name": LINE, "pid": pid, "tid": LINES_TRACK,
+                    "ts": (begun - base_ns) / 1000, "dur": max(ended - begun, 0) / 1000,
+                    "args": {"file": file, "line": line},
+                }  # fmt: skip
+
+    def _calls(self) -> tuple[list[tuple[int, int, int, str, int]], int | None]:
+        """(begin and end in epoch ns, thread, file, line) of each call, and which thread it is that trains."""
+        found: list[tuple[int, int, int, str, int]] = []
+        trains: int | None = None
+        until = time.monotonic() + _MOST_S
+        todo = list(self._results.experimental_event_tree())
+        while todo:
+            if time.monotonic() > until:
+                self.missing = f"lines of the script were looked up for {_MOST_S:g} s, and not all were found"
+                break
+            event = todo.pop()
+            todo += event.children
+            caller = getattr(event.extra_fields, "caller", None)
+            if caller is None:
+                continue
+            if caller.file_name.endswith(_OURS):
+                trains = event.start_tid
+            file, called = self._users(caller.file_name), getattr(event.extra_fields, "callsite", None)
+            if file and (called is None or not self._users(called.file_name)):
+                found.append((event.start_time_ns, event.end_time_ns, event.start_tid, file, caller.line_number))
+        return found, trains
+
+    def _users(self, name: str) -> str:
+        """The path of a file of the user's, empty for others. torch cuts off the folder that Python found it in."""
+        known = self._files.get(name)
+        if known is None:
+            paths = (os.path.join(folder or os.getcwd(), name) for folder in sys.path)
+            path = next((path for path in paths if os.path.exists(path)), "")
+            known = self._files[name] = path if path and belongs_to_user(path) else ""
+        return known

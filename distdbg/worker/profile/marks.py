@@ -1,0 +1,91 @@
+"""When the steps and phases of a window began and ended: what the hook bus says, as events of a trace.
+
+They are put beside the profiler's own events when the trace is written. torch's `record_function` would have to be
+ended where it was begun, and forward and backward are heard in the middle of torch's own ranges.
+"""
+
+from __future__ import annotations
+
+import _thread
+import time
+
+from distdbg.evidence.profile_names import (
+    BACKWARD,
+    CATEGORY,
+    COMPUTING,
+    FORWARD,
+    LOADER,
+    OPTIMIZER,
+    SAVING,
+    TRACK,
+    TRACK_NAME,
+    step_name,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from distdbg.worker.bus import Bus
+
+_now = time.time_ns
+#: event -> the phase that begins with it; what is heard next ends it
+_BEGINS = {
+    "data": LOADER, "batch": COMPUTING, "data-end": "", "forward": FORWARD, "forward-end": COMPUTING,
+    "backward": BACKWARD, "optimizer": OPTIMIZER, "step": "", "save": SAVING, "save-end": "",
+}  # fmt: skip
+
+
+class Marks:
+    """Listens from its making on, in the thread that makes it; times are epoch nanoseconds."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._thread = _thread.get_ident()
+        self._heard: list[tuple[int, str]] = []
+        self._steps: list[tuple[int, int]] = []
+        self._begun = self._ended = _now()
+        self._told = [(event, self._hear(phase)) for event, phase in _BEGINS.items()]
+        for event, told in self._told:
+            bus.subscribe(event, told)
+
+    def _hear(self, phase: str) -> Callable[[object], None]:
+        heard, thread, ident = self._heard, self._thread, _thread.get_ident
+
+        def hear(_subject: object) -> None:
+            if ident() == thread:
+                heard.append((_now(), phase))
+
+        return hear
+
+    def step_done(self, number: int) -> None:
+        self._steps.append((number, _now()))
+
+    def end(self) -> None:
+        self._ended = _now()
+        for event, told in self._told:
+            self._bus.unsubscribe(event, told)
+
+    def events(self, pid: int, base_ns: int) -> Iterator[dict[str, object]]:
+        """Complete events of a track of their own: they cross torch's, and a track's must nest. `ts` in us."""
+        named = {"ph": "M", "pid": pid, "tid": TRACK, "ts": 0}
+        yield {**named, "name": "thread_name", "args": {"name": TRACK_NAME}}
+        yield {**named, "name": "thread_sort_index", "args": {"sort_index": -1}}
+        about = {"ph": "X", "cat": CATEGORY, "pid": pid, "tid": TRACK, "args": {"thread": self._native()}}
+        begun = self._begun
+        for number, ended in self._steps:
+            yield {**about, "name": step_name(number), **_span(begun, ended, base_ns)}
+            begun = ended
+        for (begun, phase), (ended, _) in zip(self._heard, [*self._heard[1:], (self._ended, "")], strict=True):
+            if phase:
+                yield {**about, "name": phase, **_span(begun, ended, base_ns)}
+
+    def _native(self) -> int:
+        """The kernel's number of the thread, as a trace has it: the main thread's is the process's."""
+        import threading
+
+        return next((t.native_id or 0 for t in threading.enumerate() if t.ident == self._thread), 0)
+
+
+def _span(begun: int, ended: int, base_ns: int) -> dict[str, float]:
+    return {"ts": (begun - base_ns) / 1000, "dur": (ended - begun) / 1000}

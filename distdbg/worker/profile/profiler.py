@@ -1,0 +1,209 @@
+"""One window of a rank: the profiler begins where a step of the optimizer ends, and ends where another does.
+
+It begins and ends in the training thread, for torch's profiler belongs to a thread; the trace is written from a thread
+of its own. Whatever goes wrong is told, and the training goes on.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+
+from distdbg.evidence.profile_names import HEADER
+from distdbg.worker.memory import figures
+from distdbg.worker.profile.lines import Lines
+from distdbg.worker.profile.marks import Marks
+from distdbg.worker.profile.others import profiler_of_the_script
+from distdbg.worker.profile.writing import no_room, pack
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from distdbg.worker.session import Session
+
+    State = Literal["idle", "waiting", "open", "writing"]
+
+#: A window ends early once this process has grown by so much: events lie in memory until they are written.
+_MOST_GROWTH = 8 << 30
+#: The end of the script waits so long for the file, and no longer.
+_WRITE_WITHIN_S = 30.0
+#: What is heard of a training that has not made a step yet.
+_FIRST_WORDS = ("pass", "data", "forward", "backward", "optimizer")
+#: torch announces on standard error when its profiler starts and stops; the script's output is not ours to add to.
+_QUIET = ("KINETO_LOG_LEVEL", "6")
+
+
+class Profiler:
+    """One for a rank, and one window at a time. Nothing here raises but the constructor."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._bus = session.bus
+        self._state: State = "idle"
+        self._asked: object = None
+        self._wanted = (0, 0)
+        self._profile: Any = None
+        self._marks: Any = None
+        self._thread = 0
+        self._rss = 0
+        self._done = 0
+        self._written = _thread.allocate_lock()  # held while a file is being written
+
+    # -- what is wanted --------------------------------------------------------------------------------------
+
+    def await_steps(self, first: int, last: int) -> None:
+        """As the launch says. Nothing is listened to before the first of them; step 1 begins with what is heard."""
+        self._state, self._wanted = "waiting", (first, last)
+        if first == 1:
+            for event in _FIRST_WORDS:
+                self._bus.subscribe(event, self._begins)
+        else:
+            self._session.page.at_step(first - 1, self._open)
+
+    def ask(self, asked: object, first: int, count: int) -> None:
+        """From the listening thread: `count` steps from `first` on, or from the next one where that is past."""
+        if self._state != "idle":
+            doing = "waits for the steps that it is to profile" if self._state == "waiting" else "is profiling already"
+            self._tell(asked, because=f"this rank {doing}")
+            return
+        self._state, self._asked, self._wanted = "waiting", asked, (first, first + count - 1)
+        self._bus.subscribe("step", self._is_it_time)
+
+    def _is_it_time(self, _optimizer: object) -> None:
+        done, (first, last) = self._session.page.steps(), self._wanted
+        if done + 1 >= first:
+            self._bus.unsubscribe("step", self._is_it_time)
+            self._wanted = done + 1, done + 1 + last - first
+            self._open()
+
+    def _begins(self, _subject: object) -> None:
+        for event in _FIRST_WORDS:
+            self._bus.unsubscribe(event, self._begins)
+        self._open()
+
+    def finish(self) -> None:
+        """The script has ended, by itself or by an error: what there is of a window is written."""
+        if self._state == "open":
+            self._close("the script ended")
+        elif self._state == "waiting":
+            self._give_up(f"the script ended after {self._session.page.steps()} steps, before step {self._wanted[0]}")
+        if self._state == "writing":
+            self._written.acquire(timeout=_WRITE_WITHIN_S)
+
+    # -- the window ------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        try:
+            because = no_room(os.path.dirname(self._session.stem)) or profiler_of_the_script()
+            if because:
+                self._give_up(because)
+                return
+            # Python has one profile function a thread: the script's own stays, and there are no stacks then.
+            self._profile = begin(stacks=sys.getprofile() is None)
+            self._state, self._thread = "open", _thread.get_ident()
+            self._rss, self._done = figures.rss(), self._wanted[0] - 1
+            self._marks = Marks(self._bus)
+            self._bus.subscribe("step", self._step_done)
+            self._bus.subscribe("profiler", self._another_begins)
+        except Exception as error:
+            self._drop()
+            self._give_up(repr(error))
+
+    def _drop(self) -> None:
+        """What was begun goes nowhere: no step after this one may pay for it."""
+        profile, self._profile = self._profile, None
+        try:
+            if self._marks is not None:
+                self._marks.end()
+            if profile is not None:
+                profile.__exit__(None, None, None)
+        except Exception as error:
+            self._session.fact("profile-failed", error=repr(error))
+
+    def _step_done(self, _optimizer: object) -> None:
+        if _thread.get_ident() != self._thread:
+            return
+        self._done = self._session.page.steps()
+        self._marks.step_done(self._done)
+        if self._done >= self._wanted[1]:
+            self._close()
+        elif figures.rss() - self._rss > _MOST_GROWTH:
+            self._close(f"the profile had grown by {_MOST_GROWTH >> 30} GiB")
+
+    def _another_begins(self, _frame: object) -> None:
+        """The script starts a profiler of its own: where ours were still at work, that would raise."""
+        if _thread.get_ident() == self._thread:
+            self._close("the script's own profiler began")
+
+    def _close(self, cut: str = "") -> None:
+        """Ends the window; `cut` says why before its last step."""
+        self._bus.unsubscribe("step", self._step_done)
+        self._bus.unsubscribe("profiler", self._another_begins)
+        profile, self._profile = self._profile, None
+        try:
+            self._marks.end()
+            profile.__exit__(None, None, None)
+            self._written = _thread.allocate_lock()
+            self._written.acquire()
+            self._state = "writing"
+            _thread.start_new_thread(self._write, (profile, self._marks, cut))
+        except Exception as error:
+            self._give_up(repr(error))
+
+    # -- afterwards ------------------------------------------------------------------------------------------
+
+    def _write(self, profile: Any, marks: Marks, cut: str) -> None:  # noqa: ANN401
+        try:
+            first = self._wanted[0]
+            name = f"steps-{first}-{max(first, self._done)}.json.gz"
+            path = f"{self._session.stem}.profile-{name}"
+            header, lines = self._header(profile.with_stack, cut), Lines(profile.kineto_results)
+            profile.export_chrome_trace(f"{path}.raw")
+            pack(f"{path}.raw", path, header, (marks.events, lines.events))
+            missing = cut and f"{cut} in step {self._done + 1}"
+            self._tell(self._asked, files=[{"file": os.path.basename(path), "name": name}], first=first,
+                       last=self._done, missing="; ".join(filter(None, (missing, lines.missing))))  # fmt: skip
+            self._state = "idle"
+        except Exception as error:
+            self._give_up(repr(error))
+        finally:
+            self._written.release()
+
+    def _header(self, stacks: bool, cut: str) -> dict[str, object]:
+        dist: Any = sys.modules.get("torch.distributed")
+        about = {"rank": self._session.rank, "host": os.uname().nodename, "attempt": self._session.attempt,
+                 "first": self._wanted[0], "last": self._done, "wanted": list(self._wanted), "stacks": stacks,
+                 "missing": cut}  # fmt: skip
+        if dist is None or not dist.is_available() or not dist.is_initialized():
+            return {HEADER: about}
+        return {HEADER: about, "distributedInfo": {"backend": dist.get_backend(), "rank": dist.get_rank(),
+                                                   "world_size": dist.get_world_size()}}  # fmt: skip
+
+    def _give_up(self, because: str) -> None:
+        self._tell(self._asked, because=because)
+        self._state, self._asked = "idle", None
+
+    def _tell(self, asked: object, **fields: object) -> None:
+        wanted = list(self._wanted)
+        self._session.link.send("profile", {"id": asked, "wanted": wanted, **fields}, last_words=True)
+
+
+def begin(*, stacks: bool) -> Any:  # noqa: ANN401
+    """torch.profiler's lower half: the upper one imports inductor, and has a count of steps that is the script's."""
+    torch: Any = sys.modules["torch"]
+    profile = torch.autograd.profiler.profile(
+        use_device="cuda" if figures.cuda() is not None else None, use_kineto=True, record_shapes=True,
+        with_stack=stacks,
+    )  # fmt: skip
+    name, level = _QUIET
+    speaks = name not in os.environ
+    if speaks:
+        os.environ[name] = level
+    try:
+        profile.__enter__()
+    finally:
+        if speaks:
+            del os.environ[name]
+    return profile

@@ -1,0 +1,257 @@
+"""`--profile` inside a rank, under torch's real profiler: the window, what is written, and every way to get none."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from distdbg.evidence.profile_names import HEADER, LINE, step_of
+from distdbg.worker.bus import Bus
+from distdbg.worker.heartbeat import subscribe
+from distdbg.worker.importing import ImportWatch
+from distdbg.worker.page import PageWriter
+from distdbg.worker.profile import profiler, start
+from distdbg.worker.profile.others import profiler_of_the_script
+from distdbg.worker.profile.profiler import Profiler
+from tests.worker.test_session import Rank
+
+#: where Trained.steps waits for a number
+SYNC_LINE = next(
+    n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.strip() == "loss.item()"
+)
+
+
+class Ears(Bus):
+    """A bus that listens to no torch."""
+
+    def _await(self, module, place):
+        pass
+
+
+class Trained:
+    """A rank's session as the profiler knows it, and a training whose events are heard."""
+
+    rank, attempt = 3, 2
+
+    def __init__(self, folder):
+        self.folder, self.stem, self.told, self.dropped, self.link = folder, f"{folder}/00003", [], [], self
+        self.page = PageWriter(f"{self.stem}.page", 3, 2)
+        self.bus = Ears(ImportWatch(lambda *_: None), lambda *what: self.dropped.append(what))
+        subscribe(self.bus, self.page)
+        self.model = torch.nn.Linear(4, 4)
+        self.before = dict(self.bus._subscribers)
+
+    def send(self, op, fields, *, last_words=False):
+        assert op == "profile"
+        self.told.append(fields)
+        return True
+
+    def hear(self, *events):
+        for event in events:
+            self.bus.channel(event)(None)
+
+    def steps(self, count):
+        for _ in range(count):
+            self.hear("data", "batch", "forward")
+            loss = self.model(torch.ones(2, 4)).sum()
+            loss.item()
+            self.hear("backward")
+            loss.backward()
+            self.hear("optimizer", "step")
+
+    def written(self, profiler):
+        """What was told last, and the trace; nothing of it is listened to any more."""
+        profiler.finish()
+        assert self.bus._subscribers == self.before and self.dropped == []
+        (told,) = self.told
+        for file in told.get("files", ()):
+            with gzip.open(self.folder / file["file"]) as packed:
+                return told, json.load(packed)
+        return told, None
+
+
+@pytest.fixture
+def rank(tmp_path):
+    return Trained(tmp_path)
+
+
+def test_nothing_is_profiled_unless_it_was_asked_of_this_rank(rank, monkeypatch):
+    assert start(rank) is None
+    monkeypatch.setenv("DISTDBG_PROFILE", "2:3")
+    monkeypatch.setenv("DISTDBG_PROFILE_RANKS", "0-2,4")
+    assert start(rank) is None
+    monkeypatch.setenv("DISTDBG_PROFILE_RANKS", "0,2-4")
+    assert start(rank) is not None and rank.bus._subscribers == rank.before, "nothing listens before the window"
+
+
+def test_a_window_is_written_with_its_steps_phases_and_lines(rank):
+    asked = Profiler(rank)
+    asked.await_steps(2, 3)
+    rank.steps(1)
+    assert rank.bus._subscribers != rank.before
+    rank.steps(4)
+    told, trace = rank.written(asked)
+    assert (told["wanted"], told["first"], told["last"], told["missing"]) == ([2, 3], 2, 3, "")
+    assert told["files"] == [{"file": "00003.profile-steps-2-3.json.gz", "name": "steps-2-3.json.gz"}]
+    assert {name: trace[HEADER][name] for name in ("rank", "attempt", "first", "last", "stacks")} == {
+        "rank": 3, "attempt": 2, "first": 2, "last": 3, "stacks": True}  # fmt: skip
+    events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+    steps = {step_of(e["name"]): e for e in events if step_of(e["name"])}
+    assert sorted(steps) == [2, 3]
+    phases = sorted((e for e in events if e["tid"] == 1 and e not in steps.values()), key=lambda e: e["ts"])
+    names = [e["name"].partition(":")[2] for e in phases]
+    assert names == ["loader", "computing", "forward", "backward", "optimizer"] * 2
+    for number, at in ((2, 0), (3, 5)):
+        step = steps[number]
+        assert (
+            step["ts"] <= phases[at]["ts"] and phases[at + 4]["ts"] + phases[at + 4]["dur"] <= step["ts"] + step["dur"]
+        )
+    items = [e for e in events if e["name"] == "aten::item"]
+    lines = [e for e in events if e["name"] == LINE]
+    assert len(items) == 2
+    for item in items:  # the profiler's clock and ours are one, to some us
+        forward = next(e for e in phases if e["name"] == "distdbg:forward" and _within(item, e, slack=50))
+        assert forward
+        innermost = min((e for e in lines if _within(item, e)), key=lambda e: e["dur"])
+        assert innermost["args"] == {"file": __file__, "line": SYNC_LINE}
+
+
+def _within(inner, outer, slack=0.0):
+    return outer["ts"] - slack <= inner["ts"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + slack
+
+
+def test_the_first_step_begins_with_the_first_word(rank):
+    asked = Profiler(rank)
+    asked.await_steps(1, 1)
+    rank.steps(2)
+    told, trace = rank.written(asked)
+    assert (told["first"], told["last"]) == (1, 1)
+    assert [e["name"] for e in trace["traceEvents"] if step_of(e["name"])] == ["distdbg:step 1"]
+
+
+def test_a_running_rank_profiles_its_next_steps(rank):
+    rank.steps(7)
+    asked = Profiler(rank)
+    asked.ask("token", 3, 2)  # a step that is past
+    asked.ask("other", 3, 2)
+    assert rank.told == [{"id": "other", "wanted": [3, 4],
+                          "because": "this rank waits for the steps that it is to profile"}]  # fmt: skip
+    rank.told.clear()
+    rank.steps(5)
+    told, _ = rank.written(asked)
+    assert (told["id"], told["first"], told["last"]) == ("token", 9, 10)
+
+
+@pytest.mark.parametrize(("steps", "words"), [
+    (0, "the script ended after 0 steps, before step 4"), (2, "the script ended after 2 steps, before step 4"),
+])  # fmt: skip
+def test_a_job_that_ends_before_the_window_says_so(rank, steps, words):
+    asked = Profiler(rank)
+    asked.await_steps(4, 6)
+    rank.steps(steps)
+    asked.finish()
+    assert [told["because"] for told in rank.told] == [words]
+
+
+def test_a_job_that_ends_in_the_window_leaves_the_steps_that_it_made(rank):
+    asked = Profiler(rank)
+    asked.await_steps(2, 9)
+    rank.steps(4)
+    told, trace = rank.written(asked)
+    assert (told["first"], told["last"], told["missing"]) == (2, 4, "the script ended in step 5")
+    assert trace[HEADER]["wanted"] == [2, 9]
+
+
+def test_the_scripts_own_profiler_goes_first(rank):
+    with torch.autograd.profiler.profile() as own:
+        asked = Profiler(rank)
+        asked.await_steps(2, 3)
+        rank.steps(3)
+    told, _ = rank.written(asked)
+    assert told["because"] == "the script's own profiler was at work"
+    assert any(e.key == "aten::item" for e in own.key_averages())
+
+
+@pytest.mark.slow
+def test_one_that_is_warmed_up_counts_and_one_that_is_done_does_not():
+    with torch.profiler.profile(schedule=torch.profiler.schedule(wait=0, warmup=1, active=1)) as own:
+        assert profiler_of_the_script() == "the script's own torch.profiler was being warmed up"
+        own.step()
+        own.step()
+    assert profiler_of_the_script() == ""
+
+
+def test_the_window_ends_where_the_script_begins_a_profiler(rank):
+    asked = Profiler(rank)
+    asked.await_steps(2, 9)
+    rank.steps(3)
+    rank.hear("profiler")
+    with torch.autograd.profiler.profile() as own:
+        rank.steps(2)
+    told, _ = rank.written(asked)
+    assert (told["last"], told["missing"]) == (3, "the script's own profiler began in step 4")
+    assert any(e.key == "aten::item" for e in own.key_averages())
+
+
+@pytest.mark.parametrize("broken", ["room", "begin", "disk"])
+def test_what_goes_wrong_is_told_and_the_training_goes_on(rank, monkeypatch, broken):
+    if broken == "room":
+        monkeypatch.setattr(profiler, "no_room", lambda folder: f"{folder} has only 3 MiB left")
+    elif broken == "begin":
+        monkeypatch.setattr(profiler, "begin", lambda stacks: 1 / 0)
+    else:
+        monkeypatch.setattr(
+            profiler.Profiler, "_header", lambda *_: {HEADER: open("/dev/full", "w").write("x" * 99_999)}
+        )
+    asked = Profiler(rank)
+    asked.await_steps(2, 3)
+    rank.steps(5)
+    told, _ = rank.written(asked)
+    words = {"room": "has only 3 MiB left", "begin": "ZeroDivisionError", "disk": "No space left"}
+    assert words[broken] in told["because"] and rank.page.steps() == 5
+
+
+def test_a_profiled_training_is_the_same_to_the_bit(rank):
+    def train(profiled):
+        torch.manual_seed(1)
+        rank.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())
+        if profiled:
+            asked.await_steps(rank.page.steps() + 2, rank.page.steps() + 3)
+        rank.steps(4)
+        return [p.grad.clone() for p in rank.model.parameters()], torch.get_rng_state()
+
+    asked = Profiler(rank)
+    (plain, state), (profiled, other) = train(False), train(True)
+    assert all(map(torch.equal, plain, profiled)) and torch.equal(state, other)
+    told, _ = rank.written(asked)
+    assert told["files"]
+
+
+@pytest.mark.slow
+def test_a_rank_profiles_and_the_script_sees_nothing_of_it(tmp_path):
+    source = """
+        import torch
+        from torch.profiler import profile
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        def steps(count):
+            for _ in range(count):
+                optimizer.zero_grad()
+                model(torch.ones(2, 4)).sum().backward()
+                optimizer.step()
+        steps(3)
+        with profile() as own:  # begins in the middle of the window
+            steps(2)
+        assert any(e.key.startswith("Optimizer.step") for e in own.key_averages())
+        raise ValueError("after it")
+    """
+    rank = Rank(tmp_path, source, DISTDBG_PROFILE="2:9")
+    (told,) = rank.said("profile")
+    assert (told["first"], told["last"], told["missing"]) == (2, 3, "the script's own profiler began in step 4")
+    with gzip.open(rank.node_dir / told["files"][0]["file"]) as file:
+        assert json.load(file)[HEADER]["rank"] == 3
+    assert rank.err.rstrip().endswith("ValueError: after it"), rank.err
+    assert rank.err.startswith("Traceback (most recent call last):"), "neither distdbg nor torch says that it profiles"
+    assert {path.name for path in rank.node_dir.iterdir() if "profile" in path.name} == {told["files"][0]["file"]}
