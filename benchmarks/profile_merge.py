@@ -20,6 +20,8 @@ import shutil
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from distdbg.collect.profile_merging import RankTrace, merge
@@ -54,19 +56,19 @@ def real_trace(path: Path, size: int) -> int:
 
 
 def measure(folder: Path, ranks: int, megabytes: int, hosts: int) -> dict[str, float]:
-    """Seconds a GB, and MB of memory: only the second is of this process as a whole."""
+    """Seconds a GB, and MB of this process at its largest."""
     one = folder / "one.json.gz"
-    size = real_trace(one, megabytes << 20) * ranks
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    with ProcessPoolExecutor(1, get_context("spawn")) as other:  # torch's memory would hide what a merge takes
+        size = other.submit(real_trace, one, megabytes << 20).result() * ranks
     traces = [RankTrace(rank, one, f"node{rank * hosts // ranks}") for rank in range(ranks)]
     begun, spent = time.monotonic(), time.process_time()
     merged = merge(traces, folder / "merged.json.gz", lambda _: None)
     wall, cpu = time.monotonic() - begun, time.process_time() - spent
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     gigabytes = size / 1e9
     return {
         "GB": round(gigabytes, 3), "events": merged.events, "s": round(wall, 1), "s_a_GB": round(wall / gigabytes, 1),
-        "cpu_s_a_GB": round(cpu / gigabytes, 1), "grown_MB": round(after - before), "peak_MB": round(after),
+        "cpu_s_a_GB": round(cpu / gigabytes, 1), "peak_MB": round(peak),
         "merged_MB": round(merged.path.stat().st_size / 1e6),
     }  # fmt: skip
 
@@ -84,7 +86,7 @@ def main() -> int:
     print("  ".join(f"{key} {value:,}" for key, value in found.items()))
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
-    return int(options.check and (found["s_a_GB"] > MOST_S_A_GB or found["grown_MB"] > MOST_MB))
+    return int(options.check and (found["s_a_GB"] > MOST_S_A_GB or found["peak_MB"] > MOST_MB))
 
 
 if __name__ == "__main__":

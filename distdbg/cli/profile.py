@@ -33,19 +33,21 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
     """
     from distdbg.cli import _answer
     from distdbg.cli._profile_files import show
+    from distdbg.collect.explaining import is_run
     from distdbg.errors import EXIT_REFUSED, UsageError
     from distdbg.launch.asked_files import living_ranks
     from distdbg.rundir import find_run_dir
 
     files = [Path(word) for word in what]
-    if files and all(path.is_file() for path in files):
+    if files and all(path.is_file() or (path.is_dir() and not is_run(path)) for path in files):
         if ranks or steps:
             raise UsageError("--ranks and --steps are for a run that is under way", "Leave them out.")
         show(files, as_json)
         return
     if len(what) > 1:
-        missing = next((word for word in what if not Path(word).is_file()), what[0])
-        raise UsageError(f"{missing!r} is no file", "Name files, or one run.")
+        missing = next((word for word in what if not Path(word).exists()), "")
+        wrong = f"{missing!r} is no file" if missing else "a run was named beside others"
+        raise UsageError(wrong, "Name traces, folders of traces, or one run.")
     run, say = find_run_dir(what[0] if what else None), _answer.progress()
     attempts = run.attempts()
     silent: list[Taken] = []
@@ -91,10 +93,8 @@ def _there(run: RunDir) -> list[ProfileSet]:
     from distdbg.collect.profile_sets import profile_sets
     from distdbg.collect.run_evidence import load_evidence
     from distdbg.errors import NothingToAnalyse
-    from distdbg.evidence.profile_told import missing_profiles
 
-    evidence = load_evidence(run)
-    missing = missing_profiles(evidence.job, evidence.nodes, evidence.ranks)
+    missing = [one for one in load_evidence(run).unknown if one.what.startswith("profile of steps")]
     sets = profile_sets(run)
     if not sets:
         why = "; ".join(f"{one.what}: {one.because}" for one in missing) or "nobody asked for any"

@@ -69,7 +69,7 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
         reader.unknown += unknown_exits(_due(ranks, dump, finished), finished=finished)
     for node in nodes:
         reader.unknown += lost(node)
-    reader.unknown += missing_profiles(job, nodes, ranks)
+    reader.unknown += missing_profiles(job, nodes, ranks, lambda rank: {p.name for p in chosen.rank(rank).profiles()})
     return RunEvidence(
         job=job,
         attempt=chosen.number,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from distdbg.evidence.jsonl import text
 from distdbg.evidence.run import NodeRecord, RankRecord
 from distdbg.model import Unknown, fold_ranks, unfold_ranks
 
+_LOST = "its file did not come into the run directory: was the disk full?"
 _SILENT = "it ended before its profile was written"
 
 
-def missing_profiles(job: Mapping[str, Any], nodes: Iterable[NodeRecord], ranks: Iterable[RankRecord]) -> list[Unknown]:
-    """Of the ranks that were to profile, those that gave nothing or not all, folded by the reason."""
+def missing_profiles(
+    job: Mapping[str, Any], nodes: Iterable[NodeRecord], ranks: Iterable[RankRecord], there: Callable[[int], set[str]]
+) -> list[Unknown]:
+    """Of the ranks that were to profile, those that gave nothing or not all, folded by the reason.
+
+    `there` gives the names of a rank's profiles that are in the run directory.
+    """
     steps, wanted = _wanted(job)
     if not steps:
         return []
@@ -31,6 +37,8 @@ def missing_profiles(job: Mapping[str, Any], nodes: Iterable[NodeRecord], ranks:
         if event is None and rank.ended is None:
             continue
         why = _SILENT if event is None else text(event, "because") or text(event, "missing")
+        if event is not None and not set(map(str, event.get("files") or ())) <= there(rank.rank):
+            why = _LOST
         if why:
             reasons.setdefault(why, []).append(rank.rank)
     return [

@@ -165,7 +165,7 @@ def _report(settings: JobSettings, run: RunDir) -> Report:
 
 
 def _say_profiles(run: RunDir) -> None:
-    ranks = [rank for rank, files in run.attempts()[-1].ranks().items() if files.profiles()]
+    ranks = [rank for attempt in run.attempts()[-1:] for rank, files in attempt.ranks().items() if files.profiles()]
     if ranks:
         command = f"distdbg profile {os.path.relpath(run.path)}"
         print(f"distdbg: profiles of ranks {fold_ranks(ranks)}: `{command}` reads and merges them", file=sys.stderr)

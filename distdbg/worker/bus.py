@@ -27,6 +27,8 @@ must not be kept: it would live longer than the script means it to.
 
 from __future__ import annotations
 
+import _thread
+
 from distdbg.worker.places import PLACES
 
 TYPE_CHECKING = False
@@ -51,10 +53,12 @@ class Bus:
         self._dropped = dropped
         self._subscribers: dict[str, tuple[Told, ...]] = dict.fromkeys(EVENTS, ())
         self._places: set[Place] = set()
+        self._lock = _thread.allocate_lock()  # the listening thread subscribes, too
 
     def subscribe(self, event: str, subscriber: Told) -> None:
         """Raises KeyError for an event that there is not."""
-        self._subscribers[event] = (*self._subscribers[event], subscriber)
+        with self._lock:
+            self._subscribers[event] = (*self._subscribers[event], subscriber)
         for module, place in PLACES[event]:
             if place not in self._places:
                 self._places.add(place)
@@ -62,10 +66,12 @@ class Bus:
 
     def unsubscribe(self, event: str, subscriber: Told) -> None:
         """One that is not there is none to take away. Bound methods are compared, not their makings."""
-        self._subscribers[event] = tuple(s for s in self._subscribers[event] if s != subscriber)
+        with self._lock:
+            self._subscribers[event] = tuple(s for s in self._subscribers[event] if s != subscriber)
 
     def clear(self) -> None:
-        """Nobody is told of anything any more."""
+        """Nobody is told of anything any more. In a forked child: whoever held the lock is not there."""
+        self._lock = _thread.allocate_lock()
         self._subscribers.update(dict.fromkeys(EVENTS, ()))
 
     def channel(self, event: str) -> Told:

@@ -134,10 +134,10 @@ class Session:
         self._ended = True
         self._rota = None
         self._memory = self._profiler = None
+        self.bus.clear()
         if self._numerics is not None:
             self._numerics.end()
             self._numerics = None
-        self.bus.clear()
         self.page.close()
         self.calls.close()
         self.link.close()

@@ -117,4 +117,6 @@ def test_words_that_cannot_be_meant_are_named(tmp_path):
     assert distdbg(tmp_path, "profile", "trace.json", "--steps", "3").code == 2
     done = distdbg(tmp_path, "profile", "trace.json", "nothing.json")
     assert done.code == 2 and "'nothing.json' is no file" in done.err, done
+    (tmp_path / "traces").mkdir()
+    assert distdbg(tmp_path, "profile", "traces").code == 3
     assert distdbg(tmp_path, "profile", str(made.dir.path), "--ranks", "3-1").code == 2

@@ -70,3 +70,28 @@ def test_a_child_leaves_its_parents_page_alone(tmp_path):
     writer.user_step(9)
     writer.phase(DATA)
     assert path.read_bytes() == before
+
+
+def test_several_wait_for_steps_and_each_is_called_once(tmp_path):
+    writer, _ = written(tmp_path)
+    heard = []
+
+    def a():
+        heard.append(("a", writer.steps()))
+        writer.at_step(5, a)
+
+    def b():
+        heard.append(("b", writer.steps()))
+
+    tick = writer.ticker(OTHER, STEPS)
+    writer.at_step(2, a)
+    writer.at_step(9, b)
+    writer.at_step(3, b)  # the newest counts
+    for _ in range(9):
+        tick(None)
+    assert heard == [("a", 2), ("b", 3), ("a", 5)]
+    writer.at_step(4, b)  # past: it neither comes nor keeps another from coming
+    writer.at_step(11, a)
+    for _ in range(3):
+        tick(None)
+    assert heard[3:] == [("a", 11)]

@@ -108,7 +108,19 @@ class Profiler:
             self._bus.subscribe("step", self._step_done)
             self._bus.subscribe("profiler", self._another_begins)
         except Exception as error:
+            self._drop()
             self._give_up(repr(error))
+
+    def _drop(self) -> None:
+        """What was begun goes nowhere: no step after this one may pay for it."""
+        profile, self._profile = self._profile, None
+        try:
+            if self._marks is not None:
+                self._marks.end()
+            if profile is not None:
+                profile.__exit__(None, None, None)
+        except Exception as error:
+            self._session.fact("profile-failed", error=repr(error))
 
     def _step_done(self, _optimizer: object) -> None:
         if _thread.get_ident() != self._thread:
@@ -133,6 +145,7 @@ class Profiler:
         try:
             self._marks.end()
             profile.__exit__(None, None, None)
+            self._written = _thread.allocate_lock()
             self._written.acquire()
             self._state = "writing"
             _thread.start_new_thread(self._write, (profile, self._marks, cut))
