@@ -64,9 +64,9 @@ class Gaps:
         begin, end = wait
         at = bisect_right(self._ends, end) - 1
         dry = max(self._ends[at] if at >= 0 else begin, begin)
-        if at + 1 >= len(self.busy):
-            return []
-        return without([(dry, self.busy[at + 1][0])], self.data) if self.busy[at + 1][0] > dry else []
+        if at + 1 >= len(self.busy) or self.busy[at + 1][0] <= end:
+            return []  # another stream has work: it did not run dry
+        return without([(dry, self.busy[at + 1][0])], self.data)
 
     def lost(self, site: Site, number: int, step: Step) -> Spans:
         """Idle time of the device in this step that this site explains."""

@@ -64,12 +64,11 @@ def _parts(console: Console, profiles: Sequence[RankProfile]) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
-    for name in ("step ms", *PARTS, "(hidden)"):
+    for name in ("step ms", *PARTS, "hidden"):
         table.add_column(name, justify="right", no_wrap=True)
     for profile in profiles:
         cells = [_cell(profile, profile.parts.get(part, 0.0)) for part in PARTS]
-        steps = f"{profile.step_us / 1000:.2f}"
-        table.add_row(one_line(profile.who), steps, *cells, f"{profile.hidden_us / 1000:.2f}")
+        table.add_row(one_line(profile.who), _ms(profile.step_us), *cells, _ms(profile.hidden_us))
     console.print(table)
     first = profiles[0]
     cut = f"{first.steps} steps, {first.first} to {first.last}, cut by {first.by}" if first.steps else "no steps: all"
@@ -77,7 +76,11 @@ def _parts(console: Console, profiles: Sequence[RankProfile]) -> None:
 
 
 def _cell(profile: RankProfile, us: float) -> str:
-    return f"{us / 1000:.2f} {profile.share(us):>4.0%}" if us else "-"
+    return f"{_ms(us)} {profile.share(us):>4.0%}" if us else "-"
+
+
+def _ms(us: float) -> str:
+    return f"{us / 1000:.2f}" if us < 100_000 else f"{us / 1000:.0f}"
 
 
 def _gpu(profiles: Sequence[RankProfile]) -> Iterator[str]:

@@ -61,7 +61,7 @@ def test_parts_sum_to_the_step_and_the_phases_are_where_they_were(traces):
     profile = read(traces, "good_loss_read_once")
     assert sum(profile.parts.values()) == pytest.approx(profile.step_us, rel=0.02)
     assert profile.by == "ProfilerStep" and profile.unknown == ()
-    assert all(profile.share(profile.parts[part]) > 0.05 for part in ("forward", "backward", "optimizer"))
+    assert all(profile.parts[part] > 0 for part in ("forward", "backward", "optimizer"))
     assert profile.parts["data wait"] == profile.parts["communication"] == 0.0
     assert any(row.name == "aten::addmm" and row.calls == 2 for row in profile.operators)
     loader = read(traces, "bad_sleepy_loader")

@@ -148,7 +148,7 @@ _events = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_events, max_size=14))
 def test_no_trace_breaks_the_reader(tmp_path, events):
     """Whatever stands in it: an answer whose parts sum to its step, or why there is none."""

@@ -102,6 +102,19 @@ def test_what_a_synchronisation_costs_is_the_idle_time_after_it():
     assert "synchronisation" in profile_text([profile], color=False, width=120)
 
 
+def beside_communication(built, at):
+    """The same read of a value, while NCCL works on: nothing is lost by it."""
+    full(built, at, 5000)
+    built.host("cpu_op", "aten::item", at + 112, 4895)
+    built.host("cuda_runtime", "cudaStreamSynchronize", at + 130, 4875)
+    built.launch("ncclDevKernel_ReduceScatter", at + 90, at + 4000, 3500, stream=20)
+    full(built, at + 7500, 2500)
+
+
+def test_a_read_that_another_stream_outlasts_costs_nothing():
+    assert findings(read(build(beside_communication))) == []
+
+
 def pageable(built, at):
     built.host("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at, 50)
     built.frame("train.py", 30, "load", at + 60, 2000)
