@@ -76,6 +76,9 @@ class JobSettings(BaseModel):
     memory_steps: str | None = None
     """Steps of the optimizer at whose end each rank takes a memory snapshot, FIRST:LAST, at most 100 of them.
     Default: none."""
+    overfit_batch: int | None = Field(None, ge=5, le=1_000_000)
+    """Repeat the first batch of the training for so many steps, then end the script and say whether its loss fell.
+    Changes what is trained on. Default: no."""
     run_dir: Path | None = None
     """Directory for this run, which must not exist. Default: a new one in ./distdbg-runs."""
     grace: float = Field(30.0, ge=0, le=86400)
@@ -133,9 +136,10 @@ class JobSettings(BaseModel):
 
     @model_validator(mode="after")
     def _watchable(self) -> JobSettings:
-        if (self.memory or self.memory_steps or self.watch) and (self.worker_side == "off" or self.command):
-            raise ValueError("memory, memory_steps and watch need distdbg's code inside the ranks: a Python script, "
-                             "and worker_side on")  # fmt: skip
+        asked = self.memory or self.memory_steps or self.watch or self.overfit_batch
+        if asked and (self.worker_side == "off" or self.command):
+            raise ValueError("memory, memory_steps, watch and overfit_batch need distdbg's code inside the ranks: a "
+                             "Python script, and worker_side on")  # fmt: skip
         return self
 
     @property

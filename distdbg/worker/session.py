@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from distdbg.worker.guards._rota import Rota
     from distdbg.worker.memory.watch import MemoryWatch
+    from distdbg.worker.overfit.overfitting import Overfitting
     from distdbg.worker.places import Told
     from distdbg.worker.watch.numerics import NumericsWatch
 
@@ -70,6 +71,8 @@ class Session:
         imports.after("torch", self._stand_guard)
         imports.after("torch", self._watch_memory)
         imports.after("torch", self._watch_numerics)
+        self._overfitting: Overfitting | None = None
+        imports.after("torch", self._overfit)
         self.bus.subscribe("init", self._initialised)
         self._shortest: float | None = None
         self.bus.subscribe("group-begins", self._group_begins)
@@ -96,6 +99,7 @@ class Session:
         self._ended = True
         try:
             self.page.phase(EXITING)
+            self._end_overfitting()
             self._end_guard()
             if self._numerics is not None:
                 self._numerics.finish(failed=not isinstance(error, SystemExit))
@@ -113,6 +117,7 @@ class Session:
     def script_returned(self) -> None:
         try:
             self.page.phase(EXITING)
+            self._end_overfitting()
             self._end_guard()
             if self._numerics is not None:
                 self._numerics.finish(failed=False)
@@ -125,7 +130,7 @@ class Session:
         global current  # noqa: PLW0603
         current = None
         self._ended = True
-        self._rota = None
+        self._rota = self._overfitting = None
         self._memory = None
         if self._numerics is not None:
             self._numerics.end()
@@ -178,6 +183,17 @@ class Session:
 
             self._numerics = watch.start(self)
 
+    def _overfit(self, _torch: ModuleType) -> None:
+        if "DISTDBG_OVERFIT_BATCH" in os.environ:  # else nothing is loaded for it
+            from distdbg.worker import overfit
+
+            self._overfitting = overfit.start(self)
+
+    def _end_overfitting(self) -> None:
+        overfitting, self._overfitting = self._overfitting, None
+        if overfitting is not None:
+            overfitting.finish()
+
     def watch(self, model: object) -> None:
         """The script asks for what `--watch numerics` does; `model` may be None. May raise."""
         if self._numerics is None:
@@ -206,15 +222,21 @@ class Session:
         if rota is not None:
             rota.finish()
 
-    def guard_anew(self) -> None:
-        """What is called from now on is another script: for trials, which run many of them in one process."""
+    def stand_down(self) -> None:
+        """The script has ended, and its process goes on: for trials, too."""
+        self._end_overfitting()
         self._end_guard()
         if self._numerics is not None:
             self._numerics.end()
             self._numerics = None
+
+    def guard_anew(self) -> None:
+        """What is called from now on is another script: for trials, which run many of them in one process."""
+        self.stand_down()
         self.page.begin_anew()
         self._stand_guard(sys)
         self._watch_numerics(sys)
+        self._overfit(sys)
 
     def _dropped(self, event: str, subscriber: Told, error: Exception) -> None:
         who = getattr(subscriber, "__qualname__", "?")
