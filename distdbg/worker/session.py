@@ -99,7 +99,7 @@ class Session:
         self._ended = True
         try:
             self.page.phase(EXITING)
-            self._end_overfitting()
+            self._end_overfitting(failed=not isinstance(error, SystemExit))
             self._end_guard()
             if self._numerics is not None:
                 self._numerics.finish(failed=not isinstance(error, SystemExit))
@@ -189,10 +189,10 @@ class Session:
 
             self._overfitting = overfit.start(self)
 
-    def _end_overfitting(self) -> None:
+    def _end_overfitting(self, *, failed: bool = False) -> None:
         overfitting, self._overfitting = self._overfitting, None
         if overfitting is not None:
-            overfitting.finish()
+            overfitting.finish(failed=failed)
 
     def watch(self, model: object) -> None:
         """The script asks for what `--watch numerics` does; `model` may be None. May raise."""

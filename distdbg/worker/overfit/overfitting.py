@@ -36,11 +36,12 @@ class Overfitting:
         for event, subscriber in self._events:
             session.bus.subscribe(event, subscriber)
 
-    def finish(self) -> None:
-        """The script has ended, whoever wanted it."""
+    def finish(self, *, failed: bool) -> None:
+        """The script has ended, whoever wanted it. Of one that failed, its error is what is to be told."""
         for event, subscriber in self._events:
             self._session.bus.unsubscribe(event, subscriber)
-        self._tell(ended="by itself")
+        if not failed:
+            self._tell(ended="by itself")
 
     def _backward(self, frame: FrameType) -> None:
         self._repeating.backward()
