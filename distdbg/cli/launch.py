@@ -82,7 +82,8 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 )
 @click.option("--memory", is_flag=True, default=None, help="Write down what memory does, and snapshots where it ends.")
 @click.option("--memory-steps", metavar="A:B", help="Take a memory snapshot of each rank at the end of these steps.")
-@click.option("--watch", type=click.Choice(["numerics"]), help="Name the first module that makes a NaN or an inf.")
+@click.option("--watch", type=click.Choice(["numerics", "compile"]),
+              help="Name the first module that makes a NaN or an inf; or graph breaks and recompilations.")  # fmt: skip
 @click.option("--overfit-batch", metavar="N", help="Repeat the first batch for N steps, and say whether it is learnt.")
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
 @click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")

@@ -70,9 +70,10 @@ class JobSettings(BaseModel):
     memory: bool = False
     """Write down what memory does, step by step; record CUDA's allocations; take snapshots when memory runs out and on
     request. Costs under 0.5 % of a 50 ms step, 2 % of a 0.5 ms one. Default: false."""
-    watch: Literal["numerics"] | None = None
-    """What of the training's numbers is watched. numerics: the first module whose output or gradient is not finite,
-    with its step, its rank and what went into it. Default: nothing."""
+    watch: Literal["numerics", "compile"] | None = None
+    """What is watched in the ranks. numerics: the first module whose output or gradient is not finite, with its step,
+    its rank and what went into it. compile: where torch.compile breaks its graphs, and what makes it compile anew.
+    Default: nothing."""
     memory_steps: str | None = None
     """Steps of the optimizer at whose end each rank takes a memory snapshot, FIRST:LAST, at most 100 of them.
     Default: none."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType, TracebackType
     from typing import Any
 
+    from distdbg.worker.compile_watch import CompileWatch
     from distdbg.worker.guards._rota import Rota
     from distdbg.worker.memory.watch import MemoryWatch
     from distdbg.worker.overfit.overfitting import Overfitting
@@ -71,8 +72,8 @@ class Session:
         imports.after("torch", self._stand_guard)
         imports.after("torch", self._watch_memory)
         imports.after("torch", self._watch_numerics)
-        self._overfitting: Overfitting | None = None
-        imports.after("torch", self._overfit)
+        self._asked: list[Overfitting | CompileWatch] = []
+        imports.after("torch", self._begin_asked)
         self.bus.subscribe("init", self._initialised)
         self._shortest: float | None = None
         self.bus.subscribe("group-begins", self._group_begins)
@@ -99,7 +100,7 @@ class Session:
         self._ended = True
         try:
             self.page.phase(EXITING)
-            self._end_overfitting(failed=not isinstance(error, SystemExit))
+            self._end_asked(failed=not isinstance(error, SystemExit))
             self._end_guard()
             if self._numerics is not None:
                 self._numerics.finish(failed=not isinstance(error, SystemExit))
@@ -117,7 +118,7 @@ class Session:
     def script_returned(self) -> None:
         try:
             self.page.phase(EXITING)
-            self._end_overfitting()
+            self._end_asked()
             self._end_guard()
             if self._numerics is not None:
                 self._numerics.finish(failed=False)
@@ -130,7 +131,8 @@ class Session:
         global current  # noqa: PLW0603
         current = None
         self._ended = True
-        self._rota = self._overfitting = None
+        self._rota = None
+        self._asked = []
         self._memory = None
         if self._numerics is not None:
             self._numerics.end()
@@ -183,16 +185,22 @@ class Session:
 
             self._numerics = watch.start(self)
 
-    def _overfit(self, _torch: ModuleType) -> None:
-        if "DISTDBG_OVERFIT_BATCH" in os.environ:  # else nothing is loaded for it
+    def _begin_asked(self, _torch: ModuleType) -> None:
+        """What is asked for by a command of its own: else nothing is loaded for it."""
+        if "DISTDBG_OVERFIT_BATCH" in os.environ:
             from distdbg.worker import overfit
 
-            self._overfitting = overfit.start(self)
+            if (overfitting := overfit.start(self)) is not None:
+                self._asked.append(overfitting)
+        if os.environ.get("DISTDBG_WATCH") == "compile":
+            from distdbg.worker import compile_watch
 
-    def _end_overfitting(self, *, failed: bool = False) -> None:
-        overfitting, self._overfitting = self._overfitting, None
-        if overfitting is not None:
-            overfitting.finish(failed=failed)
+            self._asked.append(compile_watch.start(self))
+
+    def _end_asked(self, *, failed: bool = False) -> None:
+        asked, self._asked = self._asked, []
+        for one in asked:
+            one.finish(failed=failed)
 
     def watch(self, model: object) -> None:
         """The script asks for what `--watch numerics` does; `model` may be None. May raise."""
@@ -224,7 +232,7 @@ class Session:
 
     def stand_down(self) -> None:
         """The script has ended, and its process goes on: for trials, too."""
-        self._end_overfitting()
+        self._end_asked()
         self._end_guard()
         if self._numerics is not None:
             self._numerics.end()
@@ -236,7 +244,7 @@ class Session:
         self.page.begin_anew()
         self._stand_guard(sys)
         self._watch_numerics(sys)
-        self._overfit(sys)
+        self._begin_asked(sys)
 
     def _dropped(self, event: str, subscriber: Told, error: Exception) -> None:
         who = getattr(subscriber, "__qualname__", "?")
