@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Options of ours whose name is also a key of the job file.
 _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "hang_timeout",
          "startup_timeout", "on_hang", "on_finding", "keep_layers", "full_load", "skip_attention", "memory",
-         "memory_steps", "watch", "overfit_batch")  # fmt: skip
+         "memory_steps", "watch", "overfit_batch", "prom_dir", "metrics_port")  # fmt: skip
 #: The same for the keys below `slurm`.
 _SLURM_KEYS = ("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image", "template",
                "signal_before", "on_preempt", "max_requeues", "exclude_culprit")  # fmt: skip
@@ -85,6 +85,8 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option("--watch", type=click.Choice(["numerics", "compile"]),
               help="Name the first module that makes a NaN or an inf; or graph breaks and recompilations.")  # fmt: skip
 @click.option("--overfit-batch", metavar="N", help="Repeat the first batch for N steps, and say whether it is learnt.")
+@click.option("--prom-dir", type=click.Path(path_type=Path), metavar="DIR", help="Figures for node_exporter, in DIR.")
+@click.option("--metrics-port", metavar="PORT", help="Figures for Prometheus, on loopback, at /metrics.")
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
 @click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")
 @click.option(
@@ -155,6 +157,10 @@ def launch(
     if choice.batch:
         return _batch(settings, dry_run=dry_run, detach=detach)
     place, settings, notes = place_of(settings, os.environ, socket.gethostname(), one_of_many=is_one_of_many(settings))
+    if not place.far and (settings.prom_dir or settings.metrics_port):
+        from distdbg.launch.exporting import check_outlets
+
+        check_outlets(settings.prom_dir, settings.metrics_port, settings.nodes)
     port = ReservedPort()
     name = settings.name or Path(settings.program).stem
     plan = make_plan(

@@ -80,6 +80,12 @@ class JobSettings(BaseModel):
     overfit_batch: int | None = Field(None, ge=5, le=1_000_000)
     """Repeat the first batch of the training for so many steps, then end the script and say whether its loss fell.
     Changes what is trained on. Default: no."""
+    prom_dir: Path | None = None
+    """Folder on each node where its agent keeps a .prom file of its figures, for the textfile collector of
+    node_exporter. Default: none."""
+    metrics_port: int | None = Field(None, ge=1, le=65535)
+    """Port on loopback (127.0.0.1) where each agent serves the same at /metrics; of several nodes on one machine, this
+    port plus the node's number. Default: none."""
     run_dir: Path | None = None
     """Directory for this run, which must not exist. Default: a new one in ./distdbg-runs."""
     grace: float = Field(30.0, ge=0, le=86400)
