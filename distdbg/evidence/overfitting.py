@@ -113,10 +113,10 @@ def reasons(fields: Mapping[str, Any]) -> Iterable[str]:
     if (integer(fields, "steps") or 0) and number(fields, "highest_rate") == 0:
         yield "The learning rate is 0 at every step."
     words = {
-        "not_owned": "get a gradient, and no optimizer that steps holds them",
-        "without_grad": "are held by an optimizer, and never got a gradient",
-        "not_owned_without_grad": "require a gradient, get none, and no optimizer holds them",
-        "frozen": "are held by an optimizer, and are frozen (requires_grad is off)",
+        "not_owned": "with a gradient that no optimizer that steps holds",
+        "without_grad": "held by an optimizer that never got a gradient",
+        "not_owned_without_grad": "with requires_grad, no gradient, and no optimizer",
+        "frozen": "held by an optimizer and frozen (requires_grad is off)",
     }
     for word, meaning in words.items():
         told = fields.get(word)

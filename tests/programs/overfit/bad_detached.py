@@ -1,6 +1,6 @@
 """The prediction is detached; what is left of the loss is a term that no data reaches.
 
-Overfit: fails; says: 2 parameters are held by an optimizer, and never got a gradient: body.weight, body.bias.
+Overfit: fails; says: 2 parameters held by an optimizer that never got a gradient: body.weight, body.bias.
 """
 
 import torch

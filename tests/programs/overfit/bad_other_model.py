@@ -1,6 +1,6 @@
 """The model is built anew after the optimizer was made of the old one.
 
-Overfit: fails; says: 2 parameters get a gradient, and no optimizer that steps holds them: weight, bias.
+Overfit: fails; says: 2 parameters with a gradient that no optimizer that steps holds: weight, bias.
 """
 
 import torch

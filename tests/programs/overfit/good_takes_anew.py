@@ -1,6 +1,6 @@
 """An iterator is made for each batch, and the script spoils what it got; part of the model is frozen, as it is meant.
 
-Overfit: learns; says: 2 parameters are held by an optimizer, and are frozen (requires_grad is off): 0.weight, 0.bias.
+Overfit: learns; says: 2 parameters held by an optimizer and frozen (requires_grad is off): 0.weight, 0.bias.
 """
 
 import torch
