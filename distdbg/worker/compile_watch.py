@@ -153,8 +153,8 @@ class CompileWatch(logging.Handler):
         now, self._steps = time.perf_counter(), self._steps + 1
         if self._steps <= _LOSSES:
             self._losses.read(self._steps)
-        else:
-            self._losses.forget()
+        if self._steps == _LOSSES:
+            self._session.bus.unsubscribe("backward", self._losses.heard)
         if not self._busy and self._steps > _WARM_STEPS:
             self._times.append(now - self._last)
         self._busy, self._last = False, time.perf_counter()

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: A script with more lines that begin a backward has no loss that could be followed.
 _MOST_LINES = 8
+#: Backwards without a step between them: what is kept of them ends somewhere.
+_MOST_OPEN = 1024
 #: A scaler stands near the call: in a frame of this distance, or in an attribute of its `self`.
 _FRAMES = 12
 
@@ -28,7 +30,6 @@ class Losses:
     text."""
 
     def __init__(self) -> None:
-        self._torch: Any = sys.modules["torch"]
         self._open: list[tuple[str, Any, Any]] = []
         self.series: dict[str, list[list[object]]] = {}
         self.not_scalar = 0
@@ -36,11 +37,13 @@ class Losses:
     def heard(self, frame: FrameType) -> None:
         if frame.f_code.co_name == "grad":
             return
-        root = next((r for r in roots_of(frame) if isinstance(r, self._torch.Tensor)), None)
+        root = next((r for r in roots_of(frame) if isinstance(r, sys.modules["torch"].Tensor)), None)
         if root is None or root.numel() != 1 or not root.is_floating_point():
             self.not_scalar += 1
             return
         where = users_line()
+        if len(self._open) >= _MOST_OPEN:
+            self._open.clear()
         line = f"{where[0]}:{where[1]}" if where else "?"
         if line in self.series or len(self.series) < _MOST_LINES:
             self.series.setdefault(line, [])
