@@ -1,4 +1,4 @@
-"""The loss has the wrong sign somewhere below: it rises until it is not finite.
+"""The learning rate is far too high: the loss rises until it is not finite.
 
 Overfit: fails; says: it was not finite from step
 """
