@@ -13,12 +13,14 @@ import click
 from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_environment, normalise
 
 if TYPE_CHECKING:
+    from distdbg.rundir import RunDir
     from distdbg.settings import JobSettings
 
 #: Options of ours whose name is also a key of the job file.
 _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "hang_timeout",
          "startup_timeout", "on_hang", "on_finding", "keep_layers", "full_load", "skip_attention", "memory",
-         "memory_steps", "watch", "profile", "profile_ranks")  # fmt: skip
+         "memory_steps", "watch", "profile", "profile_ranks", "overfit_batch", "prom_dir",
+         "metrics_port")  # fmt: skip
 #: The same for the keys below `slurm`.
 _SLURM_KEYS = ("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image", "template",
                "signal_before", "on_preempt", "max_requeues", "exclude_culprit")  # fmt: skip
@@ -81,9 +83,13 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 )
 @click.option("--memory", is_flag=True, default=None, help="Write down what memory does, and snapshots where it ends.")
 @click.option("--memory-steps", metavar="A:B", help="Take a memory snapshot of each rank at the end of these steps.")
-@click.option("--watch", type=click.Choice(["numerics"]), help="Name the first module that makes a NaN or an inf.")
+@click.option("--watch", type=click.Choice(["numerics", "compile"]),
+              help="Name the first module that makes a NaN or an inf; or graph breaks and recompilations.")  # fmt: skip
 @click.option("--profile", metavar="A:B", help="Run these steps under torch.profiler; `distdbg profile` reads it.")
 @click.option("--profile-ranks", metavar="RANKS", help="Whose steps: 0-3,8 or all.  [default: all]")
+@click.option("--overfit-batch", metavar="N", help="Repeat the first batch for N steps, and say whether it is learnt.")
+@click.option("--prom-dir", type=click.Path(path_type=Path), metavar="DIR", help="Figures for node_exporter, in DIR.")
+@click.option("--metrics-port", metavar="PORT", help="Figures for Prometheus, on loopback, at /metrics.")
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
 @click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")
 @click.option(
@@ -130,6 +136,13 @@ def command(
     distdbg launch -m package.train
     distdbg launch --no-python accelerate launch train.py
     """
+    sys.exit(launch(config, dry_run=dry_run, detach=detach, program=program, options=options)[0])
+
+
+def launch(
+    config: Path | None, *, dry_run: bool, detach: bool, program: tuple[str, ...], options: dict[str, Any]
+) -> tuple[int, RunDir | None]:
+    """What the command does: its exit code, and the run where one was made and followed to its end."""
     from distdbg.launch.backend import can_submit, choose
     from distdbg.launch.dry_run import render_dry_run
     from distdbg.launch.machine import look
@@ -145,8 +158,12 @@ def command(
     if choice.note:
         click.echo(f"distdbg: {choice.note}", err=True)
     if choice.batch:
-        sys.exit(_batch(settings, dry_run=dry_run, detach=detach))
+        return _batch(settings, dry_run=dry_run, detach=detach)
     place, settings, notes = place_of(settings, os.environ, socket.gethostname(), one_of_many=is_one_of_many(settings))
+    if not place.far and (settings.prom_dir or settings.metrics_port):
+        from distdbg.launch.exporting import check_outlets
+
+        check_outlets(settings.prom_dir, settings.metrics_port, settings.nodes)
     port = ReservedPort()
     name = settings.name or Path(settings.program).stem
     plan = make_plan(
@@ -161,7 +178,7 @@ def command(
     )
     if dry_run:
         click.echo(render_dry_run(plan))
-        return
+        return 0, None
     from distdbg.launch.preflight.cheap import cheap_preflight
     from distdbg.launch.run import run_job
     from distdbg.rundir import create_run_dir
@@ -170,7 +187,7 @@ def command(
     # Nodes elsewhere look at themselves, once their agents are up.
     for note in () if place.far else cheap_preflight(run):
         click.echo(f"distdbg: {note}", err=True)
-    sys.exit(run_job(settings, plan, run))
+    return run_job(settings, plan, run), run
 
 
 command.params += _TORCHRUN_OPTIONS
@@ -189,14 +206,14 @@ def read_settings(
     return settings, origins
 
 
-def _batch(settings: JobSettings, *, dry_run: bool, detach: bool) -> int:
+def _batch(settings: JobSettings, *, dry_run: bool, detach: bool) -> tuple[int, RunDir | None]:
     from distdbg.launch.attach import attach
     from distdbg.launch.slurm.batch import notes
     from distdbg.launch.slurm.submit import describe, submit
 
     if dry_run:
         click.echo(describe(settings), nl=False)
-        return 0
+        return 0, None
     run = submit(settings)
     number = run.read_slurm().get("job_id")
     if detach:
@@ -206,7 +223,7 @@ def _batch(settings: JobSettings, *, dry_run: bool, detach: bool) -> int:
         *notes(settings),
     ):
         click.echo(f"distdbg: {line}", err=True)
-    return 0 if detach else attach(run)
+    return (0, None) if detach else (attach(run), run)
 
 
 def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from distdbg.evidence.growth import NodeMemory, rank_series
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.nccl_log import read_nccl_log
-from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecord, Shrunk, WithoutGradient
+from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecord, Shrunk, StepTimes, WithoutGradient
 from distdbg.model import MOST_RANKS, Citation, Unknown, fold_ranks
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
@@ -83,6 +83,8 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         nccl_path=f"{texts.folder}/nccl.log",
         nccl=read_nccl_log(texts.nccl_head),
         phases=_phases(fields.get("phases")),
+        step_times=_step_times(fields.get("step_times")),
+        peak_rss_bytes=integer(fields, "peak_rss"),
         initialised=any(fact.get("kind") == "init" for _, fact in texts.facts),
         groups=dict(_groups(texts.facts)),
         without_gradient=_without_gradient(texts.facts),
@@ -123,6 +125,16 @@ def _without_gradient(facts: Events) -> WithoutGradient | None:
 def _phases(value: object) -> dict[str, int]:
     items = value.items() if isinstance(value, dict) else ()
     return {name: count for name, count in items if isinstance(name, str) and isinstance(count, int) and count > 0}
+
+
+def _step_times(value: object) -> StepTimes | None:
+    told = value if isinstance(value, dict) else {}
+    figures = [number(told, name) for name in ("median", "low", "high")]
+    windows = integer(told, "windows")
+    if not windows or any(figure is None or figure <= 0 for figure in figures):
+        return None
+    middle, low, high = (figure or 0.0 for figure in figures)
+    return StepTimes(windows, middle, low, high)
 
 
 def _groups(facts: Events) -> Iterable[tuple[str, tuple[int, ...]]]:

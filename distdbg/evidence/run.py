@@ -71,6 +71,16 @@ class GuardFact:
 
 
 @dataclass(frozen=True)
+class StepTimes:
+    """The median and the quartiles of windows of steps, the newest of the run, in milliseconds a step."""
+
+    windows: int
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class RankRecord:
     """One rank of one attempt.
 
@@ -118,6 +128,10 @@ class RankRecord:
     nccl: NcclLog | None = None
     #: thousandths of its time in each phase, as its agent saw it, and of how many windows of steps it is the median
     phases: Mapping[str, int] = field(default_factory=dict)
+    #: milliseconds of its steps, as its agent saw them; None where it saw none
+    step_times: StepTimes | None = None
+    #: the most resident memory that its agent saw
+    peak_rss_bytes: int | None = None
     #: True once its default process group stood
     initialised: bool = False
     #: the process groups that it has made, by torch's name: the global ranks in each

@@ -70,6 +70,7 @@ class Agent:
         self.torchrun = TorchrunProcess(torchrun, folder, run.path, capture=options.capture, stdin=options.stdin)
         self.node = Node(run, options.node_rank, options.host, folder, options.attempt, DiskWriter())
         self.loop.broke = self._broke
+        self.exporter = _exporter(self.node, options)
         rank_env = json.loads(options.rank_env)
         self.watch = RankWatch(
             self.loop,
@@ -78,6 +79,7 @@ class Agent:
             capture=options.capture,
             rank_env=rank_env,
             close_look_s=options.close_look,
+            exporter=self.exporter,
         )
         self.dumper = Dumper(self.loop, self.node, self.watch)
         self.watch.serve(server)
@@ -112,6 +114,8 @@ class Agent:
         self.node.event("cgroup", when="after", **memory_counters())
         self.node.event("torchrun-exited", exit_code=exit_code, reported=self.torchrun.reported())
         code = exit_code if exit_code >= 0 else 128 - exit_code
+        if self.exporter is not None:
+            self.exporter.close()
         self.node.event("agent-finished", exit_code=code)
         self.node.disk.close(deadline=5.0)
         return code
@@ -249,8 +253,19 @@ def _options(own: list[str]) -> argparse.Namespace:
     parser.add_argument("--launcher-fd", type=int, default=-1, help="a socket to the launcher, -1 for none")
     parser.add_argument("--parent", type=int, default=0, help="pid to end with, 0 for none")
     parser.add_argument("--close-look", type=float, default=-1, help="seconds of silence; -1: nobody watches for hangs")
+    parser.add_argument("--prom-dir", help="where node_exporter looks for *.prom")
+    parser.add_argument("--metrics-port", type=int, help="on loopback, for Prometheus")
     parser.add_argument("--rank-env", default="{}", help="JSON: variables whose value needs the rank")
     return parser.parse_args(own)
+
+
+def _exporter(node: Node, options: argparse.Namespace) -> Any:  # noqa: ANN401
+    """None where nobody asked for figures: then nothing is loaded for them."""
+    if options.prom_dir is None and options.metrics_port is None:
+        return None
+    from distdbg.launch.exporting import Exporter
+
+    return Exporter(node, Path(options.prom_dir) if options.prom_dir else None, options.metrics_port)
 
 
 def main(argv: list[str]) -> int:

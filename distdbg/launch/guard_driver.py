@@ -40,8 +40,9 @@ def main(programs: list[str]) -> None:
         try:
             kept = runpy.run_path(program, run_name="__main__")
         except BaseException as error:
-            told.fact("trial-raised", error=repr(error))
-        told.guard_anew()  # what the script has made is still there, as at the end of a script of its own
+            if not (isinstance(error, SystemExit) and error.code == 0):
+                told.fact("trial-raised", error=repr(error))
+        told.stand_down()  # what the script has made is still there, as at the end of a script of its own
         del kept
         told.fact("trial-done")
         gc.collect()

@@ -1,6 +1,6 @@
 """How a rank's steps divide over its phases: its heartbeat page is looked at ten times a second.
 
-A look reads eight bytes of node-local memory, and the rank does nothing for it. Looks are counted in windows of some
+A look reads 48 bytes of node-local memory, and the rank does nothing for it. Looks are counted in windows of some
 steps each, and of the windows the median tells: one step that took minutes (a checkpoint, a compilation) is one window,
 however long. Counting begins once every rank of the node has made its first steps. Thousandths of the time stand in
 exit.json, and before a dump in the event
@@ -19,7 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from distdbg.launch.loop import Loop
-from distdbg.worker.page import PHASE_OFFSET, PHASES
+from distdbg.worker.page import PHASES, STEPS_OFFSET
 
 if TYPE_CHECKING:
     from distdbg.launch.ranks import RankProcess
@@ -30,7 +30,8 @@ _WINDOW_STEPS = 5
 _WINDOW_LOOKS = 10
 #: The newest tell how it goes now.
 _MOST_WINDOWS = 60
-_WORD = struct.Struct("@q")
+#: From the steps to the phase, as page.py lays them out.
+_WORDS = struct.Struct("@6q")
 
 
 class PhaseWindows:
@@ -69,16 +70,23 @@ class PhaseClock:
 
     def _tick(self) -> None:
         ranks = self._living()
-        if all((rank.step or 0) >= _WARM_STEPS for rank in ranks):
-            for rank in ranks:
-                with contextlib.suppress(OSError, struct.error, IndexError):
-                    rank.phases.count(PHASES[_word(rank, PHASE_OFFSET)], rank.step or 0)
+        warm = all((rank.step or 0) >= _WARM_STEPS for rank in ranks)
+        for rank in ranks:
+            with contextlib.suppress(OSError, struct.error, IndexError):
+                _look_at(rank, warm=warm)
         self._loop.after(_EVERY_S, self._tick)
 
 
-def _word(rank: RankProcess, offset: int) -> int:
+def _look_at(rank: RankProcess, *, warm: bool) -> None:
+    steps, step_ns, _, _, user_step, phase = _words(rank)
+    rank.step_times.look(max(steps, user_step), step_ns)
+    if warm:
+        rank.phases.count(PHASES[phase], rank.step or 0)
+
+
+def _words(rank: RankProcess) -> tuple[int, ...]:
     descriptor = os.open(rank.page_path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return int(_WORD.unpack(os.pread(descriptor, _WORD.size, offset))[0])
+        return _WORDS.unpack(os.pread(descriptor, _WORDS.size, STEPS_OFFSET))
     finally:
         os.close(descriptor)

@@ -87,7 +87,12 @@ def make_plan(
     shares = share_out(settings.model_copy(update={"nodes": 1}) if alone else settings, machine, environ)
     variables, found = resolve(settings.presets, settings.env, origins, environ, machine.torch)
     notes = [*notes, *found]
-    notes += [*_shrunk(settings), *lint({**environ, **settings.env}, machine.torch), *shares.notes]
+    notes += [
+        *_shrunk(settings),
+        *_overfits(settings),
+        *lint({**environ, **settings.env}, machine.torch),
+        *shares.notes,
+    ]
     unset = tuple(name for name in SWITCH_VARIABLES if name in environ)
     common = [v for v in variables if not v.per_rank and v.name not in unset] + _of_ours(settings, shares, environ)
     program = _program(settings)
@@ -151,6 +156,8 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
         found.append(Variable("DISTDBG_PROFILE", settings.profile, "distdbg: --profile"))
     if settings.profile and settings.profile_ranks != "all":
         found.append(Variable("DISTDBG_PROFILE_RANKS", settings.profile_ranks, "distdbg: --profile-ranks"))
+    if settings.overfit_batch:
+        found.append(Variable("DISTDBG_OVERFIT_BATCH", str(settings.overfit_batch), "distdbg: --overfit-batch"))
     if settings.guards:
         found.append(Variable(GUARDS_VARIABLE, write_modes(settings.guards), "distdbg: --guard"))
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
@@ -169,6 +176,13 @@ def _shrunk(settings: JobSettings) -> list[str]:
              if (value := getattr(settings, name))]  # fmt: skip
     asked += ["--full-load"] if settings.full_load else []
     return [f"THE MODEL IS MADE SMALLER ({' '.join(asked)}): what it computes is not what it would be"] if asked else []
+
+
+def _overfits(settings: JobSettings) -> list[str]:
+    if not settings.overfit_batch:
+        return []
+    return [f"THE FIRST BATCH IS REPEATED for {settings.overfit_batch} steps, then the script is ended "
+            "(--overfit-batch): what it saves meanwhile is of no use"]  # fmt: skip
 
 
 def _topology(settings: JobSettings, shares: Shares, place: Place) -> dict[str, Any]:

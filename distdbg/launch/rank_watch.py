@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distdbg.collect.cgroups import available_bytes, memory_counters
 from distdbg.launch import processes
@@ -24,6 +24,9 @@ from distdbg.launch.taken_files import take_files
 from distdbg.launch.torchrun_process import TorchrunProcess
 from distdbg.launch.wire import Wire
 from distdbg.rundir import RankFiles
+
+if TYPE_CHECKING:
+    from distdbg.launch.exporting import Exporter
 
 _LOOK_FOR_RANKS_S = 0.01
 _SAMPLE_S = 1.0
@@ -45,12 +48,14 @@ class RankWatch:
         capture: bool,
         rank_env: Mapping[str, str],
         close_look_s: float,
+        exporter: Exporter | None = None,
     ) -> None:
         self.ranks: dict[int, RankProcess] = {}
         self._loop = loop
         self._node = node
         self._torchrun = torchrun
         self._capture = capture
+        self._exporter = exporter
         self._rank_env = {n: v for n, v in rank_env.items() if n not in os.environ}
         self._follower = Follower(loop.selector, node.disk, self._log_lost, loop.after)
         loop.foreign = self._follower.on_readable
@@ -192,9 +197,13 @@ class RankWatch:
             self._node.launcher.send(record)
             if self._signs is not None:
                 self._node.launcher.send(self._signs.message(self.living))
-        if time.monotonic() - self._last_metrics_file >= _METRICS_FILE_S:
-            self._last_metrics_file = time.monotonic()
+        due = time.monotonic() - self._last_metrics_file >= _METRICS_FILE_S
+        if due or self._exporter is not None:
             record |= {"memory": {**memory_counters(), "available": available_bytes()}}
+        if self._exporter is not None:
+            self._exporter.publish(record)
+        if due:
+            self._last_metrics_file = time.monotonic()
             self._node.disk.append(self._node.files.metrics, json.dumps(record).encode() + b"\n")
         self._loop.after(_SAMPLE_S, self._sample)
 

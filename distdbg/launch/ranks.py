@@ -12,6 +12,7 @@ from typing import Any
 
 from distdbg.launch import processes
 from distdbg.launch.phases import PhaseWindows
+from distdbg.launch.step_times import StepTimes
 from distdbg.worker.page import PAGE_BYTES, Page, read_page
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -44,6 +45,9 @@ class RankProcess:
     page: Page | None = None
     rate: float | None = None
     phases: PhaseWindows = field(default_factory=PhaseWindows)
+    step_times: StepTimes = field(default_factory=StepTimes)
+    #: the most of its resident memory that a look has seen
+    peak_rss: int = 0
     #: the shortest timeout of its process groups, and whether it waits for its accelerator by spinning
     timeout_s: float | None = None
     spins: bool = False
@@ -97,6 +101,7 @@ class RankProcess:
             self.hidden = fields[23] == "1"
             self.cpu_s = (int(fields[11]) + int(fields[12])) / _TICK
             self.rss = int(fields[21]) * _PAGE_SIZE
+            self.peak_rss = max(self.peak_rss, self.rss)
             self.anon = processes.anonymous_bytes(self.pid or 0)
         now, step = time.monotonic(), self.step or 0
         if self._last is None or now - self._last[0] >= 0.9:
@@ -130,6 +135,7 @@ class RankProcess:
             "step": self.step,
             "phase": self.phase,
             "rate": self.rate,
+            "step_ms": self.step_times.newest(),
             "rss": self.rss,
             "anon": self.anon,
             "epochs": self.epochs,
@@ -142,7 +148,8 @@ class RankProcess:
         names = ("rank", "local_rank", "attempt", "pid", "started", "ended", "exit_code", "unknown_because")
         record = {name: getattr(self, name) for name in names}
         record |= {"asked_to_stop": self.asked_to_stop, "step": self.step, "phase": self.phase, "rss": self.rss}
-        return record | {"phases": self.phases.told()}
+        record |= {"peak_rss": self.peak_rss or None, "phases": self.phases.told()}
+        return record | {"step_times": self.step_times.told()}
 
 
 def page_facts(page: Page) -> dict[str, Any]:

@@ -123,11 +123,15 @@ def _own_arguments(settings: JobSettings, run: RunDir, plan: Plan, attempt: int)
     own = ["--run-dir", str(run.path), "--grace", str(settings.grace), "--stdin", stdin]
     own += ["--rank-env", json.dumps(plan.rank_env)]
     own += ["--attempt", str(attempt), "--close-look", str(close_look_after(settings))]
+    own += ["--prom-dir", str(settings.prom_dir.absolute())] if settings.prom_dir else []
+    own += ["--metrics-port", str(settings.metrics_port)] if settings.metrics_port else []
     return [*own, *([] if plan.capture else ["--no-capture"])]
 
 
 def _agent_command(plan: Plan, node: NodePlan, own: list[str]) -> AgentCommand:
     place = ["--node-rank", str(node.node_rank), "--host", socket.gethostname()]
+    if "--metrics-port" in own:  # the nodes of one machine cannot share a port
+        place += ["--metrics-port", str(int(own[own.index("--metrics-port") + 1]) + node.node_rank)]
     environment = dict(os.environ) | {variable.name: variable.value for variable in node.environment}
     for name in node.unset:
         environment.pop(name, None)

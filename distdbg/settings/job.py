@@ -71,9 +71,10 @@ class JobSettings(BaseModel):
     memory: bool = False
     """Write down what memory does, step by step; record CUDA's allocations; take snapshots when memory runs out and on
     request. Costs under 0.5 % of a 50 ms step, 2 % of a 0.5 ms one. Default: false."""
-    watch: Literal["numerics"] | None = None
-    """What of the training's numbers is watched. numerics: the first module whose output or gradient is not finite,
-    with its step, its rank and what went into it. Default: nothing."""
+    watch: Literal["numerics", "compile"] | None = None
+    """What is watched in the ranks. numerics: the first module whose output or gradient is not finite, with its step,
+    its rank and what went into it. compile: where torch.compile breaks its graphs, and what makes it compile anew.
+    Default: nothing."""
     memory_steps: str | None = None
     """Steps of the optimizer at whose end each rank takes a memory snapshot, FIRST:LAST, at most 100 of them.
     Default: none."""
@@ -82,6 +83,15 @@ class JobSettings(BaseModel):
     Default: none."""
     profile_ranks: str = "all"
     """With profile: whose steps, ranks such as 0-3,8, or all. Default: all."""
+    overfit_batch: int | None = Field(None, ge=5, le=1_000_000)
+    """Repeat the first batch of the training for so many steps, then end the script and say whether its loss fell.
+    Changes what is trained on. Default: no."""
+    prom_dir: Path | None = None
+    """Folder on each node where its agent keeps a .prom file of its figures, for the textfile collector of
+    node_exporter. Default: none."""
+    metrics_port: int | None = Field(None, ge=1, le=65535)
+    """Port on loopback (127.0.0.1) where each agent serves the same at /metrics; of several nodes on one machine, this
+    port plus the node's number. Default: none."""
     run_dir: Path | None = None
     """Directory for this run, which must not exist. Default: a new one in ./distdbg-runs."""
     grace: float = Field(30.0, ge=0, le=86400)
@@ -140,10 +150,10 @@ class JobSettings(BaseModel):
 
     @model_validator(mode="after")
     def _watchable(self) -> JobSettings:
-        watched = self.memory or self.memory_steps or self.watch or self.profile
-        if watched and (self.worker_side == "off" or self.command):
-            raise ValueError("memory, memory_steps, watch and profile need distdbg's code inside the ranks: a Python "
-                             "script, and worker_side on")  # fmt: skip
+        asked = self.memory or self.memory_steps or self.watch or self.profile or self.overfit_batch
+        if asked and (self.worker_side == "off" or self.command):
+            raise ValueError("memory, memory_steps, watch, profile and overfit_batch need distdbg's code inside the "
+                             "ranks: a Python script, and worker_side on")  # fmt: skip
         if self.profile_ranks != "all" and not self.profile:
             raise ValueError("profile_ranks needs profile: which steps are to be profiled")
         return self

@@ -39,7 +39,7 @@ MAGIC = b"ddbgpg4\n"
 PHASES = ("starting", "data", "computing", "forward", "backward", "optimizer", "saving", "other", "exiting")
 STARTING, DATA, COMPUTING, FORWARD, BACKWARD, OPTIMIZER, SAVING, OTHER, EXITING = range(len(PHASES))
 COMMAND_OFFSET = 2048
-PHASE_OFFSET = 72
+STEPS_OFFSET = 32
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

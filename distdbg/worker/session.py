@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType, TracebackType
     from typing import Any
 
+    from distdbg.worker.compile_watch import CompileWatch
     from distdbg.worker.guards._rota import Rota
     from distdbg.worker.memory.watch import MemoryWatch
+    from distdbg.worker.overfit.overfitting import Overfitting
     from distdbg.worker.places import Told
     from distdbg.worker.profile.profiler import Profiler
     from distdbg.worker.watch.numerics import NumericsWatch
@@ -73,6 +75,8 @@ class Session:
         imports.after("torch", self._watch_memory)
         imports.after("torch", self._watch_numerics)
         imports.after("torch", self._profile)
+        self._asked: list[Overfitting | CompileWatch] = []
+        imports.after("torch", self._begin_asked)
         self.bus.subscribe("init", self._initialised)
         self._shortest: float | None = None
         self.bus.subscribe("group-begins", self._group_begins)
@@ -99,6 +103,7 @@ class Session:
         self._ended = True
         try:
             self.page.phase(EXITING)
+            self._end_asked(failed=not isinstance(error, SystemExit))
             self._end_guard()
             if self._numerics is not None:
                 self._numerics.finish(failed=not isinstance(error, SystemExit))
@@ -118,6 +123,7 @@ class Session:
     def script_returned(self) -> None:
         try:
             self.page.phase(EXITING)
+            self._end_asked()
             self._end_guard()
             if self._numerics is not None:
                 self._numerics.finish(failed=False)
@@ -133,6 +139,7 @@ class Session:
         current = None
         self._ended = True
         self._rota = None
+        self._asked = []
         self._memory = self._profiler = None
         self.bus.clear()
         if self._numerics is not None:
@@ -206,6 +213,23 @@ class Session:
         except Exception as error:
             self.fact("profile-failed", error=repr(error))
 
+    def _begin_asked(self, _torch: ModuleType) -> None:
+        """What is asked for by a command of its own: else nothing is loaded for it."""
+        if "DISTDBG_OVERFIT_BATCH" in os.environ:
+            from distdbg.worker import overfit
+
+            if (overfitting := overfit.start(self)) is not None:
+                self._asked.append(overfitting)
+        if os.environ.get("DISTDBG_WATCH") == "compile":
+            from distdbg.worker import compile_watch
+
+            self._asked.append(compile_watch.start(self))
+
+    def _end_asked(self, *, failed: bool = False) -> None:
+        asked, self._asked = self._asked, []
+        for one in asked:
+            one.finish(failed=failed)
+
     def watch(self, model: object) -> None:
         """The script asks for what `--watch numerics` does; `model` may be None. May raise."""
         if self._numerics is None:
@@ -234,15 +258,21 @@ class Session:
         if rota is not None:
             rota.finish()
 
-    def guard_anew(self) -> None:
-        """What is called from now on is another script: for trials, which run many of them in one process."""
+    def stand_down(self) -> None:
+        """The script has ended, and its process goes on: for trials, too."""
+        self._end_asked()
         self._end_guard()
         if self._numerics is not None:
             self._numerics.end()
             self._numerics = None
+
+    def guard_anew(self) -> None:
+        """What is called from now on is another script: for trials, which run many of them in one process."""
+        self.stand_down()
         self.page.begin_anew()
         self._stand_guard(sys)
         self._watch_numerics(sys)
+        self._begin_asked(sys)
 
     def _dropped(self, event: str, subscriber: Told, error: Exception) -> None:
         who = getattr(subscriber, "__qualname__", "?")

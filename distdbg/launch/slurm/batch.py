@@ -122,7 +122,8 @@ def _given(settings: JobSettings) -> Iterator[str]:
     """Every setting that is not as it is by itself, but variables and the program."""
     for name in ("name", "nodes", "nproc_per_node", "worker_side", "grace", "hang_timeout",
                  "startup_timeout", "on_hang", "keep_layers", "skip_attention", "on_finding",
-                 "memory_steps", "watch", "profile", "profile_ranks"):  # fmt: skip
+                 "memory_steps", "watch", "profile", "profile_ranks", "overfit_batch", "prom_dir",
+                 "metrics_port"):  # fmt: skip
         value = getattr(settings, name)
         if value is not None and (name == "nodes" or value != JobSettings.model_fields[name].default):
             yield f"--{name.replace('_', '-')}={value}"

@@ -65,6 +65,7 @@ def test_the_launch_on_the_node_is_told_all_that_was_settled(script, monkeypatch
              "--startup-timeout=88", "--keep-layers=2", "--skip-attention=all", "--on-finding=cat > f",
              "--full-load", "--memory", "--memory-steps=3:4", "--watch=numerics", "--profile=20:25",
              "--profile-ranks=0-1",
+             "--overfit-batch=50", "--prom-dir=/var/lib/node_exporter", "--metrics-port=9777",
              "--max-restarts=2", "--standalone=no"][:-1]  # fmt: skip
     made = settings(*words, script, "--lr", "1e-3", "--", "-x")
     shell = " ".join(batch.launch_words(made))

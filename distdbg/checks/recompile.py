@@ -1,0 +1,47 @@
+"""torch.compile compiled a function again, since a guard of its first graph failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.checks._guards import by_place, facts, observe, place
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Finding, FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="recompile",
+        severity="warning",
+        title="torch.compile compiles a function again and again",
+        meaning="A graph holds for what was seen when it was made: shapes, values of Python numbers, dtypes, modes. "
+        "Where such a guard fails, the function is compiled anew, which takes seconds to minutes; after a limit (8) "
+        "torch gives up and runs it uncompiled. Once is normal: with the second shape torch makes it dynamic.",
+        how_seen="With `--watch compile` (or `distdbg compile-report`) a rank listens to torch's structured trace, "
+        "which names the guards that failed each time. Up to two times for one place are of severity info.",
+        remedy="Keep shapes the same (drop_last=True, padding to a few lengths), mark what changes with "
+        "torch._dynamo.mark_dynamic, and pass numbers that change as tensors.",
+        source="https://docs.pytorch.org/docs/stable/torch.compiler_faq.html#why-are-you-recompiling",
+    ),
+)
+#: As often as torch's own way of finding out what is dynamic takes.
+_NORMAL = 2
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    for found in by_place(facts(evidence, "recompile")):
+        guards: dict[str, int] = {}
+        for fact in found:
+            guard = str(fact.fields.get("guard_failed"))
+            guards[guard] = max(guards.get(guard, 0), int(fact.fields.get("count") or 1))
+        worst, count = max(guards, key=lambda guard: guards[guard]), sum(guards.values())
+        limit = found[0].fields.get("limit")
+        gave_up = any(fact.fields.get("gave_up") for fact in found)
+        others = [f"{guard} ({times})" for guard, times in guards.items() if guard != worst]
+        why = f"Other guards that failed there: {'; '.join(others)}. " if others else ""
+        if gave_up:
+            why += f"That is torch's limit ({limit} graphs): from there on it runs uncompiled."
+        yield observe(
+            evidence, DOCS[0], found,
+            f"compiled again {count} time{'s' * (count != 1)}, since a guard failed at {place(found[0])}: {worst}",
+            why.strip(), severity="warning" if gave_up or count > _NORMAL else "info",
+        )  # fmt: skip

@@ -1,0 +1,83 @@
+"""`distdbg compile-report`: where torch.compile breaks its graphs, what makes it compile again, and what it gains."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distdbg.cli.launch import LaunchCommand
+from distdbg.cli.launch import command as launch_command
+
+if TYPE_CHECKING:
+    from distdbg.evidence.run import RunEvidence
+
+#: What makes torch.compile give back what it gets; one for each of two places that torch asks.
+_EAGER = ("TORCHDYNAMO_DISABLE=1", "TORCH_COMPILE_DISABLE=1")
+
+
+@click.command(
+    cls=LaunchCommand,
+    context_settings=launch_command.context_settings,
+    params=[
+        *launch_command.params,
+        click.Option(["--compare-eager"], is_flag=True, help="Run it again without compilation, and compare."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object (distdbg.compile/1)."),
+    ],
+    epilog="Exit codes: 0, 3 where nothing was compiled; where the job failed, the job's own code.",
+)
+def command(
+    config: Path | None, *, dry_run: bool, detach: bool, program: tuple[str, ...], compare_eager: bool, as_json: bool,
+    **options: Any,  # noqa: ANN401
+) -> None:  # fmt: skip
+    """Run SCRIPT and say what torch.compile made of it: graph breaks with their line and reason, recompilations with
+    the guard that failed, time spent.
+
+    The script is not changed, and runs to its end; all options are those of `distdbg launch`.
+
+    \b
+    distdbg compile-report --nproc-per-node 2 train.py --steps 50
+    distdbg compile-report --compare-eager train.py --steps 50
+    """
+    from distdbg.errors import EXIT_NOTHING, EXIT_OK
+    from distdbg.report.compiled import as_json as plain
+    from distdbg.report.compiled import build, text
+
+    options["watch"] = "compile"
+    if as_json:
+        options["show_ranks"] = "none"
+    given = {"dry_run": dry_run, "detach": detach, "program": program}
+    run = _run(config, options, given)
+    eager = None
+    if run is not None and compare_eager:
+        click.echo("distdbg: and now without compilation", err=True)
+        eager = _run(config, _without(options), given)
+    if run is None:
+        return
+    found = build(run, eager)
+    click.echo(json.dumps(plain(found), indent=1) if as_json else text(found))
+    sys.exit(EXIT_OK if found.graphs else EXIT_NOTHING)
+
+
+def _run(config: Path | None, options: dict[str, Any], given: dict[str, Any]) -> RunEvidence | None:
+    """None where nothing ran to its end here; a job that fails ends the command with its own code."""
+    from distdbg.cli.launch import launch
+    from distdbg.collect.run_evidence import load_evidence
+
+    code, run = launch(config, options=options, **given)
+    if code:
+        sys.exit(code)
+    return None if run is None else load_evidence(run)
+
+
+def _without(options: dict[str, Any]) -> dict[str, Any]:
+    """The same job again, under names of its own."""
+    again = options | {"env": (*options["env"], *_EAGER)}
+    if options["name"]:
+        again["name"] = f"{options['name']}-eager"
+    if options["run_dir"]:
+        again["run_dir"] = options["run_dir"].with_name(f"{options['run_dir'].name}-eager")
+    return again

@@ -1,0 +1,46 @@
+"""`distdbg diff`: two runs side by side: how they went, and in what they were launched differently."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+
+@click.command("diff")
+@click.argument("run_a", metavar="RUN_A")
+@click.argument("run_b", metavar="RUN_B")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.diff/1).")
+def command(run_a: str, run_b: str, *, as_json: bool) -> None:
+    """Say what differs between two runs: outcome, findings, speed, memory, versions, code, command, variables.
+
+    A run is a run's directory, its id or a part of it. The newest attempt of each is compared. Speed differs where
+    the middle halves of both runs' step times do not touch, and their medians are 3 % apart.
+
+    Exit codes: 0, 10 where B has a finding of severity error that A does not have, 3 nothing to analyse.
+    """
+    from distdbg.cli._answer import screen
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.collect.run_snapshots import with_snapshots
+    from distdbg.errors import EXIT_FINDINGS, EXIT_OK, NothingToAnalyse, UsageError
+    from distdbg.report.comparison import as_json as plain
+    from distdbg.report.comparison import compare
+    from distdbg.report.comparison_text import comparison_text
+    from distdbg.report.verdict import build_report
+    from distdbg.rundir import find_run_dir
+
+    folders = [find_run_dir(run) for run in (run_a, run_b)]
+    if folders[0].path == folders[1].path:
+        raise UsageError(f"{run_a!r} and {run_b!r} are the same run", "`distdbg runs` lists the runs of this folder.")
+    sides = []
+    for folder in folders:
+        evidence = load_evidence(folder)
+        if not evidence.ranks:
+            raise NothingToAnalyse(f"the run {folder.id} has no record of any rank", "It cannot be compared.")
+        evidence = with_snapshots(evidence, folder)
+        sides.append((evidence, build_report(evidence)))
+    found = compare(*sides)
+    width, color, _ = screen()
+    click.echo(json.dumps(plain(found), indent=1) if as_json else comparison_text(found, color=color, width=width))
+    sys.exit(EXIT_FINDINGS if found.new_errors else EXIT_OK)

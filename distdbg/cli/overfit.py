@@ -1,0 +1,49 @@
+"""`distdbg overfit`: can the training learn one batch by heart? The cheapest sanity check there is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distdbg.cli.launch import LaunchCommand
+from distdbg.cli.launch import command as launch_command
+
+#: A healthy loss of one batch has fallen by far more than a tenth by then.
+_STEPS = 100
+
+
+@click.command(
+    cls=LaunchCommand,
+    context_settings=launch_command.context_settings,
+    params=launch_command.params,
+    epilog="Exit codes: 0 it learns, 10 it does not, 3 not known; where the job itself failed, the job's own code.",
+)
+def command(config: Path | None, *, dry_run: bool, detach: bool, program: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
+    """Repeat the first batch of SCRIPT's training for 100 steps (--overfit-batch N: for N), and say whether the loss
+    falls, what never gets a gradient, and what no optimizer holds.
+
+    The script is not changed, and is ended after these steps; all options are those of `distdbg launch`. What it
+    saves meanwhile, it saves: name another folder where it has an option for that.
+
+    \b
+    distdbg overfit --nproc-per-node 2 train.py --lr 1e-3
+    """
+    from distdbg.cli.launch import launch
+
+    options["overfit_batch"] = options["overfit_batch"] or _STEPS
+    code, run = launch(config, dry_run=dry_run, detach=detach, program=program, options=options)
+    sys.exit(code or (0 if run is None else _code(run)))
+
+
+def _code(run: Any) -> int:  # noqa: ANN401
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.errors import EXIT_FINDINGS, EXIT_NOTHING, EXIT_OK
+    from distdbg.report.verdict import build_report
+
+    ids = {finding.id for finding in build_report(load_evidence(run)).findings}
+    if "overfit-fails" in ids:
+        return EXIT_FINDINGS
+    return EXIT_OK if "overfit-learns" in ids and "overfit-unknown" not in ids else EXIT_NOTHING

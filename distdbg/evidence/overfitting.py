@@ -1,0 +1,137 @@
+"""Can a model learn one batch by heart? The judgement on what a rank of `--overfit-batch` has told.
+
+A training that works takes the loss of one repeated batch down by far more than a tenth within 100 steps: nothing but
+that batch is asked of it. What falls by less may be slow (a warm-up, a small learning rate), and is unknown; what does
+not fall by more than it wavers does not learn. The last losses count by their median, and waver by their quartiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Any, Literal
+
+from distdbg.evidence.jsonl import integer, number
+
+Verdict = Literal["learns", "fails", "unknown"]
+#: Of its start, the least by which the loss must fall to have learnt, and by which it has moved at all.
+_LEARNT, _MOVED = 0.1, 0.01
+_LAST = 10
+_FEWEST = 5
+#: A loss that begins so near to 0 has nothing to learn.
+_NOTHING = 1e-3
+_RISES = 1.05
+
+
+@dataclass(frozen=True)
+class Judged:
+    """`words` are what the loss did, or why that is not known."""
+
+    verdict: Verdict
+    words: str
+
+
+def judge(fields: Mapping[str, Any]) -> Judged:
+    """Of one rank. Where several lines begin a backward, all of their losses must agree."""
+    because = _why_not(fields)
+    if because:
+        return Judged("unknown", because)
+    losses = fields.get("losses")
+    series = {line: _values(told) for line, told in losses.items()} if isinstance(losses, dict) else {}
+    judged = {line: _one(values, fields) for line, values in series.items() if values}
+    verdicts = {j.verdict for j in judged.values()}
+    if not judged:
+        return Judged("unknown", "no backward began from one number")
+    if len(judged) == 1:
+        return next(iter(judged.values()))
+    words = "; ".join(f"{_place(line)}: {j.words}" for line, j in judged.items())
+    return Judged(verdicts.pop() if len(verdicts) == 1 else "unknown",
+                  f"{len(judged)} lines begin a backward, {words}")  # fmt: skip
+
+
+def _why_not(fields: Mapping[str, Any]) -> str:
+    steps = integer(fields, "steps") or 0
+    if not steps:
+        return "no optimizer stepped"
+    if not integer(fields, "repeated"):
+        why = fields.get("because") or "no DataLoader of torch gave a batch before the first backward"
+        if steps < _FEWEST:
+            why = f"the script ended by itself after {steps} steps"
+        return f"the batch could not be repeated: {why}"
+    if steps < _FEWEST:
+        return f"the script ended by itself after {steps} of {integer(fields, 'wanted')} steps"
+    return ""
+
+
+def _values(told: object) -> list[tuple[int, float | None]]:
+    """(step, loss); None for what is not finite."""
+    pairs = [pair for pair in told if isinstance(pair, list) and len(pair) == 2] if isinstance(told, list) else []
+    return [(pair[0], number({"loss": pair[1]}, "loss")) for pair in pairs if isinstance(pair[0], int)]
+
+
+def _one(values: Sequence[tuple[int, float | None]], fields: Mapping[str, Any]) -> Judged:
+    if values[-1][1] is None:
+        bad = next(step for step, value in values if value is None)
+        return Judged("fails", f"it was not finite from step {bad} on")
+    finite = [value for _, value in values if value is not None]
+    if len(finite) <= 2:
+        return Judged("unknown", "it was seen too seldom")
+    return _fell(finite, values[-1][0], fields)
+
+
+def _fell(finite: Sequence[float], steps: int, fields: Mapping[str, Any]) -> Judged:
+    start, last = finite[0], finite[1:][-_LAST:]
+    end, waver = median(last), _waver(last)
+    fell, size = start - end, abs(start)
+    words = f"from {start:.4g} to {end:.4g} in {steps} steps" + (f", wavering by {waver:.2g}" if waver else "")
+    if size < _NOTHING:
+        return Judged("unknown", f"it began at {start:.2g} already")
+    if fell >= max(_LEARNT * size, waver):
+        return Judged("learns", words)
+    if fell > max(_MOVED * size, waver):
+        return Judged("unknown", f"it fell by only {100 * fell / size:.0f} %: {words}; more steps may tell")
+    if _warms_up(fields):
+        return Judged("unknown", f"the learning rate was still rising at the end: {words}; more steps may tell")
+    return Judged("fails", f"it did not move from {start:.4g} in {steps} steps" if set(finite) == {start} else words)
+
+
+def _waver(last: Sequence[float]) -> float:
+    low, _, high = quantiles(last, n=4, method="inclusive")
+    return high - low
+
+
+def _warms_up(fields: Mapping[str, Any]) -> bool:
+    rates = fields.get("rates")
+    if not isinstance(rates, list) or len(rates) != 2 or not all(isinstance(rate, (int, float)) for rate in rates):
+        return False
+    return bool(rates[1] > _RISES * rates[0] and rates[1] > 0)
+
+
+def reasons(fields: Mapping[str, Any]) -> Iterable[str]:
+    """What the parameters show, as sentences: it may be why, and may be as it is meant."""
+    if (integer(fields, "steps") or 0) and number(fields, "highest_rate") == 0:
+        yield "The learning rate is 0 at every step."
+    words = {
+        "not_owned": "with a gradient that no optimizer that steps holds",
+        "without_grad": "held by an optimizer that never got a gradient",
+        "not_owned_without_grad": "with requires_grad, no gradient, and no optimizer",
+        "frozen": "held by an optimizer and frozen (requires_grad is off)",
+    }
+    for word, meaning in words.items():
+        told = fields.get(word)
+        if isinstance(told, dict) and (count := integer(told, "count")):
+            names = told.get("names")
+            shown = [str(name) for name in names] if isinstance(names, list) else []
+            more = ", …" if count > len(shown) else ""
+            yield f"{count} parameter{'s' * (count > 1)} {meaning}: {', '.join(shown)}{more}."
+
+
+def noise(fields: Mapping[str, Any]) -> str:
+    """What makes the loss waver though the batch is the same."""
+    count = integer(fields, "dropout") or 0
+    return f"{count} dropout module{'s were' if count > 1 else ' was'} on: the loss wavers." if count else ""
+
+
+def _place(line: str) -> str:
+    return line.rpartition("/")[2]

@@ -1,0 +1,26 @@
+"""`--overfit-batch N`: the first batch of the training is repeated for N steps, and then the script is ended.
+
+Asked for, and only then loaded. It changes what is trained on, and nothing else: no collective, no random number.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from distdbg.worker.overfit.overfitting import Overfitting
+    from distdbg.worker.session import Session
+
+#: How a launch tells its ranks: for how many steps.
+VARIABLE = "DISTDBG_OVERFIT_BATCH"
+
+
+def start(session: Session) -> Overfitting | None:
+    """Once torch is imported; None where nobody asked for it."""
+    steps = os.environ.get(VARIABLE, "")
+    if not steps.isdecimal():
+        return None
+    from distdbg.worker.overfit.overfitting import Overfitting
+
+    return Overfitting(session, int(steps))
