@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Options of ours whose name is also a key of the job file.
 _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "hang_timeout",
          "startup_timeout", "on_hang", "on_finding", "keep_layers", "full_load", "skip_attention", "memory",
-         "memory_steps", "watch")  # fmt: skip
+         "memory_steps", "watch", "on_nonfinite")  # fmt: skip
 #: The same for the keys below `slurm`.
 _SLURM_KEYS = ("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image", "template",
                "signal_before", "on_preempt", "max_requeues", "exclude_culprit")  # fmt: skip
@@ -81,7 +81,9 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 )
 @click.option("--memory", is_flag=True, default=None, help="Write down what memory does, and snapshots where it ends.")
 @click.option("--memory-steps", metavar="A:B", help="Take a memory snapshot of each rank at the end of these steps.")
-@click.option("--watch", type=click.Choice(["numerics"]), help="Name the first module that makes a NaN or an inf.")
+@click.option("--watch", metavar="LEVELS", help="numerics (who makes a NaN), gradients, shapes; commas between them.")
+@click.option("--on-nonfinite", type=click.Choice(["report", "dump"]),
+              help="dump: save batch and model, for `distdbg replay`.  [default: report]")  # fmt: skip
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
 @click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")
 @click.option(

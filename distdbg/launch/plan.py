@@ -146,7 +146,9 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
     if settings.memory_steps:
         found.append(Variable("DISTDBG_MEMORY_STEPS", settings.memory_steps, "distdbg: --memory-steps"))
     if settings.watch:
-        found.append(Variable("DISTDBG_WATCH", settings.watch, "distdbg: --watch"))
+        found.append(Variable("DISTDBG_WATCH", ",".join(settings.watch), "distdbg: --watch"))
+    if settings.on_nonfinite == "dump":
+        found.append(Variable("DISTDBG_ON_NONFINITE", "dump", "distdbg: --on-nonfinite"))
     if settings.guards:
         found.append(Variable(GUARDS_VARIABLE, write_modes(settings.guards), "distdbg: --guard"))
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"

@@ -13,15 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.launch.node import Node
+from distdbg.launch.taken_files import take_files
 
 
 def take_snapshot(node: Node, folder: Path, rank: int, message: Mapping[str, Any]) -> None:
     """`folder` is the rank's own for snapshots. Names that lead elsewhere are not followed."""
-    names = []
-    for entry in message.get("files") or ():
-        file, name = str(entry.get("file")), str(entry.get("name"))
-        if "/" not in file + name and not name.startswith("."):
-            node.disk.take(folder / name, node.folder / file)
-            names.append(name)
+    names = take_files(node, folder, message)
     told = {key: message.get(key) for key in ("id", "why", "step", "missing", "because")}
     node.event("memory-snapshot", rank=rank, files=names, **told)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distdbg.worker.guards._rota import Rota
     from distdbg.worker.memory.watch import MemoryWatch
     from distdbg.worker.places import Told
-    from distdbg.worker.watch.numerics import NumericsWatch
+    from distdbg.worker.watch import Watches
 
 #: A rank that neither torchrun nor an agent can end any more has so long after SIGTERM: torchrun's own default.
 _GRACE_S = 30.0
@@ -66,10 +66,10 @@ class Session:
         self._rota: Rota | None = None
         self.rank = rank
         self._memory: MemoryWatch | None = None
-        self._numerics: NumericsWatch | None = None
+        self._watches: Watches | None = None
         imports.after("torch", self._stand_guard)
         imports.after("torch", self._watch_memory)
-        imports.after("torch", self._watch_numerics)
+        imports.after("torch", self._watch_numbers)
         self.bus.subscribe("init", self._initialised)
         self._shortest: float | None = None
         self.bus.subscribe("group-begins", self._group_begins)
@@ -97,8 +97,8 @@ class Session:
         try:
             self.page.phase(EXITING)
             self._end_guard()
-            if self._numerics is not None:
-                self._numerics.finish(failed=not isinstance(error, SystemExit))
+            if self._watches is not None:
+                self._watches.finish(failed=not isinstance(error, SystemExit))
             if self._memory is not None:
                 self._memory.snapshots.failed(error)
             if isinstance(error, SystemExit):
@@ -114,8 +114,8 @@ class Session:
         try:
             self.page.phase(EXITING)
             self._end_guard()
-            if self._numerics is not None:
-                self._numerics.finish(failed=False)
+            if self._watches is not None:
+                self._watches.finish(failed=False)
             self.link.send("script-end", {"how": "returned", "exit": 0}, last_words=True)
         except Exception:
             return
@@ -127,9 +127,9 @@ class Session:
         self._ended = True
         self._rota = None
         self._memory = None
-        if self._numerics is not None:
-            self._numerics.end()
-            self._numerics = None
+        if self._watches is not None:
+            self._watches.end()
+            self._watches = None
         self.bus.clear()
         self.page.close()
         self.calls.close()
@@ -172,23 +172,22 @@ class Session:
 
             self._memory = memory.start(self)
 
-    def _watch_numerics(self, _torch: ModuleType) -> None:
+    def _watch_numbers(self, _torch: ModuleType) -> None:
         if "DISTDBG_WATCH" in os.environ:  # else nothing is loaded for it
             from distdbg.worker import watch
 
-            self._numerics = watch.start(self)
+            self._watches = watch.start(self)
 
     def watch(self, model: object) -> None:
         """The script asks for what `--watch numerics` does; `model` may be None. May raise."""
-        if self._numerics is None:
-            self.imports.after("torch", self._watch_as_asked)
-        if model is not None and self._numerics is not None:
-            self._numerics.model(model)
+        self.imports.after("torch", self._watch_as_asked)
+        if model is not None and self._watches is not None:
+            self._watches.model(model)
 
     def _watch_as_asked(self, _torch: ModuleType) -> None:
         from distdbg.worker import watch
 
-        self._numerics = self._numerics or watch.start(self, asked=True)
+        self._watches = watch.start(self, self._watches, asked=True)
 
     def _snapshot(self, asked: object) -> None:
         if self._memory is None:
@@ -209,12 +208,12 @@ class Session:
     def guard_anew(self) -> None:
         """What is called from now on is another script: for trials, which run many of them in one process."""
         self._end_guard()
-        if self._numerics is not None:
-            self._numerics.end()
-            self._numerics = None
+        if self._watches is not None:
+            self._watches.end()
+            self._watches = None
         self.page.begin_anew()
         self._stand_guard(sys)
-        self._watch_numerics(sys)
+        self._watch_numbers(sys)
 
     def _dropped(self, event: str, subscriber: Told, error: Exception) -> None:
         who = getattr(subscriber, "__qualname__", "?")

@@ -1,0 +1,41 @@
+"""The states of the random number generators that a script can use, read and put back; nothing is drawn."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+#: This is only loaded once torch is, and may not be what loads it.
+torch: Any = sys.modules["torch"]
+
+
+def random_states() -> dict[str, Any]:
+    """Those of libraries that are loaded: torch's own, CUDA's current device's, Python's and NumPy's, as plain data."""
+    states: dict[str, Any] = {"torch": torch.get_rng_state()}
+    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
+        states["cuda"] = torch.cuda.get_rng_state()
+    if "random" in sys.modules:
+        states["python"] = sys.modules["random"].getstate()
+    if "numpy.random" in sys.modules:
+        name, keys, *rest = sys.modules["numpy"].random.get_state()
+        states["numpy"] = (name, keys.tolist(), *rest)
+    return states
+
+
+def put_back(states: Mapping[str, Any]) -> None:
+    """CUDA's only where there is one. Raises what a foreign state makes torch, Python or NumPy raise."""
+    torch.set_rng_state(states["torch"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+    if "python" in states:
+        import random
+
+        random.setstate(states["python"])
+    if "numpy" in states:
+        import numpy
+
+        numpy.random.set_state(states["numpy"])
