@@ -32,11 +32,13 @@ def replay_report(found: Replay, path: str) -> Report:
 
 
 def _otherwise(found: Replay) -> list[Unknown]:
-    """The job's own run had named another module."""
+    """The job's own run had named another place, and was sure of it."""
     told = found.about.get("found")
     before: Mapping[str, Any] = told if isinstance(told, dict) else {}
     here = found.fields or {}
-    if _named(before) in (_named(here), ("unknown", None)):
+    around, inner = str(before.get("module") or ""), str(here.get("module") or "")
+    closer = before.get("made") == here.get("made") == "module" and (not around or inner.startswith(f"{around}."))
+    if closer or _named(before) == _named(here) or before.get("made") not in ("module", "data", "loss", "gradient"):
         return []
     made, module = _named(before)
     return [Unknown("why it is another place than in the job", f"there it was {made} {module or ''}".rstrip()

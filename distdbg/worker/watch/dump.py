@@ -17,7 +17,7 @@ import sys
 
 from distdbg.worker.handing import Hand, write_bytes
 from distdbg.worker.watch.plain import Plain, nbytes, state_of
-from distdbg.worker.watch.random_states import random_states
+from distdbg.worker.watch.random_states import plain_states, random_states
 from distdbg.worker.watch.root import inner_of
 
 TYPE_CHECKING = False
@@ -110,7 +110,8 @@ class Dump:
             self._because["batch.pt"] = "the model's forward was not heard (compiled, or not DDP, FSDP or watch(model))"
             return []
         plain = Plain()
-        kept = {**held, "args": plain.of(held["args"], "args"), "kwargs": plain.of(held["kwargs"], "kwargs")}
+        kept = {**held, "args": plain.of(held["args"], "args"), "kwargs": plain.of(held["kwargs"], "kwargs"),
+                "rng": plain_states(held["rng"])}  # fmt: skip
         if self._fits("batch.pt", plain.size):
             self._hand.write("batch.pt", lambda path: torch.save(kept, path))
         return plain.left_out

@@ -26,7 +26,7 @@ head = torch.nn.Linear(64, 4)
 model = DistributedDataParallel(torch.nn.Sequential(net, head))
 optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=3e-4)
 table = torch.randn(64, 4)
-for _ in range(400):
+for _ in range(200):
     x = torch.randn(16, 64)
     optimizer.zero_grad()
     torch.nn.functional.cross_entropy(model(x), (x @ table).argmax(1)).backward()

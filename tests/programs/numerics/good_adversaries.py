@@ -22,7 +22,7 @@ makes, judges = DistributedDataParallel(net(8)), DistributedDataParallel(net(1),
 maker = torch.optim.Adam(makes.parameters(), lr=2e-4, betas=(0.5, 0.9))
 judge = torch.optim.Adam(judges.parameters(), lr=2e-4, betas=(0.5, 0.9))
 say = torch.nn.functional.binary_cross_entropy_with_logits
-for step in range(500):
+for step in range(300):
     judge.zero_grad()
     true = torch.randn(16, 8) * 0.5 + 1
     answer = judges(torch.cat([true, makes(torch.randn(16, 8)).detach()]))

@@ -16,7 +16,7 @@ class Model(torch.nn.Module):
         self.words = torch.nn.Embedding(1000, 32)
         self.blocks = torch.nn.ModuleList(
             torch.nn.TransformerEncoderLayer(32, 2, 64, dropout=0.1, batch_first=True, norm_first=True)
-            for _ in range(6)
+            for _ in range(4)
         )
         self.norm, self.head = torch.nn.LayerNorm(32), torch.nn.Linear(32, 1000, bias=False)
         self.head.weight = self.words.weight

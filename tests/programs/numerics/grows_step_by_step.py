@@ -16,7 +16,7 @@ with torch.no_grad():
     features = torch.cat([net[0](x), torch.ones(64, 1)], 1)
     curvature = torch.linalg.eigvalsh(2 * features.T @ features / len(x)).max()
 optimizer = torch.optim.SGD(model.parameters(), lr=2.02 / float(curvature))
-for _ in range(1500):
+for _ in range(1000):
     optimizer.zero_grad()
     torch.nn.functional.mse_loss(model(x), y).backward()
     optimizer.step()
