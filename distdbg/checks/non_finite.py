@@ -59,8 +59,14 @@ def _saved(found: Facts) -> str:
     folder = f"{citation.path.rpartition('/')[0]}/nonfinite"
     because = dump.get("because")
     because = because if isinstance(because, dict) else {}
-    missing = "".join(f" {name} is not there: {why}." for name, why in because.items() if name != "script.py")
-    return f" What went in is saved in {folder} of the run: `distdbg replay` runs it again.{missing}"
+    missing: dict[str, list[str]] = {}
+    for name, why in because.items():
+        if name != "script.py":
+            missing.setdefault(str(why), []).append(str(name))
+    if missing:
+        why = "; ".join(f"without {' and '.join(names)}, because {why}" for why, names in missing.items())
+        return f" What could be saved is in {folder} of the run, {why}."
+    return f" What went in is saved in {folder} of the run: `distdbg replay` runs it again."
 
 
 def _key(fields: Mapping[str, Any]) -> tuple[object, ...]:

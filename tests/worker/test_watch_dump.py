@@ -158,7 +158,7 @@ def test_a_batch_that_is_not_plain_is_said_and_not_replayed(rank, net):
     about = json.loads((rank.folder / "about.json").read_text())
     assert about["left_out"] == ["kwargs.meta: Meta"]
     assert "cannot be pickled" in about["because"]["model.pkl"], "forward is a lambda"
-    with pytest.raises(Refused, match="kwargs.meta"):
+    with pytest.raises(Refused, match=r"kwargs\.meta"):
         replay(rank.folder)
 
 

@@ -1,4 +1,4 @@
-"""`--watch shapes` inside rank 0: one table for what the model gets, another where that changes, and no hook between."""
+"""`--watch shapes` inside rank 0: one table for what the model gets, another where that changes; no hook between."""
 
 import io
 from pathlib import Path
