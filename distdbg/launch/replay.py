@@ -133,13 +133,12 @@ def _run(model: Any, batch: Mapping[str, Any], about: Mapping[str, Any]) -> tupl
     from distdbg.worker.watch import outputs
     from distdbg.worker.watch.figures import is_finite
     from distdbg.worker.watch.origin import bad_gradients, bad_weights, origin
-    from distdbg.worker.watch.random_states import put_back
 
     kept: list[Any] = []  # so that nothing is gone when it is looked at
     handles = outputs.listen_to(model)
     handles += [m.register_forward_hook(lambda *called: kept.append(called[1:])) for m in model.modules()]
     try:
-        put_back(batch["rng"])
+        _put_back(batch["rng"])
         with contextlib.redirect_stdout(sys.stderr), _autocast(batch.get("autocast", {})):
             output = model(*batch["args"], **batch["kwargs"])
             loss, what = _loss(output)
@@ -186,6 +185,23 @@ def _autocast(devices: Mapping[str, str]) -> contextlib.ExitStack:
     for device, kind in devices.items():
         stack.enter_context(torch.autocast(device, dtype=getattr(torch, kind)))
     return stack
+
+
+def _put_back(states: Mapping[str, Any]) -> None:
+    """The random number generators go on where they were in the job; CUDA's only where there is one."""
+    import random
+
+    import torch
+
+    torch.set_rng_state(states["torch"].cpu())
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"].cpu())
+    if "python" in states:
+        random.setstate(states["python"])
+    if "numpy" in states:
+        import numpy
+
+        numpy.random.set_state(states["numpy"])
 
 
 def _first_line(error: BaseException) -> str:

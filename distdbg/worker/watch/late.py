@@ -29,7 +29,8 @@ class LateFigures:
         else:
             if self._event is None:
                 self._event = torch.cuda.Event()
-            self._host = torch.empty(figures.shape, dtype=figures.dtype, pin_memory=True)
+            if self._host is None or self._host.shape != figures.shape or self._host.dtype != figures.dtype:
+                self._host = torch.empty(figures.shape, dtype=figures.dtype, pin_memory=True)
             self._host.copy_(figures, non_blocking=True)
             self._event.record()
         self._about = about
@@ -40,8 +41,7 @@ class LateFigures:
         if self._about is None or (self._event is not None and not self._event.query()):
             return None
         about, self._about = self._about, None
-        host, self._host = self._host, None
-        return host.tolist(), about
+        return self._host.tolist(), about
 
 
 class Late:

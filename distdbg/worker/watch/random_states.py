@@ -1,4 +1,4 @@
-"""The states of the random number generators that a script can use, read and put back; nothing is drawn."""
+"""The states of the random number generators that a script can use; nothing is drawn."""
 
 from __future__ import annotations
 
@@ -29,18 +29,3 @@ def plain_states(states: Mapping[str, Any]) -> dict[str, Any]:
     """As plain data, NumPy's array as a list of numbers."""
     return {name: (state[0], state[1].tolist(), *state[2:]) if name == "numpy" else state
             for name, state in states.items()}  # fmt: skip
-
-
-def put_back(states: Mapping[str, Any]) -> None:
-    """CUDA's only where there is one. Raises what a foreign state makes torch, Python or NumPy raise."""
-    torch.set_rng_state(states["torch"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
-    if "python" in states:
-        import random
-
-        random.setstate(states["python"])
-    if "numpy" in states:
-        import numpy
-
-        numpy.random.set_state(states["numpy"])

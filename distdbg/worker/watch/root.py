@@ -38,7 +38,7 @@ class RootWatch:
 
     def model(self, model: Any) -> None:  # noqa: ANN401
         """One that is compiled as a whole has no forward that could be heard."""
-        if self._handle is not None and self._model() is model:
+        if not self._listeners or (self._handle is not None and self._model() is model):
             return
         self.unhook()
         inner, self._model = inner_of(model), weak(model) or (lambda: None)
