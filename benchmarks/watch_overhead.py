@@ -29,12 +29,28 @@ from distdbg.worker.importing import ImportWatch
 from distdbg.worker.link import encode
 from distdbg.worker.page import PageWriter
 from distdbg.worker.watch import DUMP_VARIABLE, Watches
+from distdbg.worker.watch.gradients import Series
 
 LEVELS = ("numerics", "numerics + dump", "gradients", "shapes")
 
 
 def _fail(*what: object) -> None:
     raise SystemExit(f"not listened to: {what}")
+
+
+class Samples:
+    """The CPU time in the samples of gradients themselves: differences of whole steps drown on a busy machine."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        plain = Series.turn
+
+        def turn(series: Series, *about: Any) -> None:  # noqa: ANN401
+            begun = time.thread_time()
+            plain(series, *about)
+            self.seconds += time.thread_time() - begun
+
+        Series.turn = turn  # type: ignore[method-assign, assignment]
 
 
 def transformer_steps() -> Iterator[None]:
@@ -51,22 +67,32 @@ def transformer_steps() -> Iterator[None]:
         yield
 
 
-def measure(session: Any, loop: Iterator[None], rounds: int, count: int) -> tuple[float, dict[str, float]]:  # noqa: ANN401
+def measure(
+    session: Any,  # noqa: ANN401
+    samples: Samples,
+    loop: Iterator[None],
+    rounds: int,
+    count: int,
+) -> tuple[float, dict[str, float]]:
     """Microseconds of CPU time of a step without any, and what each level adds: medians over the rounds."""
     times: dict[str, list[float]] = {level: [] for level in ("", *LEVELS)}
+    own = []
     for number in range(rounds + 2):
         order = ("", *LEVELS) if number % 2 else (*reversed(LEVELS), "")
         for level in order:
             watches = _begin(session, level)
             next(loop)  # the first forward puts the hooks in
+            samples.seconds = 0.0
             started = time.process_time()
             for _ in range(count):
                 next(loop)
             if number >= 2:
                 times[level].append((time.process_time() - started) / count * 1e6)
+            if level == "gradients":
+                own.append(samples.seconds / count * 1e6)
             watches.end()
     added = {level: statistics.median(a - b for a, b in zip(times[level], times[""], strict=True)) for level in LEVELS}
-    return statistics.median(times[""]), added
+    return statistics.median(times[""]), added | {"… its own code": statistics.median(own)}
 
 
 def _begin(session: Any, level: str) -> Watches:  # noqa: ANN401
@@ -102,9 +128,9 @@ def main() -> None:
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="wo-") as folder:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
-        session = _session(folder)
+        session, samples = _session(folder), Samples()
         for kind, loop in kinds.items():
-            plain, added = measure(session, loop(), arguments.rounds, STEPS if kind == "short" else 20)
+            plain, added = measure(session, samples, loop(), arguments.rounds, STEPS if kind == "short" else 20)
             print(f"{kind}: a step of {plain:.0f} us")
             for level, more in added.items():
                 print(f"  {level:16} +{more:.1f} us ({100 * more / plain:.1f} %)")

@@ -35,7 +35,7 @@ torch.manual_seed(0)
 model = DistributedDataParallel(Net().to(memory_format=torch.channels_last))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14, growth_interval=20)
-for _ in range(90):
+for _ in range(85):
     optimizer.zero_grad()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = torch.nn.functional.cross_entropy(model(torch.randn(4, 3, 6, 6)), torch.randint(10, (4,)))
