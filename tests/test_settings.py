@@ -174,3 +174,24 @@ def test_the_example_is_right_in_the_eyes_of_both():
     assert text.startswith("# yaml-language-server: $schema=job.schema.json\n")
     for wrong in ({"nodse": 1}, {"nodes": 0}, {"presets": ["debgu"]}, {"torchrun": {"standalone": 3}}, {"args": [[]]}):
         assert list(validator.iter_errors(wrong)), wrong
+
+
+@pytest.mark.parametrize("text", ["shapes, numerics", "[numerics, shapes]", "numerics,shapes,numerics"])
+def test_what_is_watched_is_a_word_or_several(tmp_path, text):
+    settings, _ = read(tmp_path, f"script: train.py\nwatch: {text}\non_nonfinite: dump\n")
+    assert (settings.watch, settings.on_nonfinite) == (["numerics", "shapes"], "dump")
+    jsonschema.validate({"watch": settings.watch}, job_schema())
+    jsonschema.validate({"watch": "gradients,shapes"}, job_schema())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("watch: numeric", "job.yaml:1: watch: 'numeric' cannot be watched; it is one or more of numerics, gradients"),
+        ("watch: [shapes, 3]", "'3' cannot be watched"),
+        ("watch: {a: b}", "one or more of numerics, gradients, shapes are expected"),
+        ("watch: shapes\non_nonfinite: dump", "dump needs watch: numerics"),
+    ],
+)
+def test_what_cannot_be_watched_is_said(tmp_path, text, says):
+    assert says in "\n".join(mistakes(tmp_path, f"{text}\n"))

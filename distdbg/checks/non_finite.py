@@ -44,10 +44,29 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     summary, cause = _told(same)
     if others:
         cause += f" {others} other rank{'s' * (others != 1)} got it later, or with the averaged gradients."
+    cause += _saved(same)
     stepped = any(f.fields.get("stepped") for f in found)
     sure = own[0].fields.get("made") in ("module", "data")
     yield observe(evidence, DOCS[0], same, summary, cause, severity="error" if stepped else "warning",
                   confidence="certain" if sure else "likely")  # fmt: skip
+
+
+def _saved(found: Facts) -> str:
+    """Where the batch and the model are, with `--on-nonfinite dump`."""
+    dump, citation = found[0].fields.get("dump"), found[0].citation
+    if not isinstance(dump, dict) or citation is None:
+        return ""
+    folder = f"{citation.path.rpartition('/')[0]}/nonfinite"
+    because = dump.get("because")
+    because = because if isinstance(because, dict) else {}
+    missing: dict[str, list[str]] = {}
+    for name, why in because.items():
+        if name != "script.py":
+            missing.setdefault(str(why), []).append(str(name))
+    if missing:
+        why = "; ".join(f"without {' and '.join(names)}, because {why}" for why, names in missing.items())
+        return f" What could be saved is in {folder} of the run, {why}."
+    return f" What went in is saved in {folder} of the run: `distdbg replay` runs it again."
 
 
 def _key(fields: Mapping[str, Any]) -> tuple[object, ...]:

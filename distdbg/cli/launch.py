@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Options of ours whose name is also a key of the job file.
 _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir", "grace", "hang_timeout",
          "startup_timeout", "on_hang", "on_finding", "keep_layers", "full_load", "skip_attention", "memory",
-         "memory_steps", "watch", "profile", "profile_ranks", "overfit_batch", "prom_dir",
+         "memory_steps", "watch", "on_nonfinite", "profile", "profile_ranks", "overfit_batch", "prom_dir",
          "metrics_port")  # fmt: skip
 #: The same for the keys below `slurm`.
 _SLURM_KEYS = ("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image", "template",
@@ -83,8 +83,9 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 )
 @click.option("--memory", is_flag=True, default=None, help="Write down what memory does, and snapshots where it ends.")
 @click.option("--memory-steps", metavar="A:B", help="Take a memory snapshot of each rank at the end of these steps.")
-@click.option("--watch", type=click.Choice(["numerics", "compile"]),
-              help="Name the first module that makes a NaN or an inf; or graph breaks and recompilations.")  # fmt: skip
+@click.option("--watch", metavar="LEVELS", help="One or more of numerics,gradients,shapes,compile (docs/watch.md).")
+@click.option("--on-nonfinite", type=click.Choice(["report", "dump"]),
+              help="dump: save batch and model, for `distdbg replay`.  [default: report]")  # fmt: skip
 @click.option("--profile", metavar="A:B", help="Run these steps under torch.profiler; `distdbg profile` reads it.")
 @click.option("--profile-ranks", metavar="RANKS", help="Whose steps: 0-3,8 or all.  [default: all]")
 @click.option("--overfit-batch", metavar="N", help="Repeat the first batch for N steps, and say whether it is learnt.")

@@ -179,6 +179,7 @@ class _Reader:
             stdout=read_end(files.stdout, size if failed else min(size, 16 << 10)),
             stderr=read_end(files.stderr, size),
             memory=self._ends(files.memory_lines),
+            gradients=self._begin_and_end(files.gradients),
             nccl=read_end(files.nccl, 16 << 10).text if failed else "",
             nccl_head=read_whole(files.nccl, _MOST_NCCL)[0] or "",
         )
@@ -186,6 +187,16 @@ class _Reader:
     def _ends(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
         """The last lines of what grows with the job: the first of them may be cut, and is left out then."""
         return tuple(jsonl.objects(read_end(path, self._lines_each).text)[0])
+
+    def _begin_and_end(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
+        """Where the middle does not fit: how it was at first, and how it is now, each with its line."""
+        text, cut = read_whole(path, self._lines_each)
+        found = jsonl.objects(text or "")[0]
+        if cut and text:
+            half = read_end(path, self._lines_each // 2)
+            begun = jsonl.objects(text[: len(text) // 2].rpartition("\n")[0])[0]
+            found = begun + [(half.first_line + n - 1, line) for n, line in jsonl.objects(half.text)[0]]
+        return tuple(found)
 
     def json_file(self, path: Any) -> dict[str, Any] | None:  # noqa: ANN401
         text, why = read_whole(path, _MOST_JSON)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from distdbg.evidence.gradients import gradient_series
 from distdbg.evidence.growth import NodeMemory, rank_series
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.nccl_log import read_nccl_log
@@ -41,6 +42,7 @@ class RankTexts:
     stderr: Tail = field(default_factory=Tail)
     nccl: str = ""
     memory: Events = ()
+    gradients: Events = ()
     #: its beginning, and with it all of it where it is not long
     nccl_head: str = ""
 
@@ -91,6 +93,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         shrunk=_shrunk(texts.facts),
         guards=tuple(_guard_facts(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_GUARD_FACTS],
         memory=rank_series(texts.memory, texts.folder, texts.facts),
+        gradients=gradient_series(texts.facts, texts.gradients, texts.folder),
     )
 
 

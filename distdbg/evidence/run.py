@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.evidence.dump import Dump
+from distdbg.evidence.gradients import GradientSeries
 from distdbg.evidence.growth import MemorySeries, NodeMemory
 from distdbg.evidence.memory_answer import MemoryAnswer
 from distdbg.evidence.nccl_log import NcclLog
@@ -143,6 +144,8 @@ class RankRecord:
     guards: tuple[GuardFact, ...] = ()
     #: what its memory did, step by step; None where `--memory` was not asked for
     memory: MemorySeries | None = None
+    #: its gradients by layer; empty where `--watch gradients` was not asked for, or another rank has the same
+    gradients: tuple[GradientSeries, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -168,13 +168,17 @@ def _of(messages: list[dict[str, Any]], number: int) -> Iterable[tuple[int, dict
 
 def _findings(told: list[list[dict[str, Any]]], number: int) -> Iterable[Finding]:
     ranks = [
-        rank_record(
-            rank, None, {"host": "here"}, RankTexts(f"ranks/{rank}", {"exit_code": 0}, tuple(_of(said, number)))
-        )
+        rank_record(rank, None, {"host": "here"}, _texts(f"ranks/{rank}", list(_of(said, number))))
         for rank, said in enumerate(told)
     ]
     evidence = RunEvidence({}, 1, tuple(ranks), ())
     return (finding for check in all_checks() for finding in check.run(evidence))
+
+
+def _texts(folder: str, said: list[tuple[int, dict[str, Any]]]) -> RankTexts:
+    """As an agent would have shared them out over the rank's files."""
+    gradients = tuple((line, message) for line, message in said if message.get("op") == "gradients")
+    return RankTexts(folder, {"exit_code": 0}, tuple(said), gradients=gradients)
 
 
 def _trouble(told: list[list[dict[str, Any]]], number: int) -> Iterable[str]:

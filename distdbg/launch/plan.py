@@ -151,7 +151,9 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
     if settings.memory_steps:
         found.append(Variable("DISTDBG_MEMORY_STEPS", settings.memory_steps, "distdbg: --memory-steps"))
     if settings.watch:
-        found.append(Variable("DISTDBG_WATCH", settings.watch, "distdbg: --watch"))
+        found.append(Variable("DISTDBG_WATCH", ",".join(settings.watch), "distdbg: --watch"))
+    if settings.on_nonfinite == "dump":
+        found.append(Variable("DISTDBG_ON_NONFINITE", "dump", "distdbg: --on-nonfinite"))
     if settings.profile:
         found.append(Variable("DISTDBG_PROFILE", settings.profile, "distdbg: --profile"))
     if settings.profile and settings.profile_ranks != "all":

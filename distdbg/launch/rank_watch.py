@@ -20,7 +20,7 @@ from distdbg.launch.node import Node
 from distdbg.launch.phases import PhaseClock
 from distdbg.launch.ranks import RankProcess, find_ranks
 from distdbg.launch.signs import SignSampler
-from distdbg.launch.taken_files import take_files
+from distdbg.launch.taken_files import take_and_tell, take_files
 from distdbg.launch.torchrun_process import TorchrunProcess
 from distdbg.launch.wire import Wire
 from distdbg.rundir import RankFiles
@@ -104,10 +104,16 @@ class RankWatch:
         elif message.get("op") == "memory":
             line = json.dumps({"rank": rank.rank, **message})
             self._node.disk.append(self._files(rank).memory_lines, line.encode() + b"\n")
+        elif message.get("op") == "gradients":
+            self._node.disk.append(self._files(rank).gradients, json.dumps(message).encode() + b"\n")
+        elif message.get("op") == "shapes":
+            take_files(self._node, self._files(rank).folder, message)
+        elif message.get("op") == "nonfinite":
+            take_files(self._node, self._files(rank).nonfinite, message)
         elif message.get("op") == "snapshot":
-            take_files(self._node, "memory-snapshot", self._files(rank).memory, rank.rank, message)
+            take_and_tell(self._node, "memory-snapshot", self._files(rank).memory, rank.rank, message)
         elif message.get("op") == "profile":
-            take_files(self._node, "profile", self._files(rank).profile, rank.rank, message)
+            take_and_tell(self._node, "profile", self._files(rank).profile, rank.rank, message)
         else:
             line = json.dumps({"rank": rank.rank, **message})
             self._node.disk.append(self._files(rank).facts, line.encode("utf-8", "backslashreplace") + b"\n")

@@ -22,6 +22,7 @@ from distdbg.launch.journal import Journal
 from distdbg.launch.live import LiveView, PlainView
 from distdbg.launch.local import AgentCommand, LocalNodes
 from distdbg.launch.nodes import Nodes
+from distdbg.launch.shown_shapes import shapes_line
 from distdbg.launch.state import RunState
 from distdbg.model import fold_ranks, unfold_ranks
 from distdbg.rundir import RunDir
@@ -163,6 +164,8 @@ def _report(settings: JobSettings, run: RunDir) -> Report:
     print(text, file=sys.stderr)
     if settings.profile:
         _say_profiles(run)
+    if "shapes" in settings.watch:
+        print(f"distdbg: {shapes_line(run)}", file=sys.stderr)
     if settings.on_finding and report.findings:
         tell_finding(settings.on_finding, run.report_json)
     return report

@@ -1,8 +1,9 @@
-"""The agent's side of memory snapshots and profiles: what a rank has written into node-local memory, it moves.
+"""The agent's side of what a rank has written into node-local memory: snapshots, profiles, batches.
 
     {"op": "snapshot", "id": …, "files": [{"file": "00003.memory-…", "name": "oom-step000412-…"}], "why": "oom"}
     {"event": "memory-snapshot", "rank": 3, "id": …, "files": ["oom-step000412-001.pickle.gz"], "why": "oom"}
     {"event": "profile", "rank": 3, "id": …, "files": ["steps-20-25.json.gz"], "wanted": [20, 25], "first": 20, …}
+    {"op": "nonfinite", "files": [{"file": "00003.nonfinite-001", "name": "batch.pt"}]}       (without an event)
 
 The event is written after the files. Nothing here touches the run directory: the disk's thread does.
 """
@@ -18,13 +19,19 @@ from distdbg.launch.node import Node
 _TOLD = ("id", "why", "step", "missing", "because", "wanted", "first", "last")
 
 
-def take_files(node: Node, event: str, folder: Path, rank: int, message: Mapping[str, Any]) -> None:
-    """`folder` is the rank's own for such files. Names that lead elsewhere are not followed."""
+def take_files(node: Node, folder: Path, message: Mapping[str, Any]) -> list[str]:
+    """The names of those that go into `folder`. Names that lead elsewhere are not followed."""
     names = []
     for entry in message.get("files") or ():
         file, name = str(entry.get("file")), str(entry.get("name"))
         if "/" not in file + name and not name.startswith("."):
             node.disk.take(folder / name, node.folder / file)
             names.append(name)
+    return names
+
+
+def take_and_tell(node: Node, event: str, folder: Path, rank: int, message: Mapping[str, Any]) -> None:
+    """The same, and an event that says what came: somebody has asked for it, or reads it in the report."""
+    names = take_files(node, folder, message)
     told = {key: message[key] for key in _TOLD if key in message}
     node.event(event, rank=rank, files=names, **told)

@@ -62,6 +62,21 @@ class RankFiles:
         return self.folder / "memory.jsonl"
 
     @property
+    def gradients(self) -> Path:
+        """Its gradients' norms by layer in some of its steps, one JSON object a step."""
+        return self.folder / "gradients.jsonl"
+
+    @property
+    def shapes(self) -> Path:
+        """A table of what its modules took and gave, for reading."""
+        return self.folder / "shapes.txt"
+
+    @property
+    def nonfinite(self) -> Path:
+        """The folder of the batch and the model with which a value first was not finite."""
+        return self.folder / "nonfinite"
+
+    @property
     def memory(self) -> Path:
         """The folder of its memory snapshots."""
         return self.folder / "memory"

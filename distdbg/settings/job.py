@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from distdbg.errors import UsageError
 from distdbg.settings.slurm import SlurmSettings
 from distdbg.settings.values import (
     MOST_NODES,
     RANKS_SCHEMA,
+    WATCH_SCHEMA,
     few_steps,
     flags,
     modes,
@@ -24,6 +25,7 @@ from distdbg.settings.values import (
     shown_ranks,
     timeout_schema,
     variables,
+    watch_levels,
 )
 
 
@@ -71,10 +73,14 @@ class JobSettings(BaseModel):
     memory: bool = False
     """Write down what memory does, step by step; record CUDA's allocations; take snapshots when memory runs out and on
     request. Costs under 0.5 % of a 50 ms step, 2 % of a 0.5 ms one. Default: false."""
-    watch: Literal["numerics", "compile"] | None = None
-    """What is watched in the ranks. numerics: the first module whose output or gradient is not finite, with its step,
-    its rank and what went into it. compile: where torch.compile breaks its graphs, and what makes it compile anew.
-    Default: nothing."""
+    watch: Annotated[list[str], WithJsonSchema(WATCH_SCHEMA)] = Field(default_factory=list)
+    """What is watched in the ranks, one or more of: numerics (the first module whose output or gradient is not finite,
+    with its step, its rank and what went into it), gradients (each layer's norms every ten steps: growing, vanishing,
+    dead), shapes (a table of what each module takes and gives), compile (where torch.compile breaks its graphs, and
+    what makes it compile anew). Default: nothing."""
+    on_nonfinite: Literal["report", "dump"] = "report"
+    """With numerics: dump saves the batch and the model at the first value that is not finite, for `distdbg replay`.
+    Default: report."""
     memory_steps: str | None = None
     """Steps of the optimizer at whose end each rank takes a memory snapshot, FIRST:LAST, at most 100 of them.
     Default: none."""
@@ -121,6 +127,7 @@ class JobSettings(BaseModel):
 
     _number_of_ranks = field_validator("nproc_per_node", mode="before")(number_of_ranks)
     _number_of_layers = field_validator("skip_attention", mode="before")(number_of_layers)
+    _watch_levels = field_validator("watch", mode="before")(watch_levels)
     _few_steps = field_validator("memory_steps", "profile", mode="before")(few_steps)
     _seconds = field_validator("hang_timeout", "startup_timeout", mode="before")(seconds)
     _shown_ranks = field_validator("show_ranks", mode="before")(shown_ranks)
@@ -156,6 +163,8 @@ class JobSettings(BaseModel):
                              "ranks: a Python script, and worker_side on")  # fmt: skip
         if self.profile_ranks != "all" and not self.profile:
             raise ValueError("profile_ranks needs profile: which steps are to be profiled")
+        if self.on_nonfinite == "dump" and "numerics" not in self.watch:
+            raise ValueError("on_nonfinite: dump needs watch: numerics, which is what sees it")
         return self
 
     @property

@@ -17,6 +17,8 @@ MOST_NODES = 100_000
 #: Seconds without progress: ranks are looked at once a second, and a month is no timeout any more.
 SHORTEST_TIMEOUT = 2
 LONGEST_TIMEOUT = 30 * 86400
+#: What can be watched in the ranks.
+WATCH_LEVELS = ("numerics", "gradients", "shapes", "compile")
 #: Each is a snapshot of each rank, or some MB of its profile.
 MOST_STEPS = 100
 #: What stands for a number of ranks; the number is found where the ranks run.
@@ -25,6 +27,10 @@ RANK_WORDS = ("auto", "gpu", "cpu", "xpu")
 
 RANKS_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_RANKS_A_NODE}, {"enum": list(RANK_WORDS)}]
+}
+
+WATCH_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"enum": list(WATCH_LEVELS)}, "uniqueItems": True}]
 }
 
 
@@ -66,6 +72,18 @@ def few_steps(value: object) -> object:
     if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < int(first) + MOST_STEPS):
         raise ValueError(f"FIRST:LAST is expected, from 1 on and at most {MOST_STEPS} steps, as in 10:12")
     return f"{int(first)}:{int(last)}"
+
+
+def watch_levels(value: object) -> object:
+    """A word, words with commas between them, or a list of words; in the order of WATCH_LEVELS, each once."""
+    words = value.split(",") if isinstance(value, str) else [] if value is None else value
+    if not isinstance(words, (list, tuple)):
+        raise ValueError(f"one or more of {', '.join(WATCH_LEVELS)} are expected")  # noqa: TRY004 -- pydantic's
+    named = [str(word).strip() for word in words]
+    bad = next((word for word in named if word not in WATCH_LEVELS), None)
+    if bad is not None:
+        raise ValueError(f"{bad!r} cannot be watched; it is one or more of {', '.join(WATCH_LEVELS)}")
+    return [level for level in WATCH_LEVELS if level in named]
 
 
 def seconds(value: object, info: ValidationInfo) -> object:

@@ -74,6 +74,12 @@ class Bus:
         self._lock = _thread.allocate_lock()
         self._subscribers.update(dict.fromkeys(EVENTS, ()))
 
+    def mute(self, *events: str) -> Callable[[], None]:
+        """Nobody hears of these until what it gives is called: what we do ourselves is not the script's doing."""
+        before = {event: self._subscribers[event] for event in events}
+        self._subscribers.update(dict.fromkeys(events, ()))
+        return lambda: self._subscribers.update(before)
+
     def channel(self, event: str) -> Told:
         """The function that tells all subscribers of an event."""
         subscribers = self._subscribers

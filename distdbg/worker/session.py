@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distdbg.worker.overfit.overfitting import Overfitting
     from distdbg.worker.places import Told
     from distdbg.worker.profile.profiler import Profiler
-    from distdbg.worker.watch.numerics import NumericsWatch
+    from distdbg.worker.watch import Watches
 
 #: A rank that neither torchrun nor an agent can end any more has so long after SIGTERM: torchrun's own default.
 _GRACE_S = 30.0
@@ -70,10 +70,10 @@ class Session:
         self._profiler: Profiler | None = None
         self.rank, self.attempt = rank, attempt
         self._memory: MemoryWatch | None = None
-        self._numerics: NumericsWatch | None = None
+        self._watches: Watches | None = None
         imports.after("torch", self._stand_guard)
         imports.after("torch", self._watch_memory)
-        imports.after("torch", self._watch_numerics)
+        imports.after("torch", self._watch_numbers)
         imports.after("torch", self._profile)
         self._asked: list[Overfitting | CompileWatch] = []
         imports.after("torch", self._begin_asked)
@@ -105,8 +105,8 @@ class Session:
             self.page.phase(EXITING)
             self._end_asked(failed=not isinstance(error, SystemExit))
             self._end_guard()
-            if self._numerics is not None:
-                self._numerics.finish(failed=not isinstance(error, SystemExit))
+            if self._watches is not None:
+                self._watches.finish(failed=not isinstance(error, SystemExit))
             if self._memory is not None:
                 self._memory.snapshots.failed(error)
             if isinstance(error, SystemExit):
@@ -125,8 +125,8 @@ class Session:
             self.page.phase(EXITING)
             self._end_asked()
             self._end_guard()
-            if self._numerics is not None:
-                self._numerics.finish(failed=False)
+            if self._watches is not None:
+                self._watches.finish(failed=False)
             self.link.send("script-end", {"how": "returned", "exit": 0}, last_words=True)
         except Exception:
             return
@@ -141,10 +141,10 @@ class Session:
         self._rota = None
         self._asked = []
         self._memory = self._profiler = None
+        if self._watches is not None:
+            self._watches.end()
+            self._watches = None
         self.bus.clear()
-        if self._numerics is not None:
-            self._numerics.end()
-            self._numerics = None
         self.page.close()
         self.calls.close()
         self.link.close()
@@ -186,11 +186,11 @@ class Session:
 
             self._memory = memory.start(self)
 
-    def _watch_numerics(self, _torch: ModuleType) -> None:
+    def _watch_numbers(self, _torch: ModuleType) -> None:
         if "DISTDBG_WATCH" in os.environ:  # else nothing is loaded for it
             from distdbg.worker import watch
 
-            self._numerics = watch.start(self)
+            self._watches = watch.start(self)
 
     def _profile(self, _torch: ModuleType) -> None:
         if "DISTDBG_PROFILE" in os.environ:  # else nothing is loaded for it
@@ -220,7 +220,7 @@ class Session:
 
             if (overfitting := overfit.start(self)) is not None:
                 self._asked.append(overfitting)
-        if os.environ.get("DISTDBG_WATCH") == "compile":
+        if "compile" in os.environ.get("DISTDBG_WATCH", "").split(","):
             from distdbg.worker import compile_watch
 
             self._asked.append(compile_watch.start(self))
@@ -232,15 +232,14 @@ class Session:
 
     def watch(self, model: object) -> None:
         """The script asks for what `--watch numerics` does; `model` may be None. May raise."""
-        if self._numerics is None:
-            self.imports.after("torch", self._watch_as_asked)
-        if model is not None and self._numerics is not None:
-            self._numerics.model(model)
+        self.imports.after("torch", self._watch_as_asked)
+        if model is not None and self._watches is not None:
+            self._watches.model(model)
 
     def _watch_as_asked(self, _torch: ModuleType) -> None:
         from distdbg.worker import watch
 
-        self._numerics = self._numerics or watch.start(self, asked=True)
+        self._watches = watch.start(self, self._watches, asked=True)
 
     def _snapshot(self, asked: object) -> None:
         if self._memory is None:
@@ -262,16 +261,16 @@ class Session:
         """The script has ended, and its process goes on: for trials, too."""
         self._end_asked()
         self._end_guard()
-        if self._numerics is not None:
-            self._numerics.end()
-            self._numerics = None
+        if self._watches is not None:
+            self._watches.end()
+            self._watches = None
 
     def guard_anew(self) -> None:
         """What is called from now on is another script: for trials, which run many of them in one process."""
         self.stand_down()
         self.page.begin_anew()
         self._stand_guard(sys)
-        self._watch_numerics(sys)
+        self._watch_numbers(sys)
         self._begin_asked(sys)
 
     def _dropped(self, event: str, subscriber: Told, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""The forward hook of `--watch numerics`: which tensors a module was given and made, by weak references.
+"""The forward hooks of `--watch`. That of numerics: which tensors a module was given and made, by weak references.
 
 It is a function of its file and no closure: a model that is copied or pickled with it stays one that can be. And it
 stands here, and not in watch/, because torch.compile may meet it in what it traces; there it is a constant `if`.
@@ -27,6 +27,9 @@ is_dynamo_compiling = _torch.compiler.is_dynamo_compiling
 #: Of a longer forward the newest are known.
 _MOST = 8192
 names: dict[int, str] = {}
+#: Who is told that the model's forward begins, and of each module's output while its shapes are written down.
+began: Any = None
+shaped: Any = None
 calls: deque[tuple[str, Held, Held]] = deque(maxlen=_MOST)
 
 
@@ -47,3 +50,22 @@ def _held(value: object) -> Held:
         value = value[0]
     found: Any = (value,) if type(value) is Tensor else tensors_in(value)
     return tuple([(ref(tensor), tensor._version) for tensor in found if tensor.is_floating_point()])
+
+
+def begins(module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+    """Returns nothing, so that the arguments stay what they are."""
+    if is_dynamo_compiling() or began is None:
+        return
+    try:
+        began(module, args, kwargs)
+    except Exception:
+        return
+
+
+def has_shape(module: Any, args: Any, kwargs: Any, output: Any) -> None:  # noqa: ANN401
+    if is_dynamo_compiling() or shaped is None:
+        return
+    try:
+        shaped(module, args, kwargs, output)
+    except Exception:
+        return

@@ -79,7 +79,7 @@ def test_lines_of_memory_have_the_devices_figures(launch, tmp_path):
     assert lines and any("MA" in json.dumps(line) or "allocated" in json.dumps(line) for line in lines), lines[:3]
 
 
-def test_a_module_that_makes_nan_is_named_a_step_later(launch):
+def test_a_module_that_makes_nan_is_named_a_step_later(launch, tmp_path):
     body = f"""
 bad = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).cuda()
 for step in range(200):{STEP}
@@ -87,8 +87,12 @@ for step in range(200):{STEP}
         with torch.no_grad():
             next(model.parameters()).fill_(float("nan"))
 {END}"""
-    _, report = launch(body, "--watch", "numerics")
+    _, report = launch(body, "--watch", "numerics,gradients", "--on-nonfinite", "dump")
     assert [f["id"] for f in report["findings"] if f["id"] == "non-finite"], report
+    rank = list_runs(tmp_path / "distdbg-runs")[-1].attempt(1).rank(0)
+    assert (rank.nonfinite / "batch.pt").is_file() and (rank.nonfinite / "state.pt").is_file()
+    norms = [json.loads(line)["gradient"] for line in rank.gradients.read_text().splitlines()]
+    assert len(norms) > 5 and all(norms[0]), "each line is sent when its figures have come"
 
 
 def test_a_rank_that_waits_on_the_host_is_explained_with_nccls_recorder(launch):

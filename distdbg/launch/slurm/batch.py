@@ -122,12 +122,14 @@ def _given(settings: JobSettings) -> Iterator[str]:
     """Every setting that is not as it is by itself, but variables and the program."""
     for name in ("name", "nodes", "nproc_per_node", "worker_side", "grace", "hang_timeout",
                  "startup_timeout", "on_hang", "keep_layers", "skip_attention", "on_finding",
-                 "memory_steps", "watch", "profile", "profile_ranks", "overfit_batch", "prom_dir",
+                 "memory_steps", "on_nonfinite", "profile", "profile_ranks", "overfit_batch", "prom_dir",
                  "metrics_port"):  # fmt: skip
         value = getattr(settings, name)
         if value is not None and (name == "nodes" or value != JobSettings.model_fields[name].default):
             yield f"--{name.replace('_', '-')}={value}"
     yield from (f"--{name.replace('_', '-')}" for name in ("full_load", "memory") if getattr(settings, name))
+    if settings.watch:
+        yield f"--watch={','.join(settings.watch)}"
     yield "--show-ranks=none" if settings.capture else "--no-capture"  # who follows shows them, from their logs
     yield from (f"--preset={name}" for name in settings.presets)
     yield from (f"--guard={name}={mode}" for name, mode in settings.guards.items())

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from distdbg.worker.guards._base import Where
     from distdbg.worker.session import Session
+    from distdbg.worker.watch.dump import Dump
 
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]
@@ -35,11 +36,12 @@ _PROBED = 1 << 16
 class NumericsWatch:
     """One for a rank."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, dump: Dump | None = None) -> None:
+        self._session, self._dump = session, dump
         self._model: Any = lambda: None
         self._hooks: list[Any] = []
         self._pending: tuple[dict[str, object], Where | None] | None = None
+        self._held: dict[str, Any] | None = None
         self._skipped = 0
         self._armed = False
         self._loss, self._gradient = Late(), Late()
@@ -54,11 +56,13 @@ class NumericsWatch:
 
         self._model = ref(model)
         self._listen(model)
+        if self._dump is not None:
+            self._dump.model(model)
 
     def finish(self, *, failed: bool) -> None:
         """The script has ended. One that ended on an error may have done so because of what is not told yet."""
         if failed and self._pending is not None:
-            self._tell(stepped=False)
+            self._tell(stepped=False, failed=True)
         self.end()
 
     def end(self) -> None:
@@ -67,6 +71,8 @@ class NumericsWatch:
             self._session.bus.unsubscribe(event, subscriber)
         self._unhook()
         outputs.leave()
+        if self._dump is not None:
+            self._dump.end()
 
     def _forward(self, model: Any) -> None:  # noqa: ANN401
         if self._model() is not model:
@@ -109,6 +115,7 @@ class NumericsWatch:
         elif self._skipped == 0:
             self._skipped = 1
             self._pending = self._judge(value), users_line()
+            self._hold()
         else:
             self._skipped += 1
             if self._skipped >= _MOST_SKIPPED:
@@ -143,11 +150,15 @@ class NumericsWatch:
         else:
             bad = not isfinite(float(gradient.sum())) and not is_finite(gradient)
         if self._pending is not None:
-            self._tell(stepped=bad)
+            self._tell(stepped=bad, optimizer=optimizer)
         elif bad:
-            self._gradients_are_bad()
+            self._gradients_are_bad(optimizer)
 
-    def _gradients_are_bad(self) -> None:
+    def _hold(self) -> None:
+        """What went into the forward that was judged, until it is told or turns out to be nothing."""
+        self._held = None if self._dump is None else self._dump.last()
+
+    def _gradients_are_bad(self, optimizer: Any) -> None:  # noqa: ANN401
         model = self._model()
         fields: dict[str, object] = {"at": self._session.page.steps() + 1}
         if model is None:
@@ -156,16 +167,24 @@ class NumericsWatch:
             order = [name for name, _ in (getattr(model, "module", model)).named_modules()]
             fields |= {**bad_gradients(model, order), **bad_weights(model)}
         self._pending = fields, users_line()
-        self._tell(stepped=True)
+        self._hold()
+        self._tell(stepped=True, optimizer=optimizer)
 
     def _stepped(self, _optimizer: object) -> None:
         outputs.forget()
+        if self._dump is not None:
+            self._held = None
+            self._dump.forget()
 
-    def _tell(self, *, stepped: bool) -> None:
+    def _tell(self, *, stepped: bool, optimizer: object = None, failed: bool = False) -> None:
         if self._pending is None:
             return
         (fields, where), self._pending = self._pending, None
         if not is_ignored("non-finite", where):
+            if self._dump is not None:
+                self._unhook()
+                named = type(optimizer).__name__ if optimizer is not None else ""
+                fields["dump"] = self._dump.write(self._held, self._model(), fields, named, failed=failed)
             self._session.fact("guard", guard="non-finite", mode="warn", step=fields.pop("at"), where=where,
                                stepped=stepped, **fields)  # fmt: skip
         self.end()

@@ -63,8 +63,8 @@ def test_the_launch_on_the_node_is_told_all_that_was_settled(script, monkeypatch
     words = ["--nodes=3", "--nproc-per-node=4", "--name=x y", "--preset=hang", "--preset=debug", "--env=A=1 'q' $B",
              "--worker-side=on", "--guard=missing-set-epoch=error", "--grace=7", "--hang-timeout=99", "--on-hang=kill",
              "--startup-timeout=88", "--keep-layers=2", "--skip-attention=all", "--on-finding=cat > f",
-             "--full-load", "--memory", "--memory-steps=3:4", "--watch=numerics", "--profile=20:25",
-             "--profile-ranks=0-1",
+             "--full-load", "--memory", "--memory-steps=3:4", "--watch=numerics,shapes", "--on-nonfinite=dump",
+             "--profile=20:25", "--profile-ranks=0-1",
              "--overfit-batch=50", "--prom-dir=/var/lib/node_exporter", "--metrics-port=9777",
              "--max-restarts=2", "--standalone=no"][:-1]  # fmt: skip
     made = settings(*words, script, "--lr", "1e-3", "--", "-x")

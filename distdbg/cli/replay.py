@@ -1,0 +1,30 @@
+"""`distdbg replay DIR`: the forward that made a NaN or an inf, run again on one process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command("replay")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
+def command(folder: Path, as_json: bool) -> None:
+    """Run the saved batch through the saved model, and say which module is the first that is not finite.
+
+    DIR is ranks/RRRRR/nonfinite of a run that was launched with --watch numerics --on-nonfinite dump. The model's own
+    code is imported and run, and it is a pickle: name only folders whose run you trust.
+
+    Exit codes: 10 it was not finite again, 0 all was finite here, 3 nothing to replay, 4 no torch, 5 unreadable,
+    6 the model cannot be built or run here.
+    """
+    from distdbg.cli import _answer
+    from distdbg.evidence.run import RunEvidence
+    from distdbg.launch.replay import replay
+    from distdbg.launch.replay_report import replay_report
+
+    report = replay_report(replay(folder), str(folder / "about.json"))
+    _answer.show(report, RunEvidence({}, 0, (), ()), as_json=as_json)
+    sys.exit(_answer.exit_code(report))

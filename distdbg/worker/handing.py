@@ -1,0 +1,56 @@
+"""Files of a rank that its agent moves into the run directory: written in node-local memory, then told."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distdbg.worker.session import Session
+
+
+class Hand:
+    """`op` is the message that tells of them. No two files have one name there, also if they have in the end."""
+
+    def __init__(self, session: Session, op: str) -> None:
+        self._session, self._op = session, op
+        self._count = 0
+        self._written: list[dict[str, str]] = []
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self._session.stem)
+
+    def write(self, name: str, write: Callable[[str], object]) -> None:
+        """`write` gets the path to write to. Raises what it raises; then there is no such file."""
+        self._count += 1
+        path = f"{self._session.stem}.{self._op}-{self._count:03d}"
+        try:
+            write(f"{path}.tmp")
+            os.replace(f"{path}.tmp", path)
+        except BaseException:
+            _remove(f"{path}.tmp")
+            raise
+        self._written.append({"file": os.path.basename(path), "name": name})
+
+    def tell(self) -> None:
+        """The agent takes all that was written since the last time."""
+        written, self._written = self._written, []
+        self._session.link.send(self._op, {"files": written}, last_words=True)
+
+
+def write_bytes(data: bytes) -> Callable[[str], object]:
+    def write(path: str) -> None:
+        with open(path, "wb") as file:
+            file.write(data)
+
+    return write
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return

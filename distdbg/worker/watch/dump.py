@@ -1,0 +1,187 @@
+"""`--on-nonfinite dump`: what is needed to run the forward again that made a value that is not finite.
+
+    batch.pt    {"args", "kwargs", "rng", "autocast"}: plain tensors and containers
+    state.pt    the tensors of the model by name, as they were when it was told: before the optimizer's step
+    model.pkl   the model itself, as a pickle in which each tensor is a name of state.pt
+    script.py   the script, for the classes that it defines
+    about.json  what was found, and of the others which are there, and why not
+
+Written in node-local memory, where there is room for twice as much; the agent moves it into the run directory. Until
+the next forward the batch of one step is kept alive for it, and no copy is made.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from distdbg.worker.handing import Hand, write_bytes
+from distdbg.worker.watch.plain import Plain, nbytes, state_of
+from distdbg.worker.watch.random_states import plain_states, random_states
+from distdbg.worker.watch.root import inner_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.session import Session
+    from distdbg.worker.watch.root import RootWatch
+
+#: This is only loaded once torch is, and may not be what loads it.
+torch: Any = sys.modules["torch"]
+SCHEMA = "distdbg.nonfinite/1"
+_LONGEST_SCRIPT = 4 << 20
+
+
+class Dump:
+    """One for a rank; writes once."""
+
+    def __init__(self, session: Session, root: RootWatch) -> None:
+        self._session, self._root = session, root
+        self._hand = Hand(session, "nonfinite")
+        self._last: dict[str, Any] | None = None
+        self._saved: list[str] = []
+        self._because: dict[str, str] = {}
+        root.listen(self._begins)
+
+    def model(self, model: Any) -> None:  # noqa: ANN401
+        self._root.model(model)
+
+    def last(self) -> dict[str, Any] | None:
+        """The newest forward's: held by whoever found something in it."""
+        return self._last
+
+    def forget(self) -> None:
+        self._last = None
+
+    def end(self) -> None:
+        self._last = None
+        self._root.deaf(self._begins)
+
+    def _begins(self, _module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+        if torch.is_grad_enabled():
+            self._last = {"args": args, "kwargs": kwargs, "rng": random_states(), "autocast": _autocast()}
+
+    def write(
+        self,
+        held: dict[str, Any] | None,
+        model: Any,  # noqa: ANN401
+        fields: dict[str, object],
+        optimizer: str,
+        *,
+        failed: bool,
+    ) -> dict[str, object]:
+        """Which files there are, and why not the others. `held` is what `last` gave when it was found. No file of a
+        save of ours is heard as one of the script's."""
+        self._root.unhook()  # a model is saved without us
+        heard_again = self._session.bus.mute("save", "save-end")
+        try:
+            left_out = self._try("batch.pt", lambda: self._batch(held))
+            elsewhere = None if failed else _first_of_group(model)
+            if elsewhere is None:
+                self._try("state.pt", lambda: self._state(model))
+            self._try("script.py", self._script)
+            about = self._about(model, fields, optimizer, left_out, elsewhere)
+            self._try("about.json", lambda: self._json(about))
+            self._hand.tell()
+        finally:
+            heard_again()
+        return {"files": self._saved, "because": self._because}
+
+    def _try(self, name: str, write: Any) -> Any:  # noqa: ANN401
+        try:
+            result = write()
+        except Exception as error:
+            self._because[name] = f"{type(error).__name__}: {error}"[:300]
+            return None
+        if name not in self._because:
+            self._saved.append(name)
+        return result
+
+    def _fits(self, name: str, size: int) -> bool:
+        found = os.statvfs(self._hand.folder)
+        free = found.f_bavail * found.f_frsize
+        if 2 * size > free:
+            self._because[name] = f"it is {size >> 20} MiB, and {self._hand.folder} has {free >> 20} MiB left"
+        return name not in self._because
+
+    def _batch(self, held: dict[str, Any] | None) -> list[str]:
+        if held is None:
+            self._because["batch.pt"] = "the model's forward was not heard (compiled, or not DDP, FSDP or watch(model))"
+            return []
+        plain = Plain()
+        kept = {**held, "args": plain.of(held["args"], "args"), "kwargs": plain.of(held["kwargs"], "kwargs"),
+                "rng": plain_states(held["rng"])}  # fmt: skip
+        if self._fits("batch.pt", plain.size):
+            self._hand.write("batch.pt", lambda path: torch.save(kept, path))
+        return plain.left_out
+
+    def _state(self, model: Any) -> None:  # noqa: ANN401
+        why = "the model is gone" if model is None else _sharded(model)
+        if why:
+            self._because |= {"state.pt": why, "model.pkl": why}
+            return
+        state, pickled, because = state_of(inner_of(model))
+        if not self._fits("state.pt", sum(map(nbytes, state.values()))):
+            self._because["model.pkl"] = "it is nothing without state.pt"
+            return
+        self._hand.write("state.pt", lambda path: torch.save(state, path))
+        if pickled is None:
+            self._because["model.pkl"] = because
+        else:
+            self._hand.write("model.pkl", write_bytes(pickled))
+            self._saved.append("model.pkl")
+
+    def _script(self) -> None:
+        path = getattr(sys.modules.get("__main__"), "__file__", None)
+        if not path or not path.endswith(".py") or os.path.getsize(path) > _LONGEST_SCRIPT:
+            self._because["script.py"] = "the program is no Python file of a common length"
+            return
+        with open(path, "rb") as file:
+            self._hand.write("script.py", write_bytes(file.read()))
+
+    def _about(
+        self,
+        model: Any,  # noqa: ANN401
+        fields: dict[str, object],
+        optimizer: str,
+        left_out: list[str] | None,
+        elsewhere: int | None,
+    ) -> dict[str, object]:
+        inner = inner_of(model) if model is not None else None
+        first = next(inner.parameters(), None) if inner is not None else None
+        main = sys.modules.get("__main__")
+        named = None if inner is None else f"{type(inner).__module__}.{type(inner).__qualname__}"
+        return {"schema": SCHEMA, "rank": self._session.rank, "step": fields.get("at"), "found": fields,
+                "model": named, "optimizer": optimizer,
+                "script": getattr(main, "__file__", None), "argv": sys.argv, "path": sys.path[0] if sys.path else "",
+                "cwd": os.getcwd(), "torch": str(torch.__version__),
+                "device": None if first is None else first.device.type,
+                "saved": self._saved, "because": self._because, "left_out": left_out or [],
+                "model_of_rank": elsewhere}  # fmt: skip
+
+    def _json(self, about: dict[str, object]) -> None:
+        from distdbg.worker.link import encode
+
+        self._hand.write("about.json", write_bytes(encode(about).encode()))
+
+
+def _first_of_group(model: Any) -> int | None:  # noqa: ANN401
+    """The global rank that holds the same parameters under DDP and saves them; None where this rank is to do it."""
+    group = getattr(model, "process_group", None) if type(model).__name__ == "DistributedDataParallel" else None
+    if group is None or group.rank() == 0:
+        return None
+    return int(torch.distributed.get_process_group_ranks(group)[0])
+
+
+def _sharded(model: Any) -> str:  # noqa: ANN401
+    parts = any(hasattr(p, "_local_tensor") for p in model.parameters())
+    if parts or any(cls.__name__ == "FullyShardedDataParallel" for cls in type(model).__mro__):
+        return "its parameters are sharded: each rank has a part of them"
+    return ""
+
+
+def _autocast() -> dict[str, str]:
+    """Device -> dtype, where the forward runs under torch.autocast."""
+    return {device: str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+            for device in ("cuda", "cpu") if torch.is_autocast_enabled(device)}  # fmt: skip

@@ -1,0 +1,133 @@
+"""`--watch gradients`: each layer's norms, every ten steps of each optimizer, before it steps.
+
+A line a sample goes to the agent: the norm of the gradient and of the weights, and the share of zeros, by layer. A few
+launches for all tensors and one transfer; on a GPU the figures are read at the next sample, when they have come by
+themselves. Samples are as far apart as it takes for them to cost no more than 2 % of the time, and twice as far with
+each MiB that they have written. Of ranks that hold the same gradients, as under DDP, the first takes them.
+"""
+
+from __future__ import annotations
+
+import time
+
+from distdbg.worker.guards._passes import weak
+from distdbg.worker.watch.late import LateFigures
+from distdbg.worker.watch.layers import Layers
+from distdbg.worker.watch.samples import Sample
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from distdbg.worker.session import Session
+
+_EVERY = 10
+#: A sample may cost this part of the time since the one before.
+_SHARE = 50
+_DOUBLES_AFTER = 1 << 20
+_MOST_OPTIMIZERS, _MOST_MODELS = 8, 8
+#: A model whose parameters change more often than this is no longer followed.
+_MOST_TABLES = 8
+_NEVER = 1 << 62
+_now, _spent = time.monotonic_ns, time.thread_time_ns
+
+
+class GradientWatch:
+    """One for a rank."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._models: list[Callable[[], Any]] = []
+        self._series: dict[int, Series] = {}
+        self._events = (("forward", self.model), ("optimizer", self._optimizer))
+        for event, subscriber in self._events:
+            session.bus.subscribe(event, subscriber)
+
+    def model(self, model: Any) -> None:  # noqa: ANN401
+        """Where the names of layers come from."""
+        if self._models and self._models[-1]() is model:
+            return
+        known = weak(model)
+        if known is not None:
+            others = [m for m in self._models if m() not in (None, model)]
+            self._models = [*others[-_MOST_MODELS + 1 :], known]
+
+    def finish(self, *, failed: bool) -> None:  # noqa: ARG002
+        for series in self._series.values():
+            series.deliver()
+        self.end()
+
+    def end(self) -> None:
+        for event, subscriber in self._events:
+            self._session.bus.unsubscribe(event, subscriber)
+
+    def _optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
+        series = self._series.get(id(optimizer))
+        if series is None or series.of() is not optimizer:
+            reference = weak(optimizer)
+            if reference is None or len(self._series) >= _MOST_OPTIMIZERS:
+                return
+            series = self._series[id(optimizer)] = Series(self._session, reference, len(self._series))
+        series.turn(optimizer, self._models)
+
+
+class Series:
+    """One optimizer's samples."""
+
+    def __init__(self, session: Session, of: Callable[[], Any], number: int) -> None:
+        self.of = of
+        self._session, self._number = session, number
+        self._layers: Layers | None = None
+        self._tables = -1
+        self._late = LateFigures()
+        self._count, self._next, self._every = 0, 1, _EVERY
+        self._due = self._written = 0
+        self._cost: int | None = None
+
+    def turn(self, optimizer: Any, models: list[Callable[[], Any]]) -> None:  # noqa: ANN401
+        """It is about to step."""
+        self._count += 1
+        if self._count < self._next or _now() < self._due:
+            return
+        self._next = self._count + self._every
+        begun = _spent()
+        self._take(optimizer, [model for reference in models if (model := reference()) is not None])
+        cost = _spent() - begun
+        # The first pays for what torch loads then; what another process takes from the caches is not ours, too.
+        self._cost = cost if self._cost is None else min(cost, 2 * self._cost)
+        self._due = 0 if self._count == 1 else _now() + _SHARE * self._cost
+
+    def deliver(self) -> None:
+        """Send the figures that have come."""
+        arrived = self._late.take()
+        if arrived is not None and self._layers is not None:
+            figures, sample = arrived
+            told = sample.line(figures)
+            if told is None:
+                return
+            self._session.link.send("gradients", told)
+            self._written += 64 + 30 * self._layers.count
+            if self._written > _DOUBLES_AFTER:
+                self._written, self._every = 0, 2 * self._every
+
+    def _take(self, optimizer: Any, models: list[Any]) -> None:  # noqa: ANN401
+        self.deliver()
+        if self._layers is None or not self._layers.still(optimizer):
+            if self._tables + 1 >= _MOST_TABLES:
+                self._next = _NEVER
+                return
+            layers = Layers(optimizer, models)
+            if layers.is_copy:
+                self._next = _NEVER
+                return
+            if not self._session.fact("gradient-layers", optimizer=self._number, table=self._tables + 1,
+                                      **layers.told()):  # fmt: skip
+                return  # the agent is busy: at the next sample
+            self._layers, self._tables = layers, self._tables + 1
+        sample = Sample(self._layers, optimizer, {"step": self._session.page.steps() + 1, "optimizer": self._number,
+                                                  "table": self._tables})  # fmt: skip
+        if sample.figures is None or not self._late.send(sample.figures, sample):
+            return
+        if sample.figures.device.type != "cuda":
+            self.deliver()

@@ -1,0 +1,112 @@
+"""The layers whose gradients an optimizer is about to use: names in the model's order, and which rows can be judged."""
+
+from __future__ import annotations
+
+import sys
+
+from distdbg.worker.guards._gradients import parameters_of
+from distdbg.worker.watch.figures import local
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: This is only loaded once torch is, and may not be what loads it.
+torch: Any = sys.modules["torch"]
+#: A layer with fewer units is not looked at for dead ones; of more layers the first are.
+_FEWEST_ROWS, _MOST_WITH_ROWS = 64, 512
+
+
+class Layers:
+    """`entries` are (layer, name in it, parameter's place in the optimizer); no tensor is kept."""
+
+    def __init__(self, optimizer: Any, models: list[Any]) -> None:  # noqa: ANN401
+        parameters = [p for p in parameters_of(optimizer) if p.requires_grad]
+        self._ids = [id(p) for p in parameters]
+        own = set(self._ids)
+        # The newest model was heard last: of several (a generator and its critic) one's own is told by its parameters.
+        models = [model for model in models if any(id(p) in own for p in model.parameters())]
+        known = _names(models, own)
+        placed = sorted(range(len(parameters)), key=lambda n: known.get(self._ids[n], (len(known) + n,))[0])
+        self.names: list[str] = []
+        self.kinds: list[str] = []
+        self.places: list[tuple[int, int]] = []
+        #: place in the optimizer -> rows, of those whose rows are units
+        self.rows: dict[int, int] = {}
+        for place in placed:
+            _, path, module, kind = known.get(self._ids[place], (0, f"parameter {place}", None, ""))
+            if not self.names or self.names[-1] != path:
+                self.names.append(path)
+                self.kinds.append(kind)
+            self.places.append((len(self.names) - 1, place))
+            if _has_units(module, parameters[place]) and len(self.rows) < _MOST_WITH_ROWS:
+                self.rows[place] = int(local(parameters[place]).shape[0])
+        self._leave_out_last()
+        #: place -> which rows have had a gradient, and in so many samples
+        self.alive: dict[int, Any] = {}
+        self.samples = 0
+        self.sharded = any(hasattr(p, "_local_tensor") for p in parameters) or any(map(_is_fsdp1, models))
+        self.copies, self.is_copy = _copies(models)
+        self.optimizer = type(optimizer).__name__
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    def still(self, optimizer: Any) -> bool:  # noqa: ANN401
+        return [id(p) for p in parameters_of(optimizer) if p.requires_grad] == self._ids
+
+    def told(self) -> dict[str, object]:
+        rows = {str(layer): self.rows[place] for layer, place in self.places if place in self.rows}
+        return {"layers": self.names, "kinds": self.kinds, "rows": rows, "sharded": self.sharded,
+                "copies": self.copies, "of": self.optimizer}  # fmt: skip
+
+    def _leave_out_last(self) -> None:
+        """The rows of a model's last layer are classes or words, of which some never come."""
+        for layer, place in self.places:
+            if layer == self.count - 1:
+                self.rows.pop(place, None)
+
+
+def _names(models: list[Any], own: set[int]) -> dict[int, tuple[int, str, Any, str]]:
+    """id of a parameter -> its place in its model, the path of its module, that module, its class. Of a parameter that
+    several modules share, the first; it has no units then."""
+    found: dict[int, tuple[int, str, Any, str]] = {}
+    for model in models:
+        inner = getattr(model, "module", model) if type(model).__name__ == "DistributedDataParallel" else model
+        before = f"{type(inner).__name__}." if len(models) > 1 else ""
+        for path, module in inner.named_modules(remove_duplicate=True):
+            for name, parameter in module._parameters.items():
+                key = id(parameter)
+                if parameter is None or key not in own:
+                    continue
+                if key in found:
+                    number, first, _, kind = found[key]
+                    found[key] = number, first, None, kind
+                    continue
+                words = path.replace("_fsdp_wrapped_module.", "").replace("_orig_mod.", "")
+                is_unit = module if name == "weight" else None
+                found[key] = len(found), before + words, is_unit, type(module).__name__
+    return found
+
+
+def _has_units(module: Any, parameter: Any) -> bool:  # noqa: ANN401
+    """Whether the rows of this parameter are a layer's output units, all of each of them held here."""
+    nn = torch.nn
+    if not isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)) or parameter.dim() < 2:
+        return False
+    placements = getattr(parameter, "placements", ())
+    whole = all(p.is_replicate() or (p.is_shard() and p.dim == 0) for p in placements)
+    return whole and local(parameter).dim() > 1 and local(parameter).shape[0] >= _FEWEST_ROWS
+
+
+def _is_fsdp1(model: Any) -> bool:  # noqa: ANN401
+    return any(cls.__name__ == "FullyShardedDataParallel" for cls in type(model).__mro__)
+
+
+def _copies(models: list[Any]) -> tuple[int, bool]:
+    """On how many ranks these gradients are the same, and whether another than this one looks at them. Asks nobody."""
+    group = next((m.process_group for m in models if type(m).__name__ == "DistributedDataParallel"), None)
+    if group is None:
+        return 1, False
+    return int(group.size()), group.rank() > 0

@@ -1,0 +1,137 @@
+"""One look at the gradients that an optimizer is about to use: figures on their device, and the line made of them."""
+
+from __future__ import annotations
+
+import sys
+from math import sqrt
+
+from distdbg.worker.guards._gradients import parameters_of
+from distdbg.worker.watch.figures import local
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.watch.layers import Layers
+
+#: This is only loaded once torch is, and may not be what loads it.
+torch: Any = sys.modules["torch"]
+#: Zeros are counted in so many numbers of a tensor, evenly spaced.
+_COUNTED = 1 << 14
+#: A layer with more living rows than this share is not looked at any more.
+_ENOUGH_ALIVE = 0.7
+
+
+class Sample:
+    """`figures` is one vector on the device of the gradients, None where there are none: all norms of gradients, of
+    weights, zeros that were counted, rows without any gradient so far, and the scale of the gradients with whether the
+    step is left out."""
+
+    def __init__(self, layers: Layers, optimizer: Any, head: dict[str, object]) -> None:  # noqa: ANN401
+        self._layers, self._head = layers, head
+        parameters = [p for p in parameters_of(optimizer) if p.requires_grad]
+        self._present: list[tuple[int, int]] = []
+        self._counted: list[int] = []
+        self._watched: list[int] = []
+        self.figures: Any = None
+        with torch.no_grad():
+            self._look(optimizer, parameters)
+
+    def _look(self, optimizer: Any, parameters: list[Any]) -> None:  # noqa: ANN401
+        gradients: list[Any] = []
+        weights: list[Any] = []
+        for layer, place in self._layers.places:
+            gradient = parameters[place].grad
+            if gradient is None or gradient.is_sparse:
+                continue
+            gradient = local(gradient)
+            if gradient.numel() and gradient.device == (gradients or [gradient])[0].device:
+                self._present.append((layer, place))
+                gradients.append(gradient)
+                weights.append(local(parameters[place]))
+        if not gradients or (gradients[0].is_cuda and torch.cuda.is_current_stream_capturing()):
+            return
+        kind = torch.float64 if any(g.dtype == torch.float64 for g in gradients) else torch.float32
+        spaced = [_spaced(g) for g in gradients]
+        self._counted = [int(s.numel()) for s in spaced]
+        parts = [_norms(gradients, kind), _norms(weights, kind), torch.stack([torch.count_nonzero(s) for s in spaced])]
+        parts += self._rows(gradients)
+        for name in ("grad_scale", "found_inf"):  # what a scaler gives to optimizers that leave out steps themselves
+            value = getattr(optimizer, name, None)
+            if isinstance(value, torch.Tensor) and value.device == gradients[0].device:
+                parts.append(value.detach().reshape(1))
+            else:
+                parts.append(torch.zeros(1, device=gradients[0].device))
+        self.figures = torch.cat([part.to(kind) for part in parts])
+
+    def _rows(self, gradients: list[Any]) -> list[Any]:
+        """Of each layer that may still have dead units: how many rows have had no gradient at all so far."""
+        alive, counts = self._layers.alive, []
+        for (_, place), gradient in zip(self._present, gradients, strict=True):
+            if place not in self._layers.rows:
+                continue
+            now = gradient.flatten(1).abs().sum(1) != 0
+            known = alive.get(place)
+            alive[place] = now if known is None else known.logical_or_(now)
+            counts.append((~alive[place]).sum())
+            self._watched.append(place)
+        return [torch.stack(counts)] if counts else []
+
+    def line(self, figures: list[float]) -> dict[str, object] | None:
+        """What is told of it; None for a step that a scaler leaves out."""
+        many = len(self._present)
+        scale, left_out = figures[-2] or 1.0, figures[-1]
+        if left_out:
+            return None
+        count = self._layers.count
+        squares: tuple[list[float | None], list[float | None]] = ([None] * count, [None] * count)
+        zeros, counted = [0.0] * count, [0] * count
+        for n, (layer, _) in enumerate(self._present):
+            for which, value in ((0, figures[n] / scale), (1, figures[many + n])):
+                squares[which][layer] = (squares[which][layer] or 0.0) + value * value
+            zeros[layer] += self._counted[n] - figures[2 * many + n]
+            counted[layer] += self._counted[n]
+        dead = self._dead(figures[3 * many : -2])
+        total = sqrt(sum(value for value in squares[0] if value is not None))
+        return {**self._head, "total": _short(total), "gradient": [_root(v) for v in squares[0]],
+                "weight": [_root(v) for v in squares[1]],
+                "zeros": [round(z / c, 4) if c else None for z, c in zip(zeros, counted, strict=True)],
+                "dead": dead, "samples": self._layers.samples}  # fmt: skip
+
+    def _dead(self, counts: list[float]) -> dict[str, int]:
+        """By layer; those with enough that live are left out from here on."""
+        layers = self._layers
+        layers.samples += 1
+        of = {place: layer for layer, place in layers.places}
+        dead = {}
+        for place, count in zip(self._watched, counts, strict=True):
+            if place in layers.rows and count < (1 - _ENOUGH_ALIVE) * layers.rows[place]:
+                del layers.rows[place]
+                layers.alive.pop(place, None)
+            elif place in layers.rows:
+                dead[str(of[place])] = int(count)
+        return dead
+
+
+def _norms(tensors: list[Any], kind: Any) -> Any:  # noqa: ANN401
+    at_once = getattr(torch, "_foreach_norm", None)
+    if at_once is not None:
+        return torch.stack(at_once(tensors, 2, dtype=kind))
+    return torch.stack([torch.linalg.vector_norm(tensor, dtype=kind) for tensor in tensors])
+
+
+def _spaced(tensor: Any) -> Any:  # noqa: ANN401
+    """At most 2 * _COUNTED of its numbers, all of a small one; a view, in the order in which they lie in memory."""
+    size, apart = tensor.numel(), max(1, tensor.numel() // _COUNTED)
+    dense = tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
+    if dense:
+        return torch.as_strided(tensor, (size // apart,), (apart,), tensor.storage_offset())
+    return tensor.reshape(-1)[::apart]
+
+
+def _root(value: float | None) -> float | None:
+    return None if value is None else _short(sqrt(value))
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")

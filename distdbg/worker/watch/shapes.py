@@ -1,0 +1,122 @@
+"""`--watch shapes`: a table of what each module took and gave, on rank 0, anew when the batch has other shapes.
+
+Hooks stand on all modules for one forward, and then are gone; what stays is a look at the batch's shapes a step.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker import traced_outputs
+from distdbg.worker.handing import Hand, write_bytes
+from distdbg.worker.watch.described import describe, signature
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.session import Session
+    from distdbg.worker.watch.root import RootWatch
+
+_MOST_TABLES = 20
+_MOST_MODULES = 20_000
+_HEAD = ("module", "class", "takes", "gives", "parameters of its own")
+
+
+class ShapeWatch:
+    """One for a rank; on other ranks than 0 it hears nothing."""
+
+    def __init__(self, session: Session, root: RootWatch) -> None:
+        self._session, self._root = session, root
+        self._known: set[object] = set()
+        self._hand = Hand(session, "shapes")
+        self._texts: list[str] = []
+        self._hooks: list[Any] = []
+        self._table: Table | None = None
+        if session.rank == 0:
+            root.listen(self._begins)
+
+    def model(self, model: Any) -> None:  # noqa: ANN401
+        if self._session.rank == 0:
+            self._root.model(model)
+
+    def finish(self, *, failed: bool) -> None:  # noqa: ARG002
+        """Of a forward that raised, what came before it is told, too."""
+        self._forward_ends()
+        self.end()
+
+    def end(self) -> None:
+        self._unhook()
+        self._root.deaf(self._begins)
+
+    def _begins(self, module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+        if self._table is not None:  # the one before has raised
+            self._forward_ends()
+        like = signature((args, kwargs))
+        if like in self._known:
+            return
+        self._known.add(like)
+        self._table = Table(module, self._session.page.steps() + 1)
+        traced_outputs.shaped = self._shaped
+        for inner in list(module.modules())[:_MOST_MODULES]:
+            if getattr(inner, "_compiled_call_impl", None) is None and "Script" not in type(inner).__name__:
+                self._hooks.append(inner.register_forward_hook(traced_outputs.has_shape, with_kwargs=True))
+        if len(self._known) >= _MOST_TABLES:
+            self._root.deaf(self._begins)
+
+    def _shaped(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:  # noqa: ANN401
+        if self._table is not None and self._table.take(module, args, kwargs, output):
+            self._forward_ends()
+
+    def _forward_ends(self) -> None:
+        self._unhook()
+        table, self._table = self._table, None
+        if table is not None:
+            self._texts.append(table.text())
+            self._hand.write("shapes.txt", write_bytes("\n".join(self._texts).encode("utf-8", "replace")))
+            self._hand.tell()
+
+    def _unhook(self) -> None:
+        hooks, self._hooks = self._hooks, []
+        for hook in hooks:
+            hook.remove()
+        if hooks:
+            traced_outputs.shaped = None
+
+
+class Table:
+    """One forward's. It holds names and words, and no module."""
+
+    def __init__(self, model: Any, step: int) -> None:  # noqa: ANN401
+        self._step, self._whole = step, False
+        self._names = {id(inner): name for name, inner in model.named_modules()}
+        self._classes = {name: type(inner).__name__ for name, inner in model.named_modules()}
+        self._parameters = sum(p.numel() for p in model.parameters())
+        self._calls: dict[str, tuple[str, str, int]] = {}
+        self._again: dict[str, int] = {}
+
+    def take(self, module: Any, args: Any, kwargs: Any, output: Any) -> bool:  # noqa: ANN401
+        """True for the model itself, which comes last. Of a module that is called again the first call counts."""
+        name = self._names.get(id(module))
+        if name is not None and name not in self._calls:
+            own = sum(p.numel() for p in module.parameters(recurse=False))
+            given = [describe(value) for value in args] + [f"{key}={describe(v)}" for key, v in kwargs.items()]
+            self._calls[name] = ", ".join(given), describe(output), own
+        elif name is not None:
+            self._again[name] = self._again.get(name, 1) + 1
+        self._whole = self._whole or name == ""
+        return name == ""
+
+    def text(self) -> str:
+        """A line a module, in the model's order."""
+        rows = [_HEAD]
+        for name in (name for name in self._classes if name in self._calls):
+            takes, gives, own = self._calls[name]
+            times = f" x{self._again[name]}" if name in self._again else ""
+            rows.append(((name or "the model") + times, self._classes[name], takes, gives, f"{own:,}"))
+        widths = [min(100, max(len(row[n]) for row in rows)) for n in range(len(_HEAD))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        silent = [name for name in self._classes if name and name not in self._calls]
+        if silent:
+            more = f" and {len(silent) - 10} more" if len(silent) > 10 else ""
+            lines.append(f"not called, or compiled: {', '.join(silent[:10])}{more}")
+        end = "" if self._whole else "; the forward did not come to its end"
+        return "\n".join((f"At step {self._step}, {self._parameters:,} parameters{end}", *lines, ""))
