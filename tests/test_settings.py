@@ -189,7 +189,7 @@ def test_what_is_watched_is_a_word_or_several(tmp_path, text):
     [
         ("watch: numeric", "job.yaml:1: watch: 'numeric' cannot be watched; it is one or more of numerics, gradients"),
         ("watch: [shapes, 3]", "'3' cannot be watched"),
-        ("watch: {a: b}", "one or more of numerics, gradients, shapes are expected"),
+        ("watch: {a: b}", "one or more of numerics, gradients, shapes, compile are expected"),
         ("watch: shapes\non_nonfinite: dump", "dump needs watch: numerics"),
     ],
 )

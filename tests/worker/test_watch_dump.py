@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,8 @@ class Log(torch.nn.Module):
 
 
 @pytest.fixture
-def rank(tmp_path):
+def rank(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)  # a worker of pytest's has none
     made = Rank(tmp_path)
     yield made
     made.watch.end()
