@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from distdbg.checks import all_checks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,29 +88,36 @@ def closure(*starts: str) -> set[Path]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=NAMES)
-def test_imports_point_down(path: Path) -> None:
-    here = floor(dotted(path))
-    if here in ("__main__", "__init__"):
-        return  # the front door: it opens onto whatever it names
-    assert here in FLOORS, f"{here} has no floor in the house: add it to FLOORS and to CONTRIBUTING.md"
-    for line, name in imports(path):
-        if name.split(".")[0] == "distdbg" and floor(name) != here:
-            assert FLOORS.index(floor(name)) > FLOORS.index(here), (
-                f"{path.relative_to(ROOT)}:{line} imports {name}: {here}/ may not look up at {floor(name)}/"
-            )
+def test_imports_point_down() -> None:
+    wrong = []
+    for path in MODULES:
+        here = floor(dotted(path))
+        if here in ("__main__", "__init__"):
+            continue  # the front door: it opens onto whatever it names
+        assert here in FLOORS, f"{here} has no floor in the house: add it to FLOORS and to CONTRIBUTING.md"
+        for line, name in imports(path):
+            above = name.split(".")[0] == "distdbg" and floor(name) != here
+            if above and FLOORS.index(floor(name)) <= FLOORS.index(here):
+                wrong.append(
+                    f"{path.relative_to(ROOT)}:{line} imports {name}: {here}/ may not look up at {floor(name)}/"
+                )
+    assert not wrong
 
 
-@pytest.mark.parametrize("path", [m for m in MODULES if floor(dotted(m)) in PURE], ids=dotted)
-def test_pure_packages_touch_nothing(path: Path) -> None:
-    for line, name in imports(path):
-        assert name.split(".")[0] not in IMPURE_MODULES, f"{path.relative_to(ROOT)}:{line} imports {name}: it is pure"
+def test_pure_packages_touch_nothing() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}: it is pure"
+        for path in MODULES
+        if floor(dotted(path)) in PURE
+        for line, name in imports(path)
+        if name.split(".")[0] in IMPURE_MODULES
+    ]
+    assert not wrong
 
 
-@pytest.mark.parametrize("path", MODULES, ids=NAMES)
-def test_no_module_grows_without_end(path: Path) -> None:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= LONGEST, f"{path.relative_to(ROOT)} has {lines} lines: split it by what changes together"
+def test_no_module_grows_without_end() -> None:
+    lines = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
+    assert not {path: n for path, n in lines.items() if n > LONGEST}, "split it by what changes together"
 
 
 def test_no_module_is_called_utils() -> None:

@@ -66,6 +66,7 @@ def test_what_fails_now_and_then_is_no_result(distdbg, tmp_path):
     assert "shown again by 1 of 2 runs" in result.out and "no more than a hint" in result.err
 
 
+@pytest.mark.slow
 def test_a_run_past_its_time_does_not_show_it(distdbg, tmp_path):
     script(tmp_path, """
         import sys, time

@@ -75,6 +75,7 @@ def test_a_run_that_has_ended_gives_none(distdbg, tmp_path):
     assert distdbg("memory", "snapshot", str(made.dir.path), "--ranks", "3-1").code == 2
 
 
+@pytest.mark.slow
 def test_ranks_that_are_silent_are_named(distdbg, tmp_path):
     made = MadeRun(tmp_path, ranks=2, nodes=1)
     made.dir.control.touch()

@@ -188,6 +188,7 @@ events = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(events, events, events, st.dictionaries(keys, plain)), max_size=30), plain, plain)
 def test_any_plain_value_is_analysed_or_refused(trace, segments, other):

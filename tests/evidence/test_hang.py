@@ -287,6 +287,7 @@ def test_no_dump_is_no_hang():
     assert hang_of(evidence({})) is None
 
 
+@pytest.mark.slow
 def test_16384_ranks_in_seconds():
     """One log a kind of rank: what is timed is the verdict, not the making of dumps."""
     signatures = Signatures()

@@ -145,6 +145,7 @@ def test_no_text_makes_a_parser_raise(text):
     jsonl.objects(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(RECORDS, EVENTS, RECORDS | st.none(), EVENTS)
 def test_no_json_makes_a_record_raise(exit_record, facts, error, events):

@@ -87,6 +87,7 @@ def test_a_process_that_has_no_descriptors_left_goes_on(tmp_path: Path) -> None:
     assert (tmp_path / f"more{here - 1}").read_bytes() == b"x"
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_log_bytes_only_and_takes_more_when_there_is_room(tmp_path: Path) -> None:
     with tiny_file_system(tmp_path / "tiny") as folder:
         disk = DiskWriter()
@@ -106,6 +107,7 @@ def test_a_full_disk_costs_log_bytes_only_and_takes_more_when_there_is_room(tmp_
         assert disk.close(5)
 
 
+@pytest.mark.slow
 def test_what_is_small_waits_for_room(tmp_path: Path) -> None:
     with tiny_file_system(tmp_path / "tiny") as folder:
         (folder / "ballast").write_bytes(bytes(1 << 20))
@@ -131,6 +133,7 @@ def test_what_never_could_be_written_is_counted_at_the_end(tmp_path: Path) -> No
     assert "ot a directory" in disk.lost[tmp_path / "file/stdout.log"][1]
 
 
+@pytest.mark.slow
 def test_a_frozen_file_system_holds_up_nobody(tmp_path: Path) -> None:
     with freezable_file_system(tmp_path / "disk") as frozen:
         disk = DiskWriter(log_bytes=1 << 20)

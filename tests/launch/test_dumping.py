@@ -105,6 +105,7 @@ def test_a_real_capture_of_processes_that_are_no_ranks(node, two):
     assert rungs["ptrace"]
 
 
+@pytest.mark.slow
 def test_one_that_does_not_end_is_ended_and_nobody_stays_stopped(node, two, monkeypatch, tmp_path):
     """As py-spy would leave a rank where it is killed in the middle of its work."""
     monkeypatch.setattr(dumping, "_LATE_S", 0.1)
@@ -132,6 +133,7 @@ def test_one_that_fails_says_why_and_the_next_may_begin(node, two, monkeypatch, 
     assert {e["because"] for e in node.told("dumped")} == {"there is no room for a dump"}
 
 
+@pytest.mark.slow
 def test_one_at_a_time(node, two, monkeypatch, tmp_path):
     capture_that(monkeypatch, tmp_path, "time.sleep(1)\nprint(json.dumps({'ranks': {'0': 'collected'}}))")
     loop, dumper = make(node, two)

@@ -238,6 +238,7 @@ def test_memory_stays_bounded_while_a_rank_prints_200_mb(tmp_path: Path) -> None
     assert peak - base < 30 << 10, f"{(peak - base) >> 10} MiB more than without"
 
 
+@pytest.mark.slow
 def test_a_slow_disk_slows_the_printing_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = disk_files.write_pieces
     monkeypatch.setattr(disk_files, "write_pieces", lambda *a: time.sleep(0.02) or real(*a))
@@ -263,6 +264,7 @@ def test_a_full_disk_lets_the_rank_finish_and_the_loss_is_told(tmp_path: Path) -
         assert len(loop.losses) <= 3, "one report, not one for each read"
 
 
+@pytest.mark.slow
 def test_a_frozen_disk_stalls_no_rank(tmp_path: Path) -> None:
     with freezable_file_system(tmp_path / "disk") as frozen:
         loop = Loop(tmp_path, frozen.path, log_bytes=1 << 20)

@@ -18,6 +18,7 @@ def dry_run(distdbg, tmp_path):
     return call
 
 
+@pytest.mark.slow
 def test_auto_is_the_number_of_gpus(dry_run):
     assert "--nproc-per-node 4" in dry_run(FOUR).out
     assert "--nproc-per-node 2" in dry_run(FOUR, CUDA_VISIBLE_DEVICES="3,1").out

@@ -296,6 +296,7 @@ def test_ranks_without_a_page_are_judged_by_what_they_use():
     assert 128 <= said[1][0] <= 136, "thirty seconds from the last sign of life"
 
 
+@pytest.mark.slow
 def test_sixteen_thousand_ranks_cost_little():
     nodes = 2048
     watch = StallWatch(10, "auto")

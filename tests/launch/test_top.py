@@ -66,6 +66,7 @@ def test_many_ranks_are_a_line_a_node_and_the_worst_first():
     assert (rows[0].host, rows[0].words) == ("5 n5", "rank 40: 91 steps behind")
 
 
+@pytest.mark.slow
 def test_four_thousand_ranks_fit_a_screen():
     top = feed(level(4096), nodes=512)
     console = Console(width=100, height=40, record=True, file=open("/dev/null", "w"))

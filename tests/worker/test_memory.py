@@ -167,6 +167,7 @@ def test_with_accumulation_a_phase_has_the_highest_of_its_ends(session, cuda):
     assert session.said("memory")[0]["phases"]["forward"]["MA"] == 90
 
 
+@pytest.mark.slow
 def test_lines_grow_rarer_with_their_cost(session, monkeypatch):
     """Quick steps: not each of them has a line."""
     MemoryWatch(session, range(0))
@@ -251,6 +252,7 @@ def test_a_list_on_an_object_is_named_with_the_line_that_adds_to_it(session):
         assert source.read().splitlines()[line - 1].strip() == "self.kept.append(one)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("until", [60, 90, 200])
 def test_a_cache_that_is_full_is_not_in_the_last_count(session, until):
     census, cache = Census(session), {}
@@ -261,6 +263,7 @@ def test_a_cache_that_is_full_is_not_in_the_last_count(session, until):
     assert session.said("census")[-1]["growing"] == []
 
 
+@pytest.mark.slow
 def test_graphs_in_a_list_are_told_however_small(session):
     torch = pytest.importorskip("torch")
     census, losses, weight = Census(session), [], torch.ones(2, requires_grad=True)

@@ -87,6 +87,7 @@ def test_a_watched_training_is_the_same_to_the_bit(rank, net):
     assert rank.told == []
 
 
+@pytest.mark.slow
 def test_a_watched_model_can_be_copied_pickled_and_compiled(rank, net):
     rank.watch.model(net)
     x = torch.randn(2, 4)
