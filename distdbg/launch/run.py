@@ -19,6 +19,7 @@ from distdbg.launch.far import far_nodes
 from distdbg.launch.hang import HangWatch, close_look_after
 from distdbg.launch.job_record import complete_later, job_record, write_job
 from distdbg.launch.journal import Journal
+from distdbg.launch.lint_in_passing import LintInPassing
 from distdbg.launch.live import LiveView, PlainView
 from distdbg.launch.local import AgentCommand, LocalNodes
 from distdbg.launch.nodes import Nodes
@@ -90,11 +91,17 @@ def _follow(
     journal.note("launched", nodes=len(plan.nodes))
     _say_start(plan, run)
     nodes = start(run.next_attempt)
-    facts = find_facts()
+    facts, lint = find_facts(), LintInPassing(settings.script, settings.guards)
     console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
+
+    def turn() -> None:
+        for told in lint.told():
+            view.say(told)
+        hang.tick(view.tick(console.poll()))
+
     try:
         while True:
-            nodes.run(lambda: hang.tick(view.tick(console.poll())))
+            nodes.run(turn)
             hang.finish()
             if hang.ended != "restart":
                 break
