@@ -13,10 +13,13 @@ from distdbg.report.text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 #: Of more ranks the slowest, by what they do themselves, are shown.
 _MOST_RANKS = 24
 _MOST_ROWS = 8
+#: Columns of a table that nobody cuts.
+_WIDEST = 400
 #: A GPU that is busier is not asked why.
 _BUSY = 0.80
 #: A reason for idleness below this share of the step is not told.
@@ -60,6 +63,20 @@ def _own(profile: RankProfile) -> float:
 
 
 def _parts(console: Console, profiles: Sequence[RankProfile]) -> None:
+    """Shares go first where the terminal is narrow; no figure is ever cut."""
+    table, width = _table(profiles, shares=True), console.width
+    if console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum > width:
+        table = _table(profiles, shares=False)
+        width = max(width, console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum)
+    given, console.width = console.width, width
+    console.print(table)
+    console.width = given
+    first = profiles[0]
+    cut = f"{first.steps} steps, {first.first} to {first.last}, cut by {first.by}" if first.steps else "no steps: all"
+    console.print(f"mean of the middle half of the steps ({cut}); communication is what nothing hid", style="dim")
+
+
+def _table(profiles: Sequence[RankProfile], *, shares: bool) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -67,16 +84,15 @@ def _parts(console: Console, profiles: Sequence[RankProfile]) -> None:
     for name in ("step ms", *PARTS, "hidden"):
         table.add_column(name, justify="right", no_wrap=True)
     for profile in profiles:
-        cells = [_cell(profile, profile.parts.get(part, 0.0)) for part in PARTS]
+        cells = [_cell(profile, profile.parts.get(part, 0.0), shares=shares) for part in PARTS]
         table.add_row(one_line(profile.who), _ms(profile.step_us), *cells, _ms(profile.hidden_us))
-    console.print(table)
-    first = profiles[0]
-    cut = f"{first.steps} steps, {first.first} to {first.last}, cut by {first.by}" if first.steps else "no steps: all"
-    console.print(f"mean of the middle half of the steps ({cut}); communication is what nothing hid", style="dim")
+    return table
 
 
-def _cell(profile: RankProfile, us: float) -> str:
-    return f"{_ms(us)} {profile.share(us):>4.0%}" if us else "-"
+def _cell(profile: RankProfile, us: float, *, shares: bool) -> str:
+    if not us:
+        return "-"
+    return f"{_ms(us)} {profile.share(us):>4.0%}" if shares else _ms(us)
 
 
 def _ms(us: float) -> str:

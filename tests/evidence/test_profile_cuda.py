@@ -100,6 +100,9 @@ def test_what_a_synchronisation_costs_is_the_idle_time_after_it():
     assert "log (train.py, which has it near line 44)" in finding.summary and "20% of the step" in finding.summary
     assert profile.device.idle["synchronisation"] == pytest.approx(0.2, abs=0.01)
     assert "synchronisation" in profile_text([profile], color=False, width=120)
+    for width in (40, 80, 120):  # shares go before any figure is cut
+        shown = profile_text([profile], color=False, width=width)
+        assert profile.who in shown and "…" not in shown.partition("mean of")[0], shown
 
 
 def beside_communication(built, at):

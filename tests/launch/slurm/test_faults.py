@@ -41,6 +41,16 @@ def test_it_trains(bed, launch):
     nothing_is_left(bed)
 
 
+def test_two_jobs_at_once(bed, launch):
+    """On the same two nodes: each has its own port, folders and ranks."""
+    both = [launch(steps=20), launch(steps=20)]
+    for job in both:
+        assert job.ends(120) == 0, job.said()
+        assert job.report()["outcome"] == "succeeded"
+        assert all(f"{rank} node{1 + rank // 2} {rank // 2}" in job.said() for rank in range(4))
+    nothing_is_left(bed)
+
+
 def test_a_rank_of_the_second_node_raises(bed, launch):
     bed.run("node2", "mount", "-o", "remount,size=8m", "/dev/shm")
     job = launch(env={"RAISES": "3"})
