@@ -105,12 +105,17 @@ def _listen_from(port: int) -> socket.socket:
 
 
 def _keep(listening: socket.socket | None) -> ReservedPort | None:
-    """The port was tried while it listened; from now on it is only kept for torchrun."""
+    """The port was tried while it listened; from now on it is only kept for torchrun.
+
+    What those who tried it have left may hold it for a minute (TIME_WAIT), which torchrun passes over, and we cannot.
+    """
     if listening is None:
         return None
     number = int(listening.getsockname()[1])
     listening.close()
-    return ReservedPort(number)
+    with contextlib.suppress(OSError):
+        return ReservedPort(number)
+    return None
 
 
 def _orders(request: dict[str, Any], node_rank: int) -> Orders:
