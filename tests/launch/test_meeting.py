@@ -1,4 +1,4 @@
-"""Where agents on several hosts meet: the port that was tried is kept where that is possible, and costs nobody a job."""
+"""Where agents on several hosts meet: the port that was tried is kept where that can be, and costs nobody a job."""
 
 import socket
 
