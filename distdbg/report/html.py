@@ -15,6 +15,7 @@ from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import CauseClass, Report, fold_ranks
 from distdbg.report.picture_page import picture_values
 from distdbg.report.picture_text import report_picture
+from distdbg.report.step_boxes import step_boxes
 from distdbg.report.text import clean, duration
 from distdbg.report.timeline import FOLD_ABOVE, Span, timeline
 from distdbg.report.verdict import rank_state
@@ -55,6 +56,7 @@ def render_html(report: Report, evidence: RunEvidence) -> str:
         all_rows=cells if len(cells) > _MOST_RANK_ROWS else (),
         nodes=_node_rows(evidence, cells),
         compact=len(cells) > FOLD_ABOVE,
+        steps=step_boxes(evidence),
         environment=_environment(evidence.job),
         job=evidence.job,
         logs=_logs(evidence, report, own),

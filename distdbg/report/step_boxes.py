@@ -1,0 +1,54 @@
+"""How long each rank's steps took, drawn as boxes: the quartiles of its windows of steps, with their median."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distdbg.evidence.run import RankRecord, RunEvidence
+
+#: Of more ranks the slowest and the fastest stand for all.
+_MOST, _SLOWEST, _FASTEST = 48, 24, 8
+
+
+@dataclass(frozen=True)
+class Box:
+    """`left`, `width` and `middle` are per cent of the drawing's width, which is the longest quartile of all ranks."""
+
+    who: str
+    left: float
+    width: float
+    middle: float
+    words: str
+
+
+@dataclass(frozen=True)
+class StepBoxes:
+    """`left_out` is how many ranks are between the slowest and the fastest that are drawn."""
+
+    boxes: tuple[Box, ...]
+    left_out: int
+
+
+def step_boxes(evidence: RunEvidence) -> StepBoxes | None:
+    """None where no rank made enough steps to tell. By rank; of many, by their median, the slowest first."""
+    known = [rank for rank in evidence.ranks if rank.step_times is not None and rank.step_times.high > 0]
+    if not known:
+        return None
+    widest = max(rank.step_times.high for rank in known if rank.step_times is not None)
+    shown = known
+    if len(known) > _MOST:
+        ordered = sorted(known, key=lambda r: -(r.step_times.median if r.step_times else 0.0))
+        shown = [*ordered[:_SLOWEST], *ordered[-_FASTEST:]]
+    return StepBoxes(tuple(_box(rank, widest) for rank in shown), len(known) - len(shown))
+
+
+def _box(rank: RankRecord, widest: float) -> Box:
+    times = rank.step_times
+    assert times is not None
+    left, right, middle = (round(100 * value / widest, 2) for value in (times.low, times.high, times.median))
+    words = f"{_ms(times.median)} ({_ms(times.low)} to {_ms(times.high)})"
+    return Box(f"rank {rank.rank}", left, max(0.4, round(right - left, 2)), middle, words)
+
+
+def _ms(value: float) -> str:
+    return f"{value / 1000:.3g} s" if value >= 1000 else f"{value:.3g} ms"
