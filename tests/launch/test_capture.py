@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from distdbg.collect.process_look import look
-from distdbg.evidence.calls import read_calls
 from distdbg.launch import capture, processes
 from distdbg.rundir import list_runs
 
@@ -81,8 +80,7 @@ def test_every_rank_is_accounted_for_and_goes_on_as_before(job, tmp_path):
     native = [r["rank"] for r in part["ranks"] if "native" in r["looks"][0]]
     assert native == [SLEEPER], "its stack is the rarest"
     assert str(PROGRAM) in part["sources"]
-    calls = read_calls((folder / "calls/00000.calls").read_bytes(), (folder / "calls/00000.sites").read_text())
-    assert {call.operation for call in calls} <= {"broadcast", "all_gather", "all_gather_object", "barrier"}
+    assert not (folder / "calls").exists(), "it calls nothing of torch.distributed by itself"
     assert {look(pid).get("state") for pid in job.values()} <= {"S", "R"}, "one was left stopped"
 
 
