@@ -165,7 +165,10 @@ def test_a_hang_is_seen_captured_shown_and_ended(tmp_path):
     assert (manifest["reason"], manifest["world_size"], manifest["looks"]) == ("hang", 4, 2)
     assert manifest["stalled"]["timeout_s"] == 3
     assert manifest["stalled"]["since"] < manifest["t"]
-    assert all((dump / f"stacks/0000{rank}.2.json").exists() for rank in range(4))
+    ranks = [rank for part in (dump / "nodes").iterdir() for rank in json.loads(part.read_text())["ranks"]]
+    assert sorted(rank["rank"] for rank in ranks) == [0, 1, 2, 3]
+    for looks in (rank["looks"] for rank in ranks):
+        assert len(looks) == 2 and all((dump / look["stacks"]["file"]).exists() for look in looks)
     report = job.report()
     assert (report["outcome"], report["exit_code"]) == ("hung", 75)
     assert job.said.count("looking where they stand") == 1

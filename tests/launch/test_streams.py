@@ -31,7 +31,9 @@ SCRIPT = """
     except RuntimeError:
         traceback.print_exc()
     warnings.warn("a warning")
-    threading.Thread(target=lambda: 1 / 0, name="helper").start()
+    helper = threading.Thread(target=lambda: 1 / 0, name="helper")
+    helper.start()
+    helper.join()
     sys.stdout.write("no newline at the end \\r of this")
     sys.stdout.buffer.write(bytes(range(256)))
     dist.barrier()
