@@ -141,10 +141,10 @@ class Session:
         self._rota = None
         self._asked = []
         self._memory = self._profiler = None
+        self.bus.clear()  # first: its lock may be held by a thread that is not here
         if self._watches is not None:
             self._watches.end()
             self._watches = None
-        self.bus.clear()
         self.page.close()
         self.calls.close()
         self.link.close()
@@ -226,9 +226,13 @@ class Session:
             self._asked.append(compile_watch.start(self))
 
     def _end_asked(self, *, failed: bool = False) -> None:
+        """What one of them raises costs the others nothing, and not the script's last words."""
         asked, self._asked = self._asked, []
         for one in asked:
-            one.finish(failed=failed)
+            try:
+                one.finish(failed=failed)
+            except Exception as error:
+                self.fact("watch-failed", watch=type(one).__name__, error=repr(error))
 
     def watch(self, model: object) -> None:
         """The script asks for what `--watch numerics` does; `model` may be None. May raise."""
