@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType, TracebackType
     from typing import Any
 
-    from distdbg.worker.compile_watch import CompileWatch
     from distdbg.worker.guards._rota import Rota
     from distdbg.worker.memory.watch import MemoryWatch
     from distdbg.worker.overfit.overfitting import Overfitting
@@ -75,8 +74,8 @@ class Session:
         imports.after("torch", self._watch_memory)
         imports.after("torch", self._watch_numbers)
         imports.after("torch", self._profile)
-        self._asked: list[Overfitting | CompileWatch] = []
-        imports.after("torch", self._begin_asked)
+        self._overfitting: Overfitting | None = None
+        imports.after("torch", self._overfit)
         self.bus.subscribe("init", self._initialised)
         self._shortest: float | None = None
         self.bus.subscribe("group-begins", self._group_begins)
@@ -103,7 +102,7 @@ class Session:
         self._ended = True
         try:
             self.page.phase(EXITING)
-            self._end_asked(failed=not isinstance(error, SystemExit))
+            self._end_overfitting(failed=not isinstance(error, SystemExit))
             self._end_guard()
             if self._watches is not None:
                 self._watches.finish(failed=not isinstance(error, SystemExit))
@@ -123,7 +122,7 @@ class Session:
     def script_returned(self) -> None:
         try:
             self.page.phase(EXITING)
-            self._end_asked()
+            self._end_overfitting(failed=False)
             self._end_guard()
             if self._watches is not None:
                 self._watches.finish(failed=False)
@@ -139,8 +138,7 @@ class Session:
         current = None
         self._ended = True
         self._rota = None
-        self._asked = []
-        self._memory = self._profiler = None
+        self._memory = self._profiler = self._overfitting = None
         self.bus.clear()  # first: its lock may be held by a thread that is not here
         if self._watches is not None:
             self._watches.end()
@@ -213,26 +211,20 @@ class Session:
         except Exception as error:
             self.fact("profile-failed", error=repr(error))
 
-    def _begin_asked(self, _torch: ModuleType) -> None:
-        """What is asked for by a command of its own: else nothing is loaded for it."""
-        if "DISTDBG_OVERFIT_BATCH" in os.environ:
+    def _overfit(self, _torch: ModuleType) -> None:
+        if "DISTDBG_OVERFIT_BATCH" in os.environ:  # else nothing is loaded for it
             from distdbg.worker import overfit
 
-            if (overfitting := overfit.start(self)) is not None:
-                self._asked.append(overfitting)
-        if "compile" in os.environ.get("DISTDBG_WATCH", "").split(","):
-            from distdbg.worker import compile_watch
+            self._overfitting = overfit.start(self)
 
-            self._asked.append(compile_watch.start(self))
-
-    def _end_asked(self, *, failed: bool = False) -> None:
-        """What one of them raises costs the others nothing, and not the script's last words."""
-        asked, self._asked = self._asked, []
-        for one in asked:
-            try:
-                one.finish(failed=failed)
-            except Exception as error:
-                self.fact("watch-failed", watch=type(one).__name__, error=repr(error))
+    def _end_overfitting(self, *, failed: bool) -> None:
+        """What it raises does not cost the script's last words."""
+        overfitting, self._overfitting = self._overfitting, None
+        try:
+            if overfitting is not None:
+                overfitting.finish(failed=failed)
+        except Exception as error:
+            self.fact("watch-failed", watch="Overfitting", error=repr(error))
 
     def watch(self, model: object) -> None:
         """The script asks for what `--watch numerics` does; `model` may be None. May raise."""
@@ -263,10 +255,10 @@ class Session:
 
     def stand_down(self) -> None:
         """The script has ended, and its process goes on: for trials, too."""
-        self._end_asked()
+        self._end_overfitting(failed=False)
         self._end_guard()
         if self._watches is not None:
-            self._watches.end()
+            self._watches.finish(failed=False)
             self._watches = None
 
     def guard_anew(self) -> None:
@@ -275,7 +267,7 @@ class Session:
         self.page.begin_anew()
         self._stand_guard(sys)
         self._watch_numbers(sys)
-        self._begin_asked(sys)
+        self._overfit(sys)
 
     def _dropped(self, event: str, subscriber: Told, error: Exception) -> None:
         who = getattr(subscriber, "__qualname__", "?")

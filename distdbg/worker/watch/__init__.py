@@ -1,4 +1,4 @@
-"""`--watch numerics,gradients,shapes`, or `distdbg.watch()` in a script: what a training's numbers do, and where.
+"""`--watch numerics,gradients,shapes,compile`, or `distdbg.watch()` in a script: what a training does, and where.
 
 Off by default, and then nothing of this is loaded. It reads what the training has made and changes none of it: no
 collective, no random number, no device waited for while all is well, no tensor kept alive (but for the batch of one
@@ -45,6 +45,10 @@ class Watches:
             from distdbg.worker.watch.shapes import ShapeWatch
 
             self._levels[level] = ShapeWatch(session, self._heard_root())
+        elif level == "compile" and level not in self._levels:
+            from distdbg.worker.watch.compiling import CompileWatch
+
+            self._levels[level] = CompileWatch(session)
 
     def _dump(self) -> Dump | None:
         if os.environ.get(DUMP_VARIABLE) != "dump":

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from distdbg.worker.bus import Bus
-from distdbg.worker.compile_watch import CompileWatch
 from distdbg.worker.importing import ImportWatch
+from distdbg.worker.watch.compiling import CompileWatch
 
 BREAK = """Graph break in user code at /home/me/train.py:14
 Graph Break Reason: Encountered graph break when attempting to trace CALL: a function call, e.g. f(x, y):

@@ -162,11 +162,17 @@ class CompileWatch(logging.Handler):
         if self not in logger.handlers:  # torch._logging.set_logs takes all handlers away
             logger.addHandler(self)
 
-    def finish(self, *, failed: bool) -> None:  # noqa: ARG002 -- what was seen until then was seen
-        """The script has ended."""
+    def model(self, model: object) -> None:
+        """What is compiled names itself."""
+
+    def end(self) -> None:
         logging.getLogger(_TRACE).removeHandler(self)
         for event, subscriber in self._events:
             self._session.bus.unsubscribe(event, subscriber)
+
+    def finish(self, *, failed: bool) -> None:  # noqa: ARG002 -- what was seen until then was seen
+        """The script has ended."""
+        self.end()
         limit = _limit()
         for where, found in self._breaks.items():
             self._tell("graph-break", where, **found)
@@ -179,11 +185,6 @@ class CompileWatch(logging.Handler):
     def _tell(self, guard: str, where: Site | None, **fields: object) -> None:
         told = {"kind": "guard", "guard": guard, "mode": "warn", "step": self._steps}
         self._session.link.send("fact", {**told, "where": list(where) if where else None, **fields}, last_words=True)
-
-
-def start(session: Session) -> CompileWatch:
-    """Once torch is imported."""
-    return CompileWatch(session)
 
 
 def _newest(payload: object) -> str:
