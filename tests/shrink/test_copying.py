@@ -10,10 +10,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import checkpoints
-import ranges
-
 from distdbg.errors import EvidenceUnreadable, UsageError
 from distdbg.shrink.checkpoint import tensors_of
 from distdbg.shrink.http_source import Server
@@ -21,6 +17,7 @@ from distdbg.shrink.slicing import pieces
 from distdbg.shrink.source import CutOffError, Folder
 from distdbg.shrink.staging import refuse_a_full_disk, staged
 from distdbg.shrink.writing import output_files, write_files
+from tests.shrink import checkpoints, ranges
 
 KEPT = {"model.layers": [0, 7]}
 

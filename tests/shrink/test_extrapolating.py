@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import models
 
 from distdbg.errors import Refused
 from distdbg.shrink import making
@@ -18,6 +14,7 @@ from distdbg.shrink.child import TASKS
 from distdbg.shrink.extrapolating import extrapolated, extrapolation_lines
 from distdbg.shrink.making import Order, full_costs, make
 from distdbg.shrink.opening import open_source
+from tests.shrink import models
 
 STACK = {
     "path": "l",

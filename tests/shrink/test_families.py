@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import models
-from models import TINY
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused, UsageError
 from distdbg.shrink import making
 from distdbg.shrink.child import TASKS
 from distdbg.shrink.making import Order, make
 from distdbg.shrink.opening import open_source
+from tests.shrink import models
+from tests.shrink.models import TINY
 
 pytestmark = pytest.mark.slow
 

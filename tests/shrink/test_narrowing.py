@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
 from distdbg.errors import Refused, UsageError
 from distdbg.shrink.places import kept_and_cuts
-
-sys.path.insert(0, str(Path(__file__).parent))
-import models
+from tests.shrink import models
 
 SIZES = {**models.TINY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3}
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import checkpoints
 
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.shrink.checkpoint import read_header
 from distdbg.shrink.plain import make_plain
 from distdbg.shrink.plain_names import PlainOrder, plain_stacks
 from distdbg.shrink.source import Folder
+from tests.shrink import checkpoints
 
 
 def forms(*names, shape=(4, 8)):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-import checkpoints
 
 from distdbg.shrink.checkpoint import tensors_of
 from distdbg.shrink.slicing import pieces
 from distdbg.shrink.source import Folder
 from distdbg.shrink.weights_check import compared
 from distdbg.shrink.writing import output_files, write_files
+from tests.shrink import checkpoints
 
 
 def test_a_byte_that_was_changed(tmp_path: Path) -> None:
