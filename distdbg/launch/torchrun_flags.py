@@ -161,7 +161,7 @@ def _unknown(name: str, own: Mapping[str, bool], fits: list[str] | None = None) 
     if fits:
         return UsageError(f"the option {name} could be {' or '.join(fits)}", "Write more of it.")
     known = [*own, *(f"--{n}" for n in _BY_NAME)]
-    near = difflib.get_close_matches(name.replace("_", "-"), known, n=1)
+    near = difflib.get_close_matches(name.replace("_", "-"), known, n=1, cutoff=0.75)
     hint = f"Did you mean {near[0]}?" if near else "`distdbg launch --help` lists all options."
     return UsageError(f"neither distdbg nor torchrun has an option {name}", hint)
 

@@ -172,5 +172,5 @@ class JobSettings(BaseModel):
         """The program's own word; raises UsageError where none was named."""
         program = self.script or self.module or self.command
         if not program:
-            raise UsageError("no script was named", "distdbg launch [OPTIONS] SCRIPT [ARGS…]")
+            raise UsageError("no script was named", "Name it after the options: [OPTIONS] SCRIPT [ARGS…].")
         return program
