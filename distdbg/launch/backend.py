@@ -9,6 +9,7 @@ from pathlib import Path
 
 from distdbg.launch.plan import is_one_of_many
 from distdbg.launch.slurm.allocation import allocation_of
+from distdbg.launch.slurm.joining import JOIN_RUN
 from distdbg.settings import JobSettings
 
 #: Where Slurm's commands find their configuration; without one they ask the network, for as long as a minute.
@@ -25,6 +26,18 @@ def choose(
     settings: JobSettings, environ: Mapping[str, str], *, can_submit: bool, answers: Callable[[], bool]
 ) -> Choice:
     """`can_submit`: sbatch is here and configured; `answers` asks the controller, and only where that matters."""
+    choice = _choose(settings, environ, can_submit=can_submit, answers=answers)
+    unused = settings.slurm.model_fields_set - {"container_image"}
+    if choice.batch or not unused or JOIN_RUN in environ:
+        return choice
+    submits = "" if allocation_of(environ) is not None or not can_submit else " (--on slurm submits one)"
+    told = f"no job is submitted to Slurm{submits}, and nothing comes of {', '.join(sorted(unused))}"
+    return Choice(False, "; ".join(filter(None, (choice.note, told))))
+
+
+def _choose(
+    settings: JobSettings, environ: Mapping[str, str], *, can_submit: bool, answers: Callable[[], bool]
+) -> Choice:
     if settings.on in ("local", "ssh") or allocation_of(environ) is not None:
         return Choice(batch=False)
     if settings.on == "slurm":

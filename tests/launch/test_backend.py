@@ -46,6 +46,19 @@ def test_slurm_where_it_was_asked_for():
     assert chosen(on="slurm", submits=False) == (True, "", False)
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"environ": INSIDE}, "no job is submitted to Slurm, and nothing comes of max_requeues, time"),
+        ({}, "no job is submitted to Slurm (--on slurm submits one), and nothing comes of max_requeues, time"),
+        ({"environ": INSIDE | {"DISTDBG_JOIN_RUN": "/runs/1"}}, ""),
+    ],
+    ids=["in an allocation", "one node", "in the job that was submitted"],
+)
+def test_options_of_a_job_that_nobody_submits(given, told):
+    assert chosen(**given, slurm={"time": "10", "max_requeues": 2}) == (False, told, False)
+
+
 def test_sbatch_without_a_cluster_submits_nothing(tmp_path):
     """Debian installs the commands without a configuration."""
     tool = tmp_path / "bin" / "sbatch"
