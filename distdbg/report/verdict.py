@@ -175,7 +175,8 @@ def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome)
         return 0, f"all {len(evidence.ranks)} ranks" if len(evidence.ranks) > 1 else "rank 0"
     if outcome == "cancelled":
         number_ = _signal_of(evidence.cancelled_by or "")
-        return 128 + number_, f"{signal.Signals(number_).name} (the job was cancelled)"
+        why = "its time was up, and it had not ended by itself" if _time_was_up(evidence) else "the job was cancelled"
+        return 128 + number_, f"{signal.Signals(number_).name} ({why})"
     root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
     root = root or next(iter(f for f in findings if f.id == "abort-at-exit"), None)
     by_rank = {rank.rank: rank for rank in evidence.ranks}
@@ -217,6 +218,11 @@ def _first_bad_code(evidence: RunEvidence, own: dict[int, RankFailure], but: tup
         if code:
             return (code if code > 0 else 128 - code), f"torchrun on node {node.node_rank}"
     return None
+
+
+def _time_was_up(evidence: RunEvidence) -> bool:
+    """The batch script says so, before it ends what Slurm's warning did not."""
+    return any(event.get("event") == "time-up" for _, event in evidence.events)
 
 
 def _signal_of(cancelled_by: str) -> int:

@@ -49,6 +49,16 @@ def test_cancelled(tmp_path, by, code):
     assert all(r.state.startswith("stopped") for r in report.ranks)
 
 
+def test_ended_because_its_time_was_up(tmp_path):
+    run = MadeRun(tmp_path)
+    run.launcher("time-up", t=7.9)
+    run.launcher("cancelled", t=8.0, by="SIGTERM")
+    run.rest(-15, t=9.0, asked=8.0)
+    report = run.closes().report()
+    assert (report.outcome, report.exit_code) == ("cancelled", 143)
+    assert report.exit_code_of == "SIGTERM (its time was up, and it had not ended by itself)"
+
+
 def test_a_failure_before_the_cancel_stays_a_failure(tmp_path):
     run = MadeRun(tmp_path)
     run.raises(2, "ValueError", "boom", t=7.0)

@@ -70,6 +70,7 @@ def render_script(settings: JobSettings, run: RunDir, cwd: Path) -> str:
         path,
         options=[_directive(name, value) for name, value in _options(settings, run, cwd)],
         run_dir=str(run.path),
+        events=str(run.events),
         python=sys.executable,
         launch=list(launch_words(settings)),
         checkpoint_file=str(run.checkpoint_wanted),

@@ -1,5 +1,6 @@
 """The batch script: what is rendered, what is refused, and how the script behaves when Slurm signals it."""
 
+import json
 import os
 import shlex
 import signal
@@ -215,6 +216,7 @@ def test_a_launch_that_does_not_end_by_itself_is_ended_in_time(script, tmp_path,
     job = Script(tmp_path, monkeypatch, waits(), "--signal-before", "30", "--grace", "15")
     job.process.send_signal(signal.SIGUSR1)
     assert job.end() == (9, "told\nended\n")
+    assert json.loads(job.run.events.read_text())["event"] == "time-up"
 
 
 def test_a_warning_by_a_file(script, tmp_path, monkeypatch):
