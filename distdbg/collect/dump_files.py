@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.collect.bounded_read import read_bytes, read_whole
+from distdbg.collect.recorder_files import RecorderReader, RecorderUnreadable
 from distdbg.evidence import jsonl
 from distdbg.evidence.calls import Call, read_calls
 from distdbg.evidence.dump import Dump, Look, RankDump
@@ -28,12 +29,13 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
     manifest = reader.json_object("manifest.json", _MOST_PART) or {}
     ranks: dict[int, RankDump] = {}
     sources: dict[str, str] = {}
-    for path in sorted((folder / "nodes").glob("*.json")) if (folder / "nodes").is_dir() else ():
-        part = reader.json_object(f"nodes/{path.name}", _MOST_PART) or {}
-        for item in _objects(part.get("ranks")):
-            if (rank := reader.rank(item, part)) is not None:
-                ranks[rank.rank] = rank
-        sources |= reader.sources(part.get("sources"))
+    with reader.pickles:
+        for path in sorted((folder / "nodes").glob("*.json")) if (folder / "nodes").is_dir() else ():
+            part = reader.json_object(f"nodes/{path.name}", _MOST_PART) or {}
+            for item in _objects(part.get("ranks")):
+                if (rank := reader.rank(item, part)) is not None:
+                    ranks[rank.rank] = rank
+            sources |= reader.sources(part.get("sources"))
     stalled = manifest.get("stalled")
     missing = _missing(manifest.get("ranks"), ranks)
     dump = Dump(
@@ -72,6 +74,7 @@ class _Reader:
         self._name = name
         self.unknown: list[Unknown] = []
         self.signatures = Signatures()
+        self.pickles = RecorderReader(self.signatures)
         self._frames: dict[Frame, Frame] = {}
         #: of the rank that is read: looks that saw the same name one file
         self._read: dict[str, Any] = {}
@@ -133,9 +136,22 @@ class _Reader:
     def _recorder(self, said: object) -> RecorderLog | None:
         file = jsonl.text(said, "file") if isinstance(said, dict) else ""
         if file and file not in self._read:
-            self._read[file] = read_recorder(self._json(file, _MOST_RECORDER), self.signatures)
+            self._read[file] = self._pickled(file) if file.endswith(".pickle") else self._plain(file)
         log: RecorderLog | None = self._read[file] if file else None
         return log
+
+    def _plain(self, file: str) -> RecorderLog | None:
+        return read_recorder(self._json(file, _MOST_RECORDER), self.signatures)
+
+    def _pickled(self, file: str) -> RecorderLog | None:
+        path, why = self._inside(file), "it points out of its folder"
+        try:
+            if path is not None:
+                return self.pickles.read(path)
+        except RecorderUnreadable as error:
+            why = str(error)
+        self.unknown.append(Unknown(f"{self._name}/{file}", why))
+        return None
 
     def _calls(self, rank: int) -> tuple[Call, ...]:
         raw, _ = read_bytes(self._folder / f"calls/{rank:05d}.calls", _MOST_CALLS)

@@ -10,7 +10,7 @@ output gets a line of JSON when all is written: {"ranks": {"3": "collected", "5"
 What it writes into the dump's folder, each file under another name first:
 
     stacks/<rank>.<look>.json    py-spy's own JSON, or the rank's own word in that form where it may not be traced
-    recorder/<rank>.<look>.json  torch's own JSON, long lists of ranks as ranges
+    recorder/<rank>.<look>.json  torch's own JSON, long lists of ranks as ranges; .pickle of a job that is not ours
     calls/<rank>.calls, .sites   see worker/calls.py      sources/<name>               the scripts that stacks name
     nodes/<node>.json            every rank's looks: process state, heartbeat page, and of each collector the file
                                  or {"failed": because} or {"not_tried": because}
@@ -43,6 +43,7 @@ from typing import Any
 
 from distdbg.collect import pyspy, recorder
 from distdbg.collect.process_look import look
+from distdbg.collect.recorder_pipe import NoPipe, ask_by_pipe
 from distdbg.launch.processes import children, die_with_parent
 from distdbg.launch.ranks import page_facts
 from distdbg.worker.page import PAGE_BYTES, Page, read_page
@@ -137,18 +138,27 @@ class Capture:
         return {"file": self._keep(target, "stacks", number, json.dumps(target.threads).encode())}
 
     def _recorder(self, target: Target, number: int, state: str | None) -> dict[str, Any]:
-        if target.stem is None:
-            return {"not_tried": "the job was not started by distdbg"}
         if state in ("T", "t"):
             return {"not_tried": "the process is stopped"}
         left = self.until - time.monotonic()
         if left <= 0:
             return {"not_tried": "the time for this capture was over"}
         try:
+            if target.stem is None:
+                return self._recorder_of_stranger(target, min(left, 3.0))
             data = recorder.folded(recorder.ask(Path(f"{target.stem}.recorder"), min(left, 3.0)))
+        except NoPipe as error:
+            return {"not_tried": str(error)}
         except recorder.RecorderFailed as error:
             return {"failed": str(error)}
         return {"file": self._keep(target, "recorder", number, data)}
+
+    def _recorder_of_stranger(self, target: Target, within_s: float) -> dict[str, Any]:
+        """Once: torch writes it into a file of the job's."""
+        if target.looks:
+            return dict(target.looks[0]["recorder"])
+        data = ask_by_pipe(target.pid, target.rank, within_s)
+        return {"file": self._name(f"recorder/{target.rank:05d}.1.pickle", data)}
 
     def _rarest(self, count: int) -> list[Target]:
         """One of each kind of stack: of the fewest ranks first, among equals those outside of torch.distributed."""
