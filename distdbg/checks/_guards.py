@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from distdbg.checks._findings import hosts, who
 from distdbg.evidence.run import GuardFact, RunEvidence
@@ -24,6 +24,25 @@ def by_place(found: Iterable[GuardFact]) -> list[list[GuardFact]]:
     for fact in found:
         places.setdefault(fact.where[:2] if fact.where else None, []).append(fact)
     return list(places.values())
+
+
+def alike(found: Iterable[GuardFact], *fields: str) -> Iterator[Facts]:
+    """Facts of ranks that average their gradients (`among`), of one line and step, the same in these fields.
+
+    The first such group of each line; a rank's last word counts.
+    """
+    same: dict[str, dict[int, GuardFact]] = {}
+    for fact in found:
+        among = fact.fields.get("among")
+        if isinstance(among, list) and fact.rank in among:
+            key = str([fact.where, fact.step, among, *(fact.fields.get(field) for field in fields)])
+            same.setdefault(key, {})[fact.rank] = fact
+    told = set()
+    for by_rank in same.values():
+        group = list(by_rank.values())
+        if len(group) > 1 and group[0].where not in told:
+            told.add(group[0].where)
+            yield group
 
 
 def place(fact: GuardFact) -> str:

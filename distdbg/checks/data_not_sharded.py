@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.checks._guards import Facts, facts, observe, place
-from distdbg.evidence.run import GuardFact, RunEvidence
+from distdbg.checks._guards import alike, facts, observe, place
+from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
 
 DOCS = (
@@ -26,11 +26,7 @@ DOCS = (
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
-    told = set()
-    for found in _same_batch(facts(evidence, "data-not-sharded")):
-        if found[0].where in told:
-            continue
-        told.add(found[0].where)
+    for found in alike(facts(evidence, "data-not-sharded"), "batch", "batches"):
         fields = found[0].fields
         samplers = fields.get("samplers")
         names = " over ".join(samplers) if isinstance(samplers, list) else "its sampler"
@@ -42,14 +38,3 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             f"{len(found)} ranks began a pass with the same batch; their loaders deal out {fields.get('items')} items "
             f"in {fields.get('batches')} batches by {names}.",
         )
-
-
-def _same_batch(found: list[GuardFact]) -> Iterable[Facts]:
-    """Facts of ranks that average their gradients, from one line and one pass, with the same first batch in it."""
-    same: dict[tuple[object, ...], dict[int, GuardFact]] = {}
-    for fact in found:
-        among = fact.fields.get("among")
-        if isinstance(among, list) and fact.rank in among:
-            key = fact.where, fact.step, fact.fields.get("batch"), fact.fields.get("batches"), str(among)
-            same.setdefault(key, {})[fact.rank] = fact
-    return (list(by_rank.values()) for by_rank in same.values() if len(by_rank) > 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.checks._guards import Facts, facts, observe, place
-from distdbg.evidence.run import GuardFact, RunEvidence
+from distdbg.checks._guards import alike, facts, observe, place
+from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
 
 DOCS = (
@@ -25,11 +25,7 @@ DOCS = (
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
-    told = set()
-    for found in _same_draws(facts(evidence, "seeds-identical")):
-        if found[0].where in told:
-            continue
-        told.add(found[0].where)
+    for found in alike(facts(evidence, "seeds-identical"), "before", "after"):
         fields = found[0].fields
         before = fields.get("before")
         seed = before[1] if isinstance(before, list) and len(before) > 1 else "the same number"
@@ -41,14 +37,3 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             f"Their generators were seeded with {seed}, and stood alike before and after ten steps that drew from "
             f"them; {fields.get('dropouts')} modules drop something.",
         )
-
-
-def _same_draws(found: list[GuardFact]) -> Iterable[Facts]:
-    """Facts of ranks that average their gradients, from one window, with the same place before and after."""
-    same: dict[str, dict[int, GuardFact]] = {}
-    for fact in found:
-        among = fact.fields.get("among")
-        if isinstance(among, list) and fact.rank in among:
-            key = str([fact.where, fact.step, fact.fields.get("before"), fact.fields.get("after"), among])
-            same.setdefault(key, {})[fact.rank] = fact
-    return (list(by_rank.values()) for by_rank in same.values() if len(by_rank) > 1)
