@@ -60,7 +60,7 @@ def test_an_agent_that_does_not_read_costs_no_time_and_gets_no_half_line():
             taken += link.send("fact", {"number": number, "text": "x" * 50_000})
             slowest = max(slowest, time.perf_counter() - started)
         assert 0 < taken < 100
-        assert slowest < 0.05, f"a message took {slowest * 1e3:.0f} ms"
+        assert slowest < 2, f"a message took {slowest:.1f} s: one that waited for its reader would wait for ever"
         agent.settimeout(5)
         data = b""
         while data.count(b"\n") < taken - 1:
