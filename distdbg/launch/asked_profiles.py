@@ -12,6 +12,8 @@ from distdbg.rundir import Attempt, RunDir
 
 #: What an asked agent takes to look at its control file, and its ranks to hear of it.
 _HEARD_WITHIN_S = 2.0
+#: Ranks may have become so much faster since.
+_FASTER = 1.25
 _MOST_METRICS = 1 << 20
 
 
@@ -38,5 +40,5 @@ def _next_step(attempt: Attempt, now: float) -> int:
             age = max(now - (jsonl.number(record, "t") or now), 0) + _HEARD_WITHIN_S
             for rank in (r for r in record.get("ranks") or () if isinstance(r, dict)):
                 step, rate = jsonl.integer(rank, "step") or 0, jsonl.number(rank, "rate") or 0
-                first = max(first, step + 1 + int(rate * age))
+                first = max(first, step + 1 + int(rate * age * _FASTER))
     return first

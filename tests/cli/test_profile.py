@@ -96,10 +96,12 @@ def test_a_running_job_gives_its_next_steps_and_goes_on(tmp_path):
     (run,) = list_runs(tmp_path / RUNS_FOLDER)
     zero, one = (files.profiles() for files in run.attempt(1).ranks().values())
     assert len(zero) == 1 and len(one) == 2 and one[0].name == "steps-1-2.json.gz", (zero, one)
+    begins = []
     for path in (zero[0], one[1]):
         steps = [step_of(e["name"]) for e in events(path) if step_of(e["name"])]
         assert len(steps) == 3 and steps[0] > 10
-    assert zero[0].name == one[1].name, "both were told the same first step"
+        begins.append(steps[0])
+    assert abs(begins[0] - begins[1]) <= 1, "both were told the same first step; one that is past it takes its next"
 
 
 def test_a_run_without_profiles_says_so(tmp_path):
