@@ -42,8 +42,8 @@ _MOST_NCCL = 1 << 20
 #: Of all memory.jsonl, and of all metrics.jsonl, together: their ends say how it goes.
 _MOST_LINES = 64 << 20
 _MOST_LINES_EACH = 4 << 20
-#: Of a longer one, so many lines from all over the run are a picture of it.
-_MOST_LOOKS, _FEWEST_LOOKS, _ALL_LOOKS = 240, 60, 1 << 16
+#: So many of its lines, from all over the run, are a picture of it; of all files together; of one that is too long.
+_FEWEST_LOOKS, _ALL_LOOKS, _LOOKS_OF_LONG = 60, 1 << 16, 240
 #: A cancel by one of these is a person's or the scheduler's wish, not a consequence of a failure.
 _OTHERS_FAILED = ("another node", "the job hung")
 
@@ -120,7 +120,7 @@ class _Reader:
     def __init__(self, run: RunDir) -> None:
         self._run = run
         self.unknown: list[Unknown] = []
-        self._lines_each, self._looks = _MOST_LINES_EACH, _MOST_LOOKS
+        self._lines_each, self._looks = _MOST_LINES_EACH, _ALL_LOOKS
 
     def note(self, what: str, because: str) -> None:
         self.unknown.append(Unknown(what, because))
@@ -128,7 +128,7 @@ class _Reader:
     def attempt(self, attempt: Attempt, earlier: list[Attempt]) -> tuple[list[NodeRecord], list[RankRecord]]:
         many = max(len(attempt.nodes()), len(attempt.ranks()), 1)
         self._lines_each = min(_MOST_LINES_EACH, _MOST_LINES // many)
-        self._looks = max(_FEWEST_LOOKS, min(_MOST_LOOKS, _ALL_LOOKS // many))
+        self._looks = max(_FEWEST_LOOKS, _ALL_LOOKS // many)
         nodes = [self._node(files, earlier) for files in attempt.nodes() if files.folder.is_dir()]
         seen: dict[int, tuple[NodeRecord | None, Mapping[str, Any]]] = {}
         for node in nodes:
@@ -170,7 +170,7 @@ class _Reader:
             torchrun_path=self._run.relative(files.torchrun_log),
             before=before,
             memory=node_memory(metrics, self._run.relative(files.metrics)),
-            courses=courses(self._spread(files.metrics) or metrics),
+            courses=courses(self._spread(files.metrics) or metrics[:: -(-len(metrics) // self._looks) or 1]),
         )
 
     def _rank(self, files: RankFiles, *, full_tail: bool) -> RankTexts:
@@ -197,7 +197,7 @@ class _Reader:
 
     def _spread(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
         """Lines from all over a file whose end is all that `_ends` gives; none of a shorter one."""
-        text = read_spread(path, self._lines_each, self._looks)
+        text = read_spread(path, self._lines_each, min(_LOOKS_OF_LONG, self._looks))
         return tuple(jsonl.objects(text)[0]) if text else ()
 
     def _begin_and_end(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401

@@ -146,7 +146,7 @@ def _host_memory(evidence: RunEvidence, looks: dict[int, tuple[Look, ...]]) -> I
 
 def _from_to(points: Sequence[tuple[int, int]]) -> str:
     first, last, most = points[0][1], points[-1][1], max(size for _, size in points)
-    peak = f", at most {gib(most)}" if most > 1.02 * max(first, last) else ""
+    peak = f", at most {gib(most)}" if most > 1.1 * max(first, last) else ""
     return f"{gib(first)} to {gib(last)}{peak}"
 
 

@@ -18,8 +18,8 @@ WIDTH, HEIGHT = 1000.0, 32.0
 _COLUMNS = 125
 #: Above the first all are one row; of the others so many are drawn, those that were so far from the median.
 _EACH, _SHOWN, _APART = 16, 12, 0.05
-#: What so few points are above stands at the upper edge.
-_EDGE = 0.99
+#: What is above this part of all points stands at the upper edge, where it is far above.
+_EDGE = 0.95
 #: Of its points, the part in which a rank was furthest from the others.
 _FURTHEST = 4
 #: a curve's values by their column
@@ -117,7 +117,7 @@ def _scale_words(scale: _Scale, values: Sequence[float], said: Callable[[float],
     if not values:
         return ""
     if scale.log:
-        return f"{said(scale.low)} to {said(scale.high)}, each tenfold as high as the last"
+        return f"{said(scale.low)} to {said(scale.high)}, logarithmic"
     above = f"; what is higher, up to {said(values[-1])}, stands at the edge" if values[-1] > scale.high else ""
     return f"{said(scale.low) if scale.low else 0} to {said(scale.high)}{above}"
 
@@ -168,7 +168,7 @@ def _outliers(curves: Sequence[tuple[Curve, _Columns]]) -> tuple[list[tuple[Curv
         return [], f"no rank was further than {100 * _APART:.0f} % from the median"
     more = len(apart) - _SHOWN
     words = f"; {more:,} more were further than {100 * _APART:.0f} % from it" if more > 0 else ""
-    return [curves[n] for n in apart[:_SHOWN]], f"those furthest from the median of all{words}"
+    return [curves[n] for n in apart[:_SHOWN]], f"the ranks furthest from the median of all{words}"
 
 
 def _distance(own: _Columns, middle: dict[int, float]) -> float:
