@@ -98,10 +98,8 @@ class GpuWatch:
         """A rank is on a device whose list of processes has its pid; in a container that may be nobody."""
         pids = {process.get("pid") for process in gpu.get("processes", ())}
         ranks = sorted(rank for rank, pid in self._ranks().items() if pid in pids)
-        kept = {
-            name: value for name, value in gpu.items() if name not in ("uuid", "processes") and value not in ([], 0)
-        }
-        return {**kept, **{n: gpu[n] for n in ("index", "utilisation", "memory_used") if n in gpu}, "ranks": ranks}
+        kept = {name: value for name, value in gpu.items() if name not in ("uuid", "processes") and value != []}
+        return {**kept, "ranks": ranks}
 
     def _forget(self) -> None:
         if self._child is not None and self._child.stdout is not None and not self._child.stdout.closed:

@@ -76,12 +76,12 @@ class TopView:
         room = max(height - _OTHER_LINES, 3)
         shown = self._rows[self._first : self._first + room]
         left = len(self._rows) - len(shown)
-        more = f"  lines {self._first + 1}-{self._first + len(shown)} of {len(self._rows)}" if left else ""
+        lines = f"lines {self._first + 1}-{self._first + len(shown)} of {len(self._rows)} · " if left else ""
         where = f"  node {self.node}" if self.node is not None else ""
         table = table_of(shown, width, None if self.chosen is None else self.chosen.id)
         head = Text.assemble((title, "bold"), f"{where}  {summary(self.top.state)}", no_wrap=True, overflow="ellipsis")
         keys = Text(
-            said or " · ".join(_HELP) + more, style="bold" if said else "dim", no_wrap=True, overflow="ellipsis"
+            said or lines + " · ".join(_HELP), style="bold" if said else "dim", no_wrap=True, overflow="ellipsis"
         )
         return Group(head, table, keys)
 
