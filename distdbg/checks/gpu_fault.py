@@ -56,7 +56,7 @@ def _while_it_ran(evidence: RunEvidence, node: NodeRecord) -> Iterator[Finding]:
             seen.setdefault((text(event, "uuid"), number or 0), (line, event))
     for (uuid, number), (line, event) in seen.items():
         ranks = tuple(r for r in event.get("ranks") or () if isinstance(r, int))
-        whose = f", of rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}" if ranks else ""
+        whose = f", of rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}," if ranks else ""
         yield Finding(
             "gpu-fault", "error" if failed & set(ranks) else "warning", "certain",
             f"GPU {uuid or 'unknown'} of {node.host}{whose} had Xid {number} ({_HARDWARE[number]}) while the job ran",

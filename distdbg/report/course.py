@@ -147,7 +147,8 @@ def _host_memory(evidence: RunEvidence, looks: dict[int, tuple[Look, ...]]) -> I
 def _from_to(points: Sequence[tuple[int, int]]) -> str:
     first, last, most = points[0][1], points[-1][1], max(size for _, size in points)
     peak = f", at most {gib(most)}" if most > 1.1 * max(first, last) else ""
-    return f"{gib(first)} to {gib(last)}{peak}"
+    levels = dict.fromkeys((gib(first), gib(last)))
+    return f"{' to '.join(levels)}{peak}"
 
 
 def _norms(evidence: RunEvidence) -> Iterator[Curve]:
@@ -177,7 +178,7 @@ def _told_losses(rank: RankRecord) -> Iterator[list[tuple[int, float | None]]]:
 
 
 def _with_marks(points: Sequence[tuple[int, float]], marks: Sequence[int]) -> str:
-    words = [f"{_figure(points[0][1])} to {_figure(points[-1][1])}"] if points else []
+    words = [" to ".join(dict.fromkeys(_figure(point[1]) for point in (points[0], points[-1])))] if points else []
     return ", ".join([*words, *([f"not finite at step {min(marks):,}"] if marks else [])])
 
 

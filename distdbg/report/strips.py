@@ -49,7 +49,7 @@ class StripRow:
 
 @dataclass(frozen=True)
 class Strip:
-    """`scale` and `note` are sentences for below it."""
+    """`scale` and `note` are words beside its name."""
 
     name: str
     rows: tuple[StripRow, ...]

@@ -46,8 +46,8 @@ def test_each_figure_has_its_strip_and_findings_their_step(tmp_path):
     strips = {strip.name: strip for strip in found.strips}
     assert list(strips) == ["Step time", "GPU memory", "Host memory", "Gradient norm"]
     assert [row.label for row in strips["GPU memory"].rows] == ["rank 0"]
-    assert strips["Host memory"].rows[0].words == "7.00 MiB to 7.00 MiB"
-    assert strips["Gradient norm"].rows[0].words == "2.5 to 2.5, not finite at step 3,801"
+    assert strips["Host memory"].rows[0].words == "7.00 MiB"
+    assert strips["Gradient norm"].rows[0].words == "2.5, not finite at step 3,801"
     assert strips["Gradient norm"].rows[1].label == "rank 3" and strips["Gradient norm"].rows[1].marks
     places = {row.id: (round(row.place), row.words) for row in found.findings}
     assert places["rank-exception"] == (975, "rank 3, step 3,850") and places["non-finite"][1] == "rank 3, step 3,801"
