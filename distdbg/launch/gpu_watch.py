@@ -36,6 +36,8 @@ class GpuWatch:
         self._loop, self._ranks, self._fault = loop, ranks, fault
         self._child: subprocess.Popen[bytes] | None = None
         self._rest = b""
+        #: by device: the ranks that are on it
+        self._users: dict[int, list[int]] = {}
         self._newest: list[dict[str, Any]] = []
         self._heard = 0.0
         self._because = ""
@@ -61,7 +63,7 @@ class GpuWatch:
             return {"gpus": [], "gpus_because": f"NVML has not answered for {silent:.0f} s"}
         if not self._newest:
             return {"gpus": [], "gpus_because": self._because} if self._because else {}
-        return {"gpus": [self._placed(gpu) for gpu in self._newest]}
+        return {"gpus": [self._placed(gpu) for gpu in self._newest if self._ours(gpu)]}
 
     def close(self) -> None:
         """A child that the driver holds cannot be ended by anybody: it is not waited for."""
@@ -90,18 +92,37 @@ class GpuWatch:
 
     def _take(self, told: Mapping[str, Any]) -> None:
         self._newest, self._because, self._heard = told["gpus"], told["because"], time.monotonic()
+        for gpu in self._newest:
+            pids = {process.get("pid") for process in gpu.get("processes", ())}
+            if ranks := sorted(rank for rank, pid in self._ranks().items() if pid in pids):
+                self._users[gpu["index"]] = ranks
+            elif "because" not in gpu:  # of one that cannot be reached, those that were on it
+                self._users.pop(gpu["index"], None)
         for uuid, number in told["xids"]:
-            on = next((gpu for gpu in self._newest if gpu.get("uuid") == uuid), {})
-            self._fault(uuid, number, self._placed(on)["ranks"])
+            gpu = next((gpu for gpu in self._newest if gpu.get("uuid") == uuid), {"index": -1, "uuid": uuid})
+            if self._ours(gpu):
+                self._fault(uuid, number, self._users.get(gpu["index"], []))
+
+    def _ours(self, gpu: Mapping[str, Any]) -> bool:
+        """Others may use the machine, too: a device that may be seen, with ranks of this job, or where none is known."""
+        return _visible(gpu) and (not self._users or gpu["index"] in self._users)
 
     def _placed(self, gpu: Mapping[str, Any]) -> dict[str, Any]:
         """A rank is on a device whose list of processes has its pid; in a container that may be nobody."""
-        pids = {process.get("pid") for process in gpu.get("processes", ())}
-        ranks = sorted(rank for rank, pid in self._ranks().items() if pid in pids)
         kept = {name: value for name, value in gpu.items() if name not in ("uuid", "processes") and value != []}
-        return {**kept, "ranks": ranks}
+        return {**kept, "ranks": self._users.get(gpu["index"], [])}
 
     def _forget(self) -> None:
         if self._child is not None and self._child.stdout is not None and not self._child.stdout.closed:
             self._loop.forget(self._child.stdout.fileno())
             self._child.stdout.close()
+
+
+def _visible(gpu: Mapping[str, Any]) -> bool:
+    """By CUDA_VISIBLE_DEVICES; of parts of a device (MIG) nobody knows here which they are."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    words = [word.strip() for word in listed.split(",")] if listed is not None else []
+    if listed is None or any(word.startswith("MIG-") for word in words):
+        return True
+    uuid = str(gpu.get("uuid") or "")
+    return str(gpu.get("index")) in words or any(w.startswith("GPU-") and uuid.startswith(w) for w in words)

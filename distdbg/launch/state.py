@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from distdbg.evidence.jsonl import integer
+
+#: Why a device that was there cannot be reached.
+_LOST = ("fallen off the bus", "needs a reset")
+
 
 @dataclass
 class RankState:
@@ -28,6 +33,8 @@ class RankState:
     gpu_total: int | None = None
     gpu_heat: int | None = None
     gpu_slowed: tuple[str, ...] = ()
+    #: why one cannot be reached
+    gpu_lost: str = ""
     #: since the first look: errors of its memory that ECC did not correct; the Xids that were heard, oldest first
     gpu_errors: int = 0
     xids: tuple[int, ...] = ()
@@ -94,17 +101,19 @@ class RunState:
     def _node_sample(self, node_rank: int, event: Mapping[str, Any]) -> None:
         node = self.nodes.setdefault(node_rank, NodeState())
         memory = event.get("memory") or {}
-        left = [memory["available"]] if memory.get("available") is not None else []
-        if memory.get("limit") is not None and memory.get("current") is not None:
-            left.append(max(0, memory["limit"] - memory["current"] + (memory.get("reclaimable") or 0)))
+        available, limit, current = (integer(memory, name) for name in ("available", "limit", "current"))
+        left = [available] if available is not None else []
+        if limit is not None and current is not None:
+            left.append(max(0, limit - current + (integer(memory, "reclaimable") or 0)))
         node.available = min(left, default=node.available)
         gpus = event.get("gpus")
         if gpus is None:
             return
         node.gpus_because = str(event.get("gpus_because") or "")
         node.gpu_busy = tuple(gpu["utilisation"] for gpu in gpus if "utilisation" in gpu)
-        lost = [f"GPU {gpu.get('index')}: {gpu['because']}" for gpu in gpus if gpu.get("because")]
-        node.faults = (*(words for words in node.faults if words.startswith("Xid")), *lost)
+        lost = [gpu for gpu in gpus if any(words in str(gpu.get("because")) for words in _LOST)]
+        gone = [f"GPU {gpu.get('index')}: {gpu['because']}" for gpu in lost if not gpu.get("ranks")]
+        node.faults = (*(words for words in node.faults if words.startswith("Xid")), *gone)
         by_rank: dict[int, list[Mapping[str, Any]]] = {}
         for gpu in gpus:
             for rank in gpu.get("ranks", ()):
@@ -164,6 +173,7 @@ def _place_gpus(rank: RankState, gpus: list[Mapping[str, Any]], first_errors: di
 
     rank.gpu_busy, rank.gpu_heat = min(figures("utilisation"), default=None), max(figures("temperature"), default=None)
     rank.gpu_used, rank.gpu_total = sum(figures("memory_used")) or None, sum(figures("memory_total")) or None
+    rank.gpu_lost = next((str(gpu["because"]) for gpu in gpus if any(w in str(gpu.get("because")) for w in _LOST)), "")
     rank.gpu_slowed = tuple(dict.fromkeys(reason for gpu in gpus for reason in gpu.get("throttle", ())))
     errors = {int(gpu["index"]): int(gpu.get("ecc_uncorrected") or 0) for gpu in gpus if "index" in gpu}
     rank.gpu_errors = sum(count - first_errors.setdefault(index, count) for index, count in errors.items())

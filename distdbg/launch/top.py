@@ -5,6 +5,7 @@ What it knows is what agents write into the run directory: events at once, figur
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ class Top:
     def take(self, node_rank: int, event: Mapping[str, Any]) -> None:
         if isinstance(event.get("t"), (int, float)):
             self._heard[node_rank] = max(self._heard.get(node_rank, 0.0), float(event["t"]))
-        self.state.apply(node_rank, event)
+        with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):  # what is no event is passed over
+            self.state.apply(node_rank, event)
 
     @property
     def heard(self) -> float:
@@ -116,6 +118,8 @@ class _Judge:
         if rank.state != "running":
             return
         yield from ((FAULTY, words) for words in node.faults)
+        if rank.gpu_lost:
+            yield FAULTY, rank.gpu_lost
         if rank.gpu_errors > 0:
             yield FAULTY, f"{rank.gpu_errors} memory errors of its GPU not corrected"
         silent = self._now - self._heard.get(rank.node_rank, self._now)

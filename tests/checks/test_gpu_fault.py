@@ -19,7 +19,7 @@ def test_a_device_that_failed_is_named_with_its_rank(tmp_path, code, severity):
     (found,) = faults(run)
     assert (found.severity, found.ranks, found.nodes) == (severity, (2,), ("node1",))
     assert found.summary == "GPU GPU-bb of node1, of rank 2, had Xid 79 (off the bus) while the job ran"
-    assert found.evidence[0].line == 5 and found.evidence[0].path.endswith("0001-node1/events.jsonl")
+    assert found.evidence[0].line == 6 and found.evidence[0].path.endswith("0001-node1/events.jsonl")
 
 
 def test_a_programs_own_mistake_is_no_fault_of_the_device(tmp_path):

@@ -48,17 +48,29 @@ def watch(tmp_path, monkeypatch):
 
 
 def test_figures_bear_the_ranks_whose_processes_are_there(watch):
-    first, second = watch(TWO).figures()["gpus"]
+    begun = watch(TWO)
+    (first,) = begun.figures()["gpus"]  # of the other nobody of this job makes use
     assert first == {
         "index": 0, "memory_total": 1000, "memory_used": 400, "utilisation": 97, "temperature": 61, "power": 650.5,
         "throttle": ["power cap", "hardware thermal slowdown"], "ecc_uncorrected": 0, "ranks": [4],
     }  # fmt: skip
-    assert (second["ranks"], second["utilisation"]) == ([], 0)
+    lost = "error call=nvmlDeviceGetHandleByIndex code=15 gpu=0\n"
+    watch.file.write_text(f"{TWO}{lost}xid gpu=1 number=13\n")  # the Xid brings the next look at once
+    assert watch.loop.turn_until(lambda: "because" in begun.figures()["gpus"][0], 30.0)
+    assert begun.figures()["gpus"] == [{"index": 0, "because": "the GPU has fallen off the bus", "ranks": [4]}]
+
+
+def test_where_processes_are_not_shown_all_that_may_be_seen_count(watch, monkeypatch):
+    begun = watch(TWO.replace("pid=123", "pid=999"))
+    assert [(gpu["index"], gpu["ranks"]) for gpu in begun.figures()["gpus"]] == [(0, []), (1, [])]
+    for visible, left in (("1", [1]), ("GPU-aa", [0]), ("", []), ("MIG-x", [0, 1])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert [gpu["index"] for gpu in begun.figures()["gpus"]] == left
 
 
 def test_an_xid_is_heard_at_once(watch):
     watch(TWO)
-    watch.file.write_text(TWO + "xid gpu=0 number=79\n")
+    watch.file.write_text(TWO + "xid gpu=1 number=48\nxid gpu=0 number=79\n")  # the first is of another job's
     assert watch.loop.turn_until(lambda: watch.faults, gpu_watch._SILENT_S)
     assert watch.faults == [("GPU-aa", 79, [4])]
 
@@ -99,7 +111,7 @@ def test_a_job_has_its_gpus_in_its_figures_and_a_fault_in_its_report(tmp_path):
         wait_for(lambda: sum(e["event"] == "rank-started" for e in lines("events")) == 2)
         pid = next(e["pid"] for e in lines("events") if e["event"] == "rank-started" and e["rank"] == 1)
         (tmp_path / "gpus.txt").write_text(TWO + f"process gpu=1 pid={pid}\n")
-        wait_for(lambda: any(line.get("gpus") and line["gpus"][1]["ranks"] == [1] for line in lines("metrics")))
+        wait_for(lambda: any([gpu["ranks"] for gpu in line.get("gpus", ())] == [[1]] for line in lines("metrics")))
         (tmp_path / "gpus.txt").write_text(TWO + f"process gpu=1 pid={pid}\nxid gpu=1 number=79\nxid gpu=1 number=13\n")
         wait_for(lambda: sum(e["event"] == "gpu-xid" for e in lines("events")) == 2)
     finally:

@@ -89,15 +89,16 @@ def test_what_is_wrong_with_a_device_and_a_node():
     top = feed(level(r0={"data_wait": 0.6}))
     with_gpus(top, device(0), device(1))
     with_gpus(top, device(0, throttle=["hardware slowdown"]), device(1, ecc_uncorrected=5))
-    with_gpus(top, {"index": 4, "because": "the GPU has fallen off the bus", "ranks": []}, node=1)
+    lost, closed = "the GPU has fallen off the bus", "no permission"
+    with_gpus(top, {"index": 4, "because": lost, "ranks": []}, {"index": 5, "because": lost, "ranks": [3]},
+              {"index": 6, "because": closed, "ranks": []}, node=1)  # fmt: skip
     top.take(1, {"t": 100.0, "event": "metrics", "ranks": [], "memory": {"available": 1 << 29}})
     top.take(0, {"t": 101.0, "event": "gpu-xid", "uuid": "GPU-1", "xid": 79, "ranks": [1]})
     words = {ranks[0]: said for ranks, said in told(top)}
     assert words[1] == "Xid 79, 2 memory errors of its GPU not corrected"
     assert words[0] == "GPU slowed down: hardware slowdown, waits for data 60 % of its time"
-    assert (
-        words[2] == words[3] == ("GPU 4: the GPU has fallen off the bus, only 0.5 GiB of host memory left on its node")
-    )
+    left = "only 0.5 GiB of host memory left on its node"
+    assert words[2] == f"GPU 4: {lost}, {left}" and words[3] == f"GPU 4: {lost}, {lost}, {left}"
     assert [row.trouble for row in top.rows(105, 16)] == [FAULTY, FAULTY, FAULTY, SLOWED]
 
 
@@ -132,3 +133,11 @@ def test_a_run_without_ranks(distdbg, tmp_path):
     (folder / "job.json").write_text("{}")
     done = distdbg("top")
     assert done.code == 3 and "no record of any rank yet" in done.err
+
+
+def test_what_is_no_event_is_passed_over():
+    top = feed(level())
+    for bad in ({"event": "metrics", "ranks": [{}]}, {"event": "metrics", "gpus": 3}, {"event": "gpu-xid", "xid": None},
+                {"event": "metrics", "memory": {"available": "much"}}, {"event": "rank-exited"}, {}):  # fmt: skip
+        top.take(0, {"t": 101.0, **bad})
+    assert told(top) == [] and len(top.rows(105, 16)) == 4
