@@ -104,7 +104,7 @@ class GpuWatch:
                 self._fault(uuid, number, self._users.get(gpu["index"], []))
 
     def _ours(self, gpu: Mapping[str, Any]) -> bool:
-        """Others may use the machine, too: a device that may be seen, with ranks of this job, or where none is known."""
+        """Others may use the machine, too: it may be seen, and ranks of this job are on it, or none is known of any."""
         return _visible(gpu) and (not self._users or gpu["index"] in self._users)
 
     def _placed(self, gpu: Mapping[str, Any]) -> dict[str, Any]:
