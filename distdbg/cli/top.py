@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: More ranks than that are printed a line a node.
 _MOST_PRINTED = 256
+#: Of a pipe, which has none: all columns fit.
+_PIPE_WIDTH = 180
 _ASK = {"d": ["hang-dump"], "s": ["memory", "snapshot"], "p": ["profile", "--steps", "5"]}
 _KEY = re.compile(r"\x1b[\[O][A-D]|\x1b\[[56]~|\x1b\[[0-9;]*[A-Za-z~]|.", re.DOTALL)
 _NAMES = {"\x1b[A": "up", "\x1bOA": "up", "k": "up", "\x1b[B": "down", "\x1bOB": "down", "j": "down",
@@ -85,7 +87,8 @@ def _print(top: Top, run: RunDir, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(top.as_json(now)))
         return
-    console = Console(highlight=False)
+    told = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(highlight=False, width=None if told else _PIPE_WIDTH)
     console.print(f"{run.id}  {summary(top.state)}", markup=False, soft_wrap=True)
     console.print(table_of(top.rows(now, most=_MOST_PRINTED), console.width))
 
