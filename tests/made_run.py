@@ -130,15 +130,24 @@ class MadeRun:
     def script_end(self, rank, how="returned", *, t=9.9, code=0):
         self.fact(rank, op="script-end", how=how, exit=code, t=t)
 
+    def looks(self, count, told=lambda rank, step: {}, *, every=10.0, steps=100):
+        """What the agents wrote down of their ranks every ten seconds; `told` are the figures of a rank at a step."""
+        for node, files in enumerate(self.node_files):
+            with files.metrics.open("a") as file:
+                for n in range(count):
+                    ranks = [{"rank": r, "step": n * steps, "alive": True, **told(r, n * steps)}
+                             for r in self.ranks_of(node)]  # fmt: skip
+                    file.write(json.dumps({"t": self.t0 + 1 + n * every, "event": "metrics", "ranks": ranks}) + "\n")
+
     def prints(self, rank, text, stream="stderr"):
         with self.files(rank).stream(stream).open("a", errors="surrogatepass") as file:
             file.write(text)
 
-    def rest(self, code=0, *, t=11.0, asked=None):
+    def rest(self, code=0, *, t=11.0, asked=None, **fields):
         """Every rank that has no end yet ends so."""
         for rank in range(self.ranks):
             if rank not in self.codes:
-                self.exits(rank, code, t=t, asked=asked)
+                self.exits(rank, code, t=t, asked=asked, **fields)
 
     def closes(self, torchrun=None, *, oom_after=0, kernel=(), kernel_because=""):
         """The agents' last words; torchrun's code is 1 where a rank failed, unless it is given."""

@@ -96,6 +96,7 @@ def found(
         remedy=remedy or doc.remedy,
         ranks=ranks,
         nodes=hosts(evidence, ranks),
+        step=profiles[0].first_step,
         evidence=tuple(
             Citation(p.path, None, f"{p.steps} steps, {p.first} to {p.last}", quote if n == 0 else "")
             for n, p in enumerate(profiles[:_MOST_CITED])

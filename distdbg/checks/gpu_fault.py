@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distdbg.checks._nodes import of_nodes
+from distdbg.evidence.jsonl import integer, text
+from distdbg.evidence.jsonl import number as decimal
 from distdbg.evidence.preflight import NodeProbe, Preflight
-from distdbg.evidence.run import RunEvidence
-from distdbg.model import Finding, FindingDoc, fold_ranks
+from distdbg.evidence.run import NodeRecord, RunEvidence
+from distdbg.model import Citation, Finding, FindingDoc, fold_ranks
 
 DOCS = (
     FindingDoc(
@@ -19,7 +21,7 @@ DOCS = (
         meaning="A device is off the bus, needs a reset, has memory errors that were not corrected, or a node shows "
         "fewer of them than its peers. A job on it fails, or waits for it.",
         how_seen="NVML on each node (state and ECC counters since the driver was loaded), Xid messages in the kernel's "
-        "log since boot.",
+        "log since boot; Xids that NVML tells each agent of while the job runs.",
         remedy="Leave the node out; reset the GPU (nvidia-smi -r) or reboot, and tell whoever runs the cluster.",
         source="https://docs.nvidia.com/deploy/xid-errors/index.html",
     ),
@@ -31,6 +33,8 @@ _HARDWARE = {48: "memory error, not corrected", 61: "internal microcontroller", 
 
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
+    for record in evidence.nodes:
+        yield from _while_it_ran(evidence, record)
     preflight = evidence.preflight
     if preflight is None:
         return
@@ -40,6 +44,25 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
                 yield of_nodes(DOCS[0], (node,), f"GPU {gpu['index']} of {node.name}: {why}")
         yield from _xids(node, facts)
     yield from _too_few(preflight)
+
+
+def _while_it_ran(evidence: RunEvidence, node: NodeRecord) -> Iterator[Finding]:
+    """Xids that NVML told the agent of: an error where the rank on that device failed."""
+    failed = {rank.rank for rank in evidence.ranks if rank.exit_code}
+    seen: dict[tuple[str, int], tuple[int, Mapping[str, Any]]] = {}
+    for line, event in node.events:
+        number = integer(event, "xid")
+        if event.get("event") == "gpu-xid" and number in _HARDWARE:
+            seen.setdefault((text(event, "uuid"), number or 0), (line, event))
+    for (uuid, number), (line, event) in seen.items():
+        ranks = tuple(r for r in event.get("ranks") or () if isinstance(r, int))
+        whose = f", of rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}," if ranks else ""
+        yield Finding(
+            "gpu-fault", "error" if failed & set(ranks) else "warning", "certain",
+            f"GPU {uuid or 'unknown'} of {node.host}{whose} had Xid {number} ({_HARDWARE[number]}) while the job ran",
+            remedy=DOCS[0].remedy, ranks=ranks, nodes=(node.host,), first_seen=decimal(event, "t"),
+            evidence=(Citation(node.events_path, line, f"Xid {number}"),),
+        )  # fmt: skip
 
 
 def _why(gpu: Mapping[str, Any]) -> str | None:

@@ -68,21 +68,34 @@ def _version(ctx: click.Context, wanted: bool) -> None:
 
 def main() -> NoReturn:
     """Run a command; every error that a person can meet ends as one sentence and its documented exit code."""
+    sys.exit(run(None))
+
+
+def run(words: list[str] | None) -> int | str | None:
+    """The exit code of the command line, or of `words`: for a command that calls another."""
     try:
-        sys.exit(cli.main(standalone_mode=False))
-    except DistdbgError as error:
-        _say(error)
-        sys.exit(error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except click.Abort:
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()  # `distdbg logs | head` is no error
-        sys.exit(141)
+        cli.main(words, standalone_mode=False)
+    except SystemExit as end:
+        return end.code
     except Exception as error:
-        sys.exit(_own_error(error))
+        return _failed(error)
+    return 0
+
+
+def _failed(error: Exception) -> int:
+    match error:
+        case DistdbgError():
+            _say(error)
+            return error.exit_code
+        case click.ClickException():
+            error.show()
+            return error.exit_code
+        case click.Abort():
+            return 130
+        case BrokenPipeError():
+            sys.stderr.close()  # `distdbg logs | head` is no error
+            return 141
+    return _own_error(error)
 
 
 def _say(error: DistdbgError) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
 import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -15,9 +19,17 @@ from distdbg.rundir import RunDir, find_run_dir
 if TYPE_CHECKING:
     from distdbg.collect.run_tail import RunTail
     from distdbg.launch.top import Top
+    from distdbg.launch.top_view import TopView
 
-_KEYS = "q leaves · d asks where every rank stands (hang-dump)"
-_LOOK_EVERY_S = 0.5
+#: More ranks than that are printed a line a node.
+_MOST_PRINTED = 256
+#: Of a pipe, which has none: all columns fit.
+_PIPE_WIDTH = 180
+_ASK = {"d": ["hang-dump"], "s": ["memory", "snapshot"], "p": ["profile", "--steps", "5"]}
+_KEY = re.compile(r"\x1b[\[O][A-D]|\x1b\[[56]~|\x1b\[[0-9;]*[A-Za-z~]|.", re.DOTALL)
+_NAMES = {"\x1b[A": "up", "\x1bOA": "up", "k": "up", "\x1b[B": "down", "\x1bOB": "down", "j": "down",
+          "\x1b[C": "in", "\x1bOC": "in", "\n": "in", "\x1b[D": "out", "\x1bOD": "out", "\x7f": "out",
+          "\x1b[5~": "page-up", "\x1b[6~": "page-down", "q": "leave", "\x04": "leave"}  # fmt: skip
 
 
 @click.command("top")
@@ -27,10 +39,11 @@ _LOOK_EVERY_S = 0.5
 @click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True,
               help="Seconds between looks.")  # fmt: skip
 def command(run: str | None, once: bool, as_json: bool, interval: float) -> None:
-    """Watch a run: its ranks with state, step, pace, phase and memory; failed, silent and late ones first.
+    """Watch a run: its ranks with step, pace, phase, wait for data, GPU and memory; what is wrong first.
 
     RUN is a run's directory, its id or a part of it; without one, the newest run in ./distdbg-runs. Figures come from
-    the run directory, where agents write them every ten seconds. With more ranks than lines there is a line a node.
+    the run directory, where agents write them every ten seconds. With more ranks than lines there is a line a node,
+    and → shows a node's ranks. d, s and p: a hang dump, a memory snapshot or a profile, and then the view again.
 
     Exit codes: 0, and 3 where the run has no record of any rank.
     """
@@ -67,44 +80,97 @@ def _print(top: Top, run: RunDir, *, as_json: bool) -> None:
     from rich.console import Console
 
     from distdbg.collect.run_status import run_status
+    from distdbg.launch.live import summary
+    from distdbg.launch.top_view import table_of
 
     now = time.time() if run_status(run).live else top.heard
     if as_json:
         click.echo(json.dumps(top.as_json(now)))
         return
-    Console(highlight=False).print(top.render(run.id, now, most=4096))
+    told = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(highlight=False, width=None if told else _PIPE_WIDTH)
+    console.print(f"{run.id}  {summary(top.state)}", markup=False, soft_wrap=True)
+    console.print(table_of(top.rows(now, most=_MOST_PRINTED), console.width))
 
 
 def _watch(tail: RunTail, top: Top, run: RunDir, interval: float) -> None:
     """On the terminal's other screen; what was there before is there again afterwards."""
-    import select
-    import termios
-    import tty
+    from distdbg.launch.top_view import TopView
 
+    view = TopView(top)
+    while asked := _look(view, tail, run, interval):
+        _do(asked)
+
+
+def _look(view: TopView, tail: RunTail, run: RunDir, interval: float) -> list[str]:
+    """Until a key asks for something that another command does: its words. None of them at the end."""
     from rich.console import Console
     from rich.live import Live
 
     console = Console(highlight=False)
-    before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
+    said, due = "", 0.0
     try:
-        with Live(console=console, screen=True, auto_refresh=False) as live:
-            if before is not None:
-                tty.setcbreak(sys.stdin)
+        with _keys() as read, Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
-                _read(tail, top)
-                live.update(top.render(run.id, time.time(), max(console.height - 3, 4), _KEYS), refresh=True)
-                watched = [sys.stdin] if before is not None else []
-                key = sys.stdin.read(1) if select.select(watched, [], [], interval)[0] else ""
-                if key in ("q", "\x04"):
-                    return
-                if key == "d":
-                    break
+                if time.monotonic() >= due:
+                    _read(tail, view.top)
+                    due = time.monotonic() + interval
+                view.look(time.time(), console.height)
+                live.update(view.render(run.id, console.width, console.height, said), refresh=True)
+                said = ""
+                for key in read(max(0.0, due - time.monotonic())):
+                    if key == "leave":
+                        return []
+                    if key in _ASK and key != "d" and not view.ranks:
+                        said = "choose a rank that runs, or a node, first: ↑ ↓"
+                    elif key in _ASK:
+                        return _words(key, run, view.ranks)
+                    view.key(key)
     except KeyboardInterrupt:
-        return
-    finally:
-        if before is not None:
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-    sys.stdout.flush()
-    from distdbg.cli.hang_dump import command as hang_dump
+        return []
 
-    hang_dump.main([str(run.path)], standalone_mode=False)
+
+def _words(key: str, run: RunDir, ranks: str) -> list[str]:
+    return [*_ASK[key], str(run.path), *([] if key == "d" else ["--ranks", ranks])]
+
+
+def _do(words: list[str]) -> None:
+    """Another command, below what the terminal showed; the view comes back when it has been read."""
+    from distdbg.cli import run
+
+    click.echo(f"distdbg {' '.join(words)}")
+    with contextlib.suppress(KeyboardInterrupt):
+        run(words)
+    with contextlib.suppress(KeyboardInterrupt), _keys() as read:
+        click.echo("distdbg: any key: back to top", err=True)
+        read(None)
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Callable[[float | None], list[str]]]:
+    """Gives what waits so long for keys and names them; without a terminal for input, what only waits."""
+    import select
+    import termios
+    import tty
+
+    if not sys.stdin.isatty():
+        yield _no_keys
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setcbreak(descriptor)
+        yield lambda seconds: _named(os.read(descriptor, 64)) if select.select([descriptor], [], [], seconds)[0] else []
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _no_keys(seconds: float | None) -> list[str]:
+    time.sleep(seconds or 0.0)
+    return []
+
+
+def _named(typed: bytes) -> list[str]:
+    """What the view calls the keys; others by themselves. Nothing typed is a terminal that has gone away."""
+    found = _KEY.findall(typed.decode("utf-8", "replace"))
+    return [_NAMES.get(key, key) for key in found] if typed else ["leave"]

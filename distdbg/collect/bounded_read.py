@@ -36,6 +36,27 @@ def read_end(path: Path, most: int) -> Tail:
     return Tail(data[cut:].decode("utf-8", "replace"), _lines_before(path, size - len(data) + cut))
 
 
+def read_spread(path: Path, most: int, count: int) -> str | None:
+    """Some `count` whole lines from all over a file of more than `most` bytes; None where it has no more than that."""
+    size = _read(path, 0, from_end=False)[1]
+    if size <= most:
+        return None
+    found = []
+    try:
+        with path.open("rb") as file:
+            room = max(4096, 3 * len(file.readline(most)))  # a line somewhere is about as long as the first
+            for part in range(count):
+                file.seek(part * size // count)
+                data = file.read(room)
+                begin = 0 if part == 0 else data.find(b"\n") + 1
+                end = data.find(b"\n", begin)
+                if end > begin:
+                    found.append(data[begin:end])
+    except OSError:
+        return None
+    return b"\n".join(dict.fromkeys(found)).decode("utf-8", "replace")
+
+
 def _read(path: Path, most: int, *, from_end: bool) -> tuple[bytes | None, int, str]:
     try:
         # A FIFO in a run directory would block the open for ever, but for O_NONBLOCK.

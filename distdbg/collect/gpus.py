@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, TypeVar
@@ -30,6 +32,9 @@ _BECAUSE = {
     16: "the GPU needs a reset",
     18: "the driver and its library are of different versions: reboot, or reload the driver",
 }
+#: What changes while a job runs.
+FIGURES = ("memory_total", "memory_used", "utilisation", "temperature", "power", "throttle", "ecc_uncorrected",
+           "processes")  # fmt: skip
 #: Bits of nvmlClocksEventReasons that mean a device runs slower than it could.
 THROTTLE_REASONS = {
     0x004: "power cap",
@@ -88,6 +93,7 @@ class Nvml:
     def __init__(self) -> None:
         self.because = ""
         self._nvml: ModuleType | None = None
+        self._faults: Any = None
 
     def __enter__(self) -> Nvml:
         try:
@@ -120,13 +126,44 @@ class Nvml:
 
     def states(self) -> tuple[GpuState, ...]:
         """All devices, those that cannot be reached, too."""
-        return tuple(self._state(index, whole=True) for index in range(self.count()))
+        return tuple(self._state(index, None) for index in range(self.count()))
 
     def devices(self) -> tuple[GpuState, ...]:
         """Which devices there are, with index, UUID and MIG instances; nothing else is read."""
-        return tuple(self._state(index, whole=False) for index in range(self.count()))
+        return tuple(self._state(index, ()) for index in range(self.count()))
 
-    def _state(self, index: int, *, whole: bool) -> GpuState:
+    def figures(self) -> tuple[GpuState, ...]:
+        """What changes while a job runs, of all devices: some ms each."""
+        return tuple(self._state(index, FIGURES) for index in range(self.count()))
+
+    def watch_faults(self) -> str:
+        """From now on Xids of these devices are kept for `fault`; gives why not, where that cannot be."""
+        nvml = self._nvml
+        if nvml is None:
+            return self.because
+        self._faults, why = _attempt(nvml.nvmlEventSetCreate)
+        for index in range(self.count()) if self._faults is not None else ():
+            handle, because = _attempt(partial(nvml.nvmlDeviceGetHandleByIndex, index))
+            if handle is not None:
+                call = partial(nvml.nvmlDeviceRegisterEvents, handle, nvml.nvmlEventTypeXidCriticalError, self._faults)
+                because = _attempt(call)[1]
+            why = why or because
+        return why
+
+    def fault(self, seconds: float) -> tuple[str, int] | None:
+        """Wait for the next Xid: the device's UUID and its number. None where none came."""
+        if self._nvml is None or self._faults is None:
+            time.sleep(seconds)
+            return None
+        nvml, begun = self._nvml, time.monotonic()
+        event, _ = _attempt(lambda: nvml.nvmlEventSetWait_v2(self._faults, max(1, int(1000 * seconds))))
+        if event is None:
+            time.sleep(max(0.0, seconds - (time.monotonic() - begun)))  # one that fails at once is not asked again
+            return None
+        return _text(_attempt(lambda: nvml.nvmlDeviceGetUUID(event.device))[0]) or "", int(event.eventData)
+
+    def _state(self, index: int, names: Collection[str] | None) -> GpuState:
+        """`names` are the fields to read beside those that name the device; None for all."""
         nvml = self._nvml
         assert nvml is not None
         handle, why = _attempt(lambda: nvml.nvmlDeviceGetHandleByIndex(index))
@@ -138,7 +175,8 @@ class Nvml:
         }
         found: dict[str, Any] = {}
         unknown: dict[str, str] = {}
-        for name, call in (readings | (_readings(nvml, handle) if whole else {})).items():
+        more = {n: call for n, call in _readings(nvml, handle).items() if names is None or n in names}
+        for name, call in (readings | more).items():
             value, why = _attempt(call)
             if value is None:
                 unknown[name] = why

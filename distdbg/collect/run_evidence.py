@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from distdbg.collect.bounded_read import read_end, read_whole
+from distdbg.collect.bounded_read import read_end, read_spread, read_whole
 from distdbg.collect.dump_files import load_dump
 from distdbg.evidence import jsonl
+from distdbg.evidence.course import courses
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.growth import node_memory
 from distdbg.evidence.profile_told import missing_profiles
@@ -41,6 +42,8 @@ _MOST_NCCL = 1 << 20
 #: Of all memory.jsonl, and of all metrics.jsonl, together: their ends say how it goes.
 _MOST_LINES = 64 << 20
 _MOST_LINES_EACH = 4 << 20
+#: So many of its lines, from all over the run, are a picture of it; of all files together; of one that is too long.
+_FEWEST_LOOKS, _ALL_LOOKS, _LOOKS_OF_LONG = 60, 1 << 16, 240
 #: A cancel by one of these is a person's or the scheduler's wish, not a consequence of a failure.
 _OTHERS_FAILED = ("another node", "the job hung")
 
@@ -117,7 +120,7 @@ class _Reader:
     def __init__(self, run: RunDir) -> None:
         self._run = run
         self.unknown: list[Unknown] = []
-        self._lines_each = _MOST_LINES_EACH
+        self._lines_each, self._looks = _MOST_LINES_EACH, _ALL_LOOKS
 
     def note(self, what: str, because: str) -> None:
         self.unknown.append(Unknown(what, because))
@@ -125,6 +128,7 @@ class _Reader:
     def attempt(self, attempt: Attempt, earlier: list[Attempt]) -> tuple[list[NodeRecord], list[RankRecord]]:
         many = max(len(attempt.nodes()), len(attempt.ranks()), 1)
         self._lines_each = min(_MOST_LINES_EACH, _MOST_LINES // many)
+        self._looks = max(_FEWEST_LOOKS, _ALL_LOOKS // many)
         nodes = [self._node(files, earlier) for files in attempt.nodes() if files.folder.is_dir()]
         seen: dict[int, tuple[NodeRecord | None, Mapping[str, Any]]] = {}
         for node in nodes:
@@ -156,6 +160,7 @@ class _Reader:
             for other in attempt.nodes():
                 if other.folder.name == files.folder.name:
                     before += self.json_lines(other.events, _MOST_EVENTS)
+        metrics = self._ends(files.metrics)
         return node_record(
             files.node_rank,
             files.host,
@@ -164,7 +169,8 @@ class _Reader:
             torchrun=read_end(files.torchrun_log, _TAIL),
             torchrun_path=self._run.relative(files.torchrun_log),
             before=before,
-            memory=node_memory(self._ends(files.metrics), self._run.relative(files.metrics)),
+            memory=node_memory(metrics, self._run.relative(files.metrics)),
+            courses=courses(self._spread(files.metrics) or metrics[:: -(-len(metrics) // self._looks) or 1]),
         )
 
     def _rank(self, files: RankFiles, *, full_tail: bool) -> RankTexts:
@@ -179,6 +185,7 @@ class _Reader:
             stdout=read_end(files.stdout, size if failed else min(size, 16 << 10)),
             stderr=read_end(files.stderr, size),
             memory=self._ends(files.memory_lines),
+            memory_course=self._spread(files.memory_lines),
             gradients=self._begin_and_end(files.gradients),
             nccl=read_end(files.nccl, 16 << 10).text if failed else "",
             nccl_head=read_whole(files.nccl, _MOST_NCCL)[0] or "",
@@ -187,6 +194,11 @@ class _Reader:
     def _ends(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
         """The last lines of what grows with the job: the first of them may be cut, and is left out then."""
         return tuple(jsonl.objects(read_end(path, self._lines_each).text)[0])
+
+    def _spread(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
+        """Lines from all over a file whose end is all that `_ends` gives; none of a shorter one."""
+        text = read_spread(path, self._lines_each, min(_LOOKS_OF_LONG, self._looks))
+        return tuple(jsonl.objects(text)[0]) if text else ()
 
     def _begin_and_end(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
         """Where the middle does not fit: how it was at first, and how it is now, each with its line."""

@@ -12,6 +12,8 @@ from typing import Any
 from distdbg.rundir import RunDir
 
 _AT_ONCE = 1 << 20
+#: Of figures that came before the first look, so many bytes tell how it goes.
+_NEWEST = 16 << 10
 
 
 @dataclass
@@ -52,7 +54,7 @@ class FileTail:
 
 
 class RunTail:
-    """Events and metrics of the newest attempt's nodes."""
+    """Events of the newest attempt's nodes, all of them, and metrics from shortly before the first look on."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
@@ -63,5 +65,14 @@ class RunTail:
         attempts = self._run.attempts()
         for node in attempts[-1].nodes() if attempts else ():
             for path in (node.events, node.metrics):
-                self._tails.setdefault(path, (node.node_rank, FileTail(path)))
+                if path not in self._tails:
+                    begin = max(0, _size(path) - _NEWEST) if path == node.metrics else 0
+                    self._tails[path] = node.node_rank, FileTail(path, begin)
         return [(node_rank, event) for node_rank, tail in self._tails.values() for event in tail.objects()]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

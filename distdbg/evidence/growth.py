@@ -60,6 +60,8 @@ class MemorySeries:
     line: int | None = None
     loads: bool = False
     cycles: tuple[Cycle, ...] = ()
+    #: from all over the run, for a picture: fewer of them where the run was long
+    course: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,9 @@ def _lowest(kept: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]] | Non
 
 
 def rank_series(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str,
-                facts: Sequence[tuple[int, Mapping[str, Any]]]) -> MemorySeries | None:  # fmt: skip
-    """From a rank's memory.jsonl and facts; None where `--memory` was not asked for."""
+                facts: Sequence[tuple[int, Mapping[str, Any]]],
+                course: Sequence[tuple[int, Mapping[str, Any]]] = ()) -> MemorySeries | None:  # fmt: skip
+    """From a rank's memory.jsonl and facts; None where `--memory` was not asked for. `course`: where `lines` is cut."""
     points = [point for _, line in lines if (point := _point(line)) is not None]
     found = [(n, fact) for n, fact in facts if fact.get("kind") == "census"]
     cycles = tuple(_cycle(n, fact) for n, fact in facts if fact.get("kind") == "cycles")
@@ -131,7 +134,10 @@ def rank_series(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str,
     growing = census.get("growing")
     told = tuple(entry for entry in growing if isinstance(entry, dict)) if isinstance(growing, list) else ()
     loads = (integer(census, "epochs") or 0) >= 0 and bool(census)
-    return MemorySeries(tuple(points), path, told, integer(census, "step"), number, loads, cycles)
+    spread = tuple(point for _, line in course if (point := _point(line)) is not None)
+    return MemorySeries(
+        tuple(points), path, told, integer(census, "step"), number, loads, cycles, spread or tuple(points)
+    )
 
 
 def _cycle(line: int, fact: Mapping[str, Any]) -> Cycle:

@@ -37,9 +37,7 @@ def judge(fields: Mapping[str, Any]) -> Judged:
     because = _why_not(fields)
     if because:
         return Judged("unknown", because)
-    losses = fields.get("losses")
-    series = {line: _values(told) for line, told in losses.items()} if isinstance(losses, dict) else {}
-    judged = {line: _one(values, fields) for line, values in series.items() if values}
+    judged = {line: _one(values, fields) for line, values in losses(fields).items() if values}
     verdicts = {j.verdict for j in judged.values()}
     if not judged:
         return Judged("unknown", "no backward began from one number")
@@ -64,8 +62,13 @@ def _why_not(fields: Mapping[str, Any]) -> str:
     return ""
 
 
+def losses(fields: Mapping[str, Any]) -> dict[str, list[tuple[int, float | None]]]:
+    """(step, loss) by the line that began the backward; None for what is not finite."""
+    told = fields.get("losses")
+    return {line: _values(series) for line, series in told.items()} if isinstance(told, dict) else {}
+
+
 def _values(told: object) -> list[tuple[int, float | None]]:
-    """(step, loss); None for what is not finite."""
     pairs = [pair for pair in told if isinstance(pair, list) and len(pair) == 2] if isinstance(told, list) else []
     return [(pair[0], number({"loss": pair[1]}, "loss")) for pair in pairs if isinstance(pair[0], int)]
 

@@ -19,7 +19,7 @@ from distdbg.evidence.trace_attention import fused
 from distdbg.evidence.trace_calls import Calls, Looked, Operator, Place, Site, find_calls
 from distdbg.evidence.trace_device import Device, Gaps, pageable_copies
 from distdbg.evidence.trace_events import Trace
-from distdbg.evidence.trace_phases import Step, Steps, find_phases, find_steps, whole
+from distdbg.evidence.trace_phases import OWN_MARKS, Step, Steps, find_phases, find_steps, whole
 
 #: (place, kind of site) -> the lines where its function makes that call, as far as its source tells.
 LinesOf = Callable[[Place, str], tuple[int, ...]]
@@ -68,6 +68,8 @@ class RankProfile:
     first: str = ""
     last: str = ""
     by: str = ""
+    #: of the first step, where steps are numbered as the job's
+    first_step: int | None = None
     step_us: float = 0.0
     parts: Mapping[str, float] = field(default_factory=dict)
     hidden_us: float = 0.0
@@ -144,6 +146,7 @@ class _Digest:
         return replace(
             known,
             steps=len(steps) if counted else 0, first=steps[0].label, last=steps[-1].label, by=self.steps.by,
+            first_step=int(steps[0].label) if self.steps.by == OWN_MARKS and steps[0].label.isdigit() else None,
             step_us=sum(step.lasts for step in self.typical.values()) / count,
             parts={name: sum(one[name] for one in parted) / count for name in parted[0]},
             hidden_us=hidden / count,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from distdbg.evidence.course import Look
 from distdbg.evidence.gradients import gradient_series
 from distdbg.evidence.growth import NodeMemory, rank_series
 from distdbg.evidence.jsonl import integer, number, text
@@ -42,6 +43,8 @@ class RankTexts:
     stderr: Tail = field(default_factory=Tail)
     nccl: str = ""
     memory: Events = ()
+    #: lines from all over the run, where `memory` is its end alone
+    memory_course: Events = ()
     gradients: Events = ()
     #: its beginning, and with it all of it where it is not long
     nccl_head: str = ""
@@ -92,7 +95,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         without_gradient=_without_gradient(texts.facts),
         shrunk=_shrunk(texts.facts),
         guards=tuple(_guard_facts(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_GUARD_FACTS],
-        memory=rank_series(texts.memory, texts.folder, texts.facts),
+        memory=rank_series(texts.memory, texts.folder, texts.facts, texts.memory_course),
         gradients=gradient_series(texts.facts, texts.gradients, texts.folder),
     )
 
@@ -211,6 +214,7 @@ def node_record(
     torchrun_path: str,
     before: Events = (),
     memory: NodeMemory | None = None,
+    courses: Mapping[int, tuple[Look, ...]] | None = None,
 ) -> NodeRecord:
     """`before` are the same agent's events of earlier attempts: the control group's counters at the start."""
     exited = _last(events, "torchrun-exited")
@@ -228,6 +232,7 @@ def node_record(
         kernel=tuple(_kernel_messages(kernel.get("messages"))),
         kernel_unknown_because=text(kernel, "because") if kernel else "the agent did not come to read them",
         memory=memory or NodeMemory(),
+        courses=courses or {},
     )
 
 

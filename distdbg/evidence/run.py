@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from distdbg.evidence.course import Look
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.gradients import GradientSeries
 from distdbg.evidence.growth import MemorySeries, NodeMemory
@@ -166,6 +167,8 @@ class NodeRecord:
     kernel: tuple[tuple[str, float | None], ...] = ()
     kernel_unknown_because: str = ""
     memory: NodeMemory = field(default_factory=NodeMemory)
+    #: its ranks' figures over the whole run, by rank
+    courses: Mapping[int, tuple[Look, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,8 @@ _KERNEL_COMMUNICATION = re.compile(r"nccl|rccl", re.IGNORECASE)
 #: A moment has to have a length to lie within a span.
 _MOMENT_US = 0.002
 _EVALUATES = "autograd::engine::evaluate_function"
+#: What cuts a trace into steps that are numbered as the job's.
+OWN_MARKS = "distdbg's marks"
 _PROFILER_STEP = re.compile(r"^ProfilerStep#(\d+)")
 
 
@@ -102,7 +104,7 @@ def find_steps(trace: Trace) -> Steps | None:
         elif event.name.startswith("Optimizer.step#"):
             ends.append(event.end)
     between = [Step(str(n), a, b) for n, (a, b) in enumerate(pairwise(sorted(ends)), 1)]
-    for steps, by in ((own, "distdbg's marks"), (torchs, "ProfilerStep"), (between, "the optimizer's steps")):
+    for steps, by in ((own, OWN_MARKS), (torchs, "ProfilerStep"), (between, "the optimizer's steps")):
         if cut := sorted((s for s in steps if s.lasts > 0), key=lambda s: s.begin):
             return Steps(tuple(cut), by, thread)
     return None

@@ -29,6 +29,7 @@ RANK = (
     Metric("distdbg_rank_steps_total", "counter", "Steps of the optimizer, or as the script counts them.", "step"),
     Metric("distdbg_rank_steps_per_second", "gauge", "Steps a second over the last second.", "rate"),
     Metric("distdbg_rank_step_seconds", "gauge", "Median time of the newest steps.", "step_ms", 1e-3),
+    Metric("distdbg_rank_data_wait_ratio", "gauge", "Part of the newest steps in waiting for data.", "data_wait"),
     Metric("distdbg_rank_epochs_total", "counter", "Ends of DataLoaders that were heard.", "epochs"),
     Metric("distdbg_rank_resident_memory_bytes", "gauge", "Resident memory of the rank's process.", "rss"),
     Metric("distdbg_rank_anonymous_memory_bytes", "gauge", "Of it, what is no file's and not shared.", "anon"),
@@ -42,6 +43,15 @@ NODE = (
     Metric("distdbg_node_cgroup_limit_bytes", "gauge", "The control group's limit.", "limit"),
     Metric("distdbg_node_oom_kills_total", "counter", "Memory kills in the control group.", "oom_kill"),
 )
+GPU = (
+    Metric("distdbg_gpu_busy_ratio", "gauge", "Part of the last second in which a kernel ran.", "utilisation", 1e-2),
+    Metric("distdbg_gpu_memory_used_bytes", "gauge", "Memory in use of the device, by everybody.", "memory_used"),
+    Metric("distdbg_gpu_memory_bytes", "gauge", "Memory of the device.", "memory_total"),
+    Metric("distdbg_gpu_temperature_celsius", "gauge", "Temperature of the device.", "temperature"),
+    Metric("distdbg_gpu_power_watts", "gauge", "Power that the device draws.", "power"),
+    Metric("distdbg_gpu_uncorrected_errors_total", "counter", "Errors that ECC did not correct.", "ecc_uncorrected"),
+)
+THROTTLED = Metric("distdbg_gpu_throttled", "gauge", "1 for each reason for which clocks are lowered.", "throttle")
 LOOKED = Metric("distdbg_node_last_look_timestamp_seconds", "gauge", "When the agent last looked at its ranks.", "t")
 
 _Sample = tuple[Mapping[str, str], float]
@@ -57,8 +67,21 @@ def exposition(record: Mapping[str, Any], *, run: str, node: int, host: str) -> 
     blocks.append(_block(PHASE, ((labels | {"phase": str(told["phase"])}, 1.0) for labels, told in ranks
                                  if told.get("phase") and told.get("alive"))))  # fmt: skip
     blocks += [_block(metric, [(where, _figure(metric, memory))]) for metric in NODE]
+    blocks += _gpu_blocks(record.get("gpus") or (), where)
     blocks.append(_block(LOOKED, [(where, _figure(LOOKED, record))]))
     return "".join(blocks)
+
+
+def _gpu_blocks(gpus: Iterable[Mapping[str, Any]], where: Mapping[str, str]) -> list[str]:
+    """`rank` is there where one alone is known to be on the device."""
+    told: list[tuple[Mapping[str, str], Mapping[str, Any]]] = []
+    for gpu in gpus:
+        ranks = gpu.get("ranks") or []
+        whose = {"rank": str(ranks[0])} if len(ranks) == 1 else {}
+        told.append(({**where, "gpu": str(gpu.get("index")), **whose}, gpu))
+    blocks = [_block(metric, ((labels, _figure(metric, gpu)) for labels, gpu in told)) for metric in GPU]
+    reasons = (({**labels, "reason": reason}, 1.0) for labels, gpu in told for reason in gpu.get("throttle", ()))
+    return [*blocks, _block(THROTTLED, reasons)]
 
 
 def _block(metric: Metric, samples: Iterable[tuple[Mapping[str, str], float | None]]) -> str:

@@ -30,6 +30,7 @@ _WINDOW_STEPS = 5
 _WINDOW_LOOKS = 10
 #: The newest tell how it goes now.
 _MOST_WINDOWS = 60
+_NEWEST = 10
 #: From the steps to the phase, as page.py lays them out.
 _WORDS = struct.Struct("@6q")
 
@@ -47,6 +48,11 @@ class PhaseWindows:
         if step - self._since >= _WINDOW_STEPS and self._open.total() >= _WINDOW_LOOKS:
             self._windows.append(self._open)
             self._open, self._since = Counter(), step
+
+    def newest(self, phase: str) -> float | None:
+        """The part of its time in `phase` over the newest windows; None before the first is full."""
+        windows = list(self._windows)[-_NEWEST:]
+        return round(median(w[phase] / w.total() for w in windows), 3) if windows else None
 
     def told(self) -> dict[str, int]:
         """Empty before the first window is full."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.collect.cgroups import available_bytes, memory_counters
 from distdbg.launch import processes
 from distdbg.launch.follower import Follower
+from distdbg.launch.gpu_watch import GpuWatch, may_have_gpus
 from distdbg.launch.last_look import LastLooks
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
@@ -67,6 +68,7 @@ class RankWatch:
         self._holding = False
         self.last_looks = LastLooks(loop, node)
         self._last_metrics_file = float("-inf")
+        self.gpus: GpuWatch | None = None
         loop.after(_SAMPLE_S, self._sample)
         self.phases = PhaseClock(loop, lambda: self.living)
 
@@ -197,6 +199,9 @@ class RankWatch:
     def _sample(self) -> None:
         for rank in self.living:
             rank.sample()
+        if self.gpus is None and self.living and may_have_gpus():
+            self.gpus = GpuWatch(self._loop, lambda: {r.rank: r.pid or 0 for r in self.living}, self._gpu_fault)
+            self.gpus.start()
         metrics = [rank.metrics() for rank in self.ranks.values()]
         record = {"t": time.time(), "event": "metrics", "ranks": metrics}
         if self._node.launcher is not None:
@@ -206,12 +211,16 @@ class RankWatch:
         due = time.monotonic() - self._last_metrics_file >= _METRICS_FILE_S
         if due or self._exporter is not None:
             record |= {"memory": {**memory_counters(), "available": available_bytes()}}
+            record |= self.gpus.figures() if self.gpus is not None else {}
         if self._exporter is not None:
             self._exporter.publish(record)
         if due:
             self._last_metrics_file = time.monotonic()
             self._node.disk.append(self._node.files.metrics, json.dumps(record).encode() + b"\n")
         self._loop.after(_SAMPLE_S, self._sample)
+
+    def _gpu_fault(self, uuid: str, xid: int, ranks: list[int]) -> None:
+        self._node.event("gpu-xid", uuid=uuid, xid=xid, ranks=ranks)
 
     def forward(self, number: int) -> None:
         """A signal to the ranks that have a handler for it; torchrun itself would die of it and orphan them."""
@@ -336,6 +345,8 @@ class RankWatch:
     def complete(self, torchrun_exit_code: int) -> None:
         """Last bytes, and codes that torchrun collected before we could read them, from its own closing words."""
         self._follower.close(deadline=5.0)
+        if self.gpus is not None:
+            self.gpus.close()
         reported = self._torchrun.reported()
         for rank in self.ranks.values():
             if rank.pid is None:

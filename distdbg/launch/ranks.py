@@ -136,6 +136,7 @@ class RankProcess:
             "phase": self.phase,
             "rate": self.rate,
             "step_ms": self.step_times.newest(),
+            "data_wait": self.phases.newest("data"),
             "rss": self.rss,
             "anon": self.anon,
             "epochs": self.epochs,

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from distdbg.evidence.jsonl import integer
+
+#: Why a device that was there cannot be reached.
+_LOST = ("fallen off the bus", "needs a reset")
+
 
 @dataclass
 class RankState:
@@ -19,7 +24,32 @@ class RankState:
     rate: float | None = None
     phase: str | None = None
     rss: int | None = None
+    #: the part of its time that it waits for data
+    data_wait: float | None = None
     exit_code: int | None = None
+    #: of the devices that NVML shows its process on: busy in per cent, bytes, Celsius, why one is slowed down
+    gpu_busy: int | None = None
+    gpu_used: int | None = None
+    gpu_total: int | None = None
+    gpu_heat: int | None = None
+    gpu_slowed: tuple[str, ...] = ()
+    #: why one cannot be reached
+    gpu_lost: str = ""
+    #: since the first look: errors of its memory that ECC did not correct; the Xids that were heard, oldest first
+    gpu_errors: int = 0
+    xids: tuple[int, ...] = ()
+
+
+@dataclass
+class NodeState:
+    """`available` are bytes of host memory that the node's ranks can still have; the rest is of its GPUs."""
+
+    available: int | None = None
+    gpu_busy: tuple[int, ...] = ()
+    gpus_because: str = ""
+    #: Xids on devices that no rank is known to use, and devices that cannot be reached: words
+    faults: tuple[str, ...] = ()
+    first_errors: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -29,6 +59,7 @@ class RunState:
     attempt: int = 0
     ranks: dict[int, RankState] = field(default_factory=dict)
     hosts: dict[int, str] = field(default_factory=dict)
+    nodes: dict[int, NodeState] = field(default_factory=dict)
 
     def apply(self, node_rank: int, event: Mapping[str, Any]) -> None:
         match event.get("event"):
@@ -42,6 +73,9 @@ class RunState:
             case "metrics":
                 for sample in event.get("ranks", ()):
                     self._sample(node_rank, sample)
+                self._node_sample(node_rank, event)
+            case "gpu-xid":
+                self._xid(node_rank, event)
             case "rank-exited":
                 rank = self._rank(node_rank, event)
                 rank.exit_code = event.get("exit_code")
@@ -60,9 +94,40 @@ class RunState:
 
     def _sample(self, node_rank: int, sample: Mapping[str, Any]) -> None:
         rank = self._rank(node_rank, sample)
-        for name in ("step", "rate", "phase", "rss"):
+        for name in ("step", "rate", "phase", "rss", "data_wait"):
             if sample.get(name) is not None:
                 setattr(rank, name, sample[name])
+
+    def _node_sample(self, node_rank: int, event: Mapping[str, Any]) -> None:
+        node = self.nodes.setdefault(node_rank, NodeState())
+        memory = event.get("memory") or {}
+        available, limit, current = (integer(memory, name) for name in ("available", "limit", "current"))
+        left = [available] if available is not None else []
+        if limit is not None and current is not None:
+            left.append(max(0, limit - current + (integer(memory, "reclaimable") or 0)))
+        node.available = min(left, default=node.available)
+        gpus = event.get("gpus")
+        if gpus is None:
+            return
+        node.gpus_because = str(event.get("gpus_because") or "")
+        node.gpu_busy = tuple(gpu["utilisation"] for gpu in gpus if "utilisation" in gpu)
+        lost = [gpu for gpu in gpus if any(words in str(gpu.get("because")) for words in _LOST)]
+        gone = [f"GPU {gpu.get('index')}: {gpu['because']}" for gpu in lost if not gpu.get("ranks")]
+        node.faults = (*(words for words in node.faults if words.startswith("Xid")), *gone)
+        by_rank: dict[int, list[Mapping[str, Any]]] = {}
+        for gpu in gpus:
+            for rank in gpu.get("ranks", ()):
+                by_rank.setdefault(rank, []).append(gpu)
+        for number, own in by_rank.items():
+            _place_gpus(self._rank(node_rank, {"rank": number}), own, node.first_errors)
+
+    def _xid(self, node_rank: int, event: Mapping[str, Any]) -> None:
+        node, number = self.nodes.setdefault(node_rank, NodeState()), int(event.get("xid", 0))
+        for rank in event.get("ranks", ()):
+            told = self._rank(node_rank, {"rank": rank})
+            told.xids = (*told.xids, number)
+        if not event.get("ranks"):
+            node.faults = (f"Xid {number} on GPU {event.get('uuid')}", *node.faults)
 
     # -- sums for a line ------------------------------------------------------------------------------------
 
@@ -98,3 +163,17 @@ def _end_state(event: Mapping[str, Any]) -> str:
     if event.get("asked_to_stop"):
         return "stopped"
     return "failed"
+
+
+def _place_gpus(rank: RankState, gpus: list[Mapping[str, Any]], first_errors: dict[int, int]) -> None:
+    """Of several the least busy, the fullest and the hottest count."""
+
+    def figures(name: str) -> list[int]:
+        return [gpu[name] for gpu in gpus if gpu.get(name) is not None]
+
+    rank.gpu_busy, rank.gpu_heat = min(figures("utilisation"), default=None), max(figures("temperature"), default=None)
+    rank.gpu_used, rank.gpu_total = sum(figures("memory_used")) or None, sum(figures("memory_total")) or None
+    rank.gpu_lost = next((str(gpu["because"]) for gpu in gpus if any(w in str(gpu.get("because")) for w in _LOST)), "")
+    rank.gpu_slowed = tuple(dict.fromkeys(reason for gpu in gpus for reason in gpu.get("throttle", ())))
+    errors = {int(gpu["index"]): int(gpu.get("ecc_uncorrected") or 0) for gpu in gpus if "index" in gpu}
+    rank.gpu_errors = sum(count - first_errors.setdefault(index, count) for index, count in errors.items())

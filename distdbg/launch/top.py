@@ -1,21 +1,19 @@
-"""`distdbg top`: a running job's ranks, those with something wrong first. Pure, but for the drawing.
+"""What is wrong with a running job's ranks, for `distdbg top`. Pure.
 
 What it knows is what agents write into the run directory: events at once, figures every ten seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distdbg.launch.live import summary
-from distdbg.launch.state import RankState, RunState
+from distdbg.launch.state import NodeState, RankState, RunState
 from distdbg.model import fold_ranks
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 #: Figures come every ten seconds; a node whose do not come for so long is silent.
 SILENT_AFTER_S = 35.0
@@ -23,18 +21,27 @@ SILENT_AFTER_S = 35.0
 _TIMES, _MORE = 1.5, 1 << 30
 #: Ranks level with each other differ by the step that some have just begun.
 _LEVEL = 1
-_COLUMNS = ("node", "rank", "state", "step", "steps/s", "phase", "memory", "")
-_STYLES = ("bold red", "red", "yellow", "yellow", "")
+#: Of a rank's time, and of a node's host memory.
+_WAITS, _LEAST_LEFT = 0.25, 1 << 30
+#: Where a busy GPU belongs.
+_AS_IT_SHOULD = ("power cap", "board limit")
+FAILED, FAULTY, SILENT, BEHIND, SLOWED, WELL = range(6)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rank, or one node's ranks. `trouble` orders rows: 0 failed, 1 silent, 2 behind, 3 memory, 4 nothing."""
+    """One rank, or one node's ranks. `trouble` orders rows: FAILED first, WELL last."""
 
     trouble: int
     words: str
     ranks: tuple[RankState, ...]
     host: str
+    node: NodeState
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """Node and rank, -1 for all of the node's: the same after another look."""
+        return self.ranks[0].node_rank, self.ranks[0].rank if len(self.ranks) == 1 else -1
 
 
 class Top:
@@ -47,97 +54,109 @@ class Top:
     def take(self, node_rank: int, event: Mapping[str, Any]) -> None:
         if isinstance(event.get("t"), (int, float)):
             self._heard[node_rank] = max(self._heard.get(node_rank, 0.0), float(event["t"]))
-        self.state.apply(node_rank, event)
+        with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):  # what is no event is passed over
+            self.state.apply(node_rank, event)
 
     @property
     def heard(self) -> float:
         """When the newest thing was: of a run that is over, the time to look from."""
         return max(self._heard.values(), default=0.0)
 
-    def rows(self, now: float, most: int) -> list[Row]:
-        """Worst first; a line a node where ranks are more than `most`, and of those the worst."""
-        ranks = [self._row(rank, now) for _, rank in sorted(self.state.ranks.items())]
-        if len(ranks) <= most:
+    def rows(self, now: float, most: int, node: int | None = None) -> list[Row]:
+        """Worst first; a line a node where ranks are more than `most`; with `node`, that node's ranks."""
+        judge = _Judge(self.state, now, self._heard)
+        ranks = [self._row(rank, judge) for _, rank in sorted(self.state.ranks.items())
+                 if node is None or rank.node_rank == node]  # fmt: skip
+        if len(ranks) <= most or node is not None:
             return sorted(ranks, key=lambda row: row.trouble)
         by_node: dict[int, list[Row]] = {}
         for row in ranks:
             by_node.setdefault(row.ranks[0].node_rank, []).append(row)
-        nodes = sorted((_together(rows) for rows in by_node.values()), key=lambda row: row.trouble)
-        return nodes[:most]
+        return sorted((_together(rows) for rows in by_node.values()), key=lambda row: row.trouble)
 
-    def _row(self, rank: RankState, now: float) -> Row:
+    def _row(self, rank: RankState, judge: _Judge) -> Row:
         host = f"{rank.node_rank} {self.state.hosts.get(rank.node_rank, '')}".strip()
-        trouble, words = self._trouble(rank, now)
-        return Row(trouble, words, (rank,), host)
-
-    def _trouble(self, rank: RankState, now: float) -> tuple[int, str]:
-        running = self.state.with_state("running")
-        silent = now - self._heard.get(rank.node_rank, now)
-        if rank.state == "failed":
-            return 0, f"failed with exit code {rank.exit_code}" if rank.exit_code is not None else "failed"
-        if rank.state == "running" and silent > SILENT_AFTER_S:
-            return 1, f"nothing heard of its node for {silent:.0f} s"
-        behind = (self.state.step or 0) - rank.step if rank.state == "running" and rank.step is not None else 0
-        if behind > _LEVEL:
-            return 2, f"{behind} steps behind"
-        others = [r.rss for r in running if r is not rank and r.rss]
-        if rank in running and rank.rss and others and rank.rss > max(_TIMES * median(others), median(others) + _MORE):
-            return 3, f"{rank.rss / median(others):.1f} times the others' memory"
-        return 4, ""
-
-    # -- the picture ----------------------------------------------------------------------------------------
-
-    def render(self, title: str, now: float, most: int, keys: str = "") -> RenderableType:
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=None)
-        for number, column in enumerate(_COLUMNS):
-            right = column in ("rank", "step", "steps/s", "memory")
-            table.add_column(column, justify="right" if right else "left", header_style="dim", no_wrap=number < 7)
-        for row in self.rows(now, most):
-            table.add_row(*_cells(row), style=_STYLES[row.trouble])
-        head = Text.assemble((title, "bold"), f"  {summary(self.state)}", no_wrap=True, overflow="ellipsis")
-        return Group(head, table, *([Text(keys, style="dim")] if keys else []))
+        node = self.state.nodes.get(rank.node_rank) or NodeState()
+        return Row(*judge.trouble(rank, node), (rank,), host, node)
 
     def as_json(self, now: float) -> dict[str, Any]:
-        """One object a look: every rank, in its order."""
-        names = ("rank", "node_rank", "state", "pid", "step", "rate", "phase", "rss", "exit_code")
+        """One object a look: every rank, in its order, and what is left of each node's host memory."""
+        names = ("rank", "node_rank", "state", "pid", "step", "rate", "phase", "data_wait", "rss", "exit_code",
+                 "gpu_busy", "gpu_used", "gpu_total", "gpu_heat", "gpu_slowed", "gpu_errors", "xids")  # fmt: skip
         ranks = []
-        for _, rank in sorted(self.state.ranks.items()):
-            trouble, words = self._trouble(rank, now)
-            told = {name: getattr(rank, name) for name in names}
-            ranks.append(
-                told | {"host": self.state.hosts.get(rank.node_rank), "trouble": words if trouble < 4 else None}
-            )
-        return {"schema": "distdbg.top/1", "t": now, "attempt": self.state.attempt, "ranks": ranks}
+        for row in sorted(self.rows(now, len(self.state.ranks)), key=lambda row: row.ranks[0].rank):
+            told = {name: getattr(row.ranks[0], name) for name in names}
+            trouble = row.words if row.trouble < WELL else None
+            ranks.append(told | {"host": self.state.hosts.get(row.ranks[0].node_rank), "trouble": trouble})
+        nodes = [
+            {"node_rank": number, "host": self.state.hosts.get(number), "available": node.available,
+             "gpus_unknown": node.gpus_because or None}
+            for number, node in sorted(self.state.nodes.items())
+        ]  # fmt: skip
+        return {"schema": "distdbg.top/1", "t": now, "attempt": self.state.attempt, "ranks": ranks, "nodes": nodes}
 
 
-def _together(rows: Iterable[Row]) -> Row:
-    rows = list(rows)
+class _Judge:
+    """One look at all ranks: what one is measured by is worked out once for all."""
+
+    def __init__(self, state: RunState, now: float, heard: Mapping[int, float]) -> None:
+        self._now, self._heard = now, heard
+        running = state.with_state("running")
+        self._step = state.step or 0
+        self._sizes = sorted(rank.rss for rank in running if rank.rss)
+
+    def trouble(self, rank: RankState, node: NodeState) -> tuple[int, str]:
+        """The worst, and all of them in words."""
+        found = list(self._troubles(rank, node))
+        return min((level for level, _ in found), default=WELL), ", ".join(words for _, words in found)
+
+    def _troubles(self, rank: RankState, node: NodeState) -> Iterable[tuple[int, str]]:
+        if rank.state == "failed":
+            yield FAILED, f"failed with exit code {rank.exit_code}" if rank.exit_code is not None else "failed"
+        if rank.xids:
+            yield FAULTY, f"Xid {', '.join(map(str, rank.xids[-3:]))}"
+        if rank.state != "running":
+            return
+        yield from ((FAULTY, words) for words in node.faults)
+        if rank.gpu_lost:
+            yield FAULTY, rank.gpu_lost
+        if rank.gpu_errors > 0:
+            yield FAULTY, f"{rank.gpu_errors} memory errors of its GPU not corrected"
+        silent = self._now - self._heard.get(rank.node_rank, self._now)
+        if silent > SILENT_AFTER_S:
+            yield SILENT, f"nothing heard of its node for {silent:.0f} s"
+            return
+        if rank.step is not None and self._step - rank.step > _LEVEL:
+            yield BEHIND, f"{self._step - rank.step} steps behind"
+        if slowed := [reason for reason in rank.gpu_slowed if reason not in _AS_IT_SHOULD]:
+            yield SLOWED, f"GPU slowed down: {', '.join(slowed)}"
+        if rank.data_wait is not None and rank.data_wait >= _WAITS:
+            yield SLOWED, f"waits for data {100 * rank.data_wait:.0f} % of its time"
+        if (usual := self._usual(rank)) and (rank.rss or 0) > max(_TIMES * usual, usual + _MORE):
+            yield SLOWED, f"{(rank.rss or 0) / usual:.1f} times the others' memory"
+        if node.available is not None and node.available < _LEAST_LEFT:
+            yield SLOWED, f"only {node.available / 2**30:.1f} GiB of host memory left on its node"
+
+    def _usual(self, rank: RankState) -> float | None:
+        """The median of the others' memory."""
+        place = bisect_left(self._sizes, rank.rss or 0)
+        others = len(self._sizes) - (rank.rss is not None)
+        if others < 1:
+            return None
+        low, high = (self._sizes[n + (n >= place)] for n in ((others - 1) // 2, others // 2))
+        return median((low, high))
+
+
+def _together(rows: list[Row]) -> Row:
     worst = min(rows, key=lambda row: row.trouble)
     ranks = tuple(rank for row in rows for rank in row.ranks)
-    if worst.trouble == 4:
-        return Row(4, "", ranks, worst.host)
-    same = [row.ranks[0].rank for row in rows if row.trouble == worst.trouble]
-    return Row(
-        worst.trouble, f"rank{'s' if len(same) > 1 else ''} {fold_ranks(same)}: {worst.words}", ranks, worst.host
-    )
+    if worst.trouble == WELL:
+        return Row(WELL, "", ranks, worst.host, worst.node)
+    same = [row.ranks[0].rank for row in rows if row.words == worst.words]
+    words = worst.words if len(same) == len(rows) > 1 else f"{_ranks(same)}: {worst.words}"
+    others = sum(row.trouble < WELL and row.words != worst.words for row in rows)
+    return Row(worst.trouble, words + (f"; {others} more" if others else ""), ranks, worst.host, worst.node)
 
 
-def _cells(row: Row) -> list[str]:
-    part = RunState(ranks={rank.rank: rank for rank in row.ranks})
-    states = {state: len(part.with_state(state)) for state in sorted({rank.state for rank in row.ranks})}
-    state = ", ".join(f"{count} {name}" for name, count in states.items()) if len(row.ranks) > 1 else next(iter(states))
-    phases = {rank.phase for rank in row.ranks if rank.state == "running" and rank.phase}
-    return [
-        row.host,
-        fold_ranks(part.ranks),
-        state,
-        "" if part.step is None else str(part.step),
-        f"{part.rate:.3g}" if part.rate else "",
-        phases.pop() if len(phases) == 1 else "",
-        f"{sum(rank.rss or 0 for rank in row.ranks) / 2**30:.2f} GiB" if any(rank.rss for rank in row.ranks) else "",
-        row.words,
-    ]
+def _ranks(numbers: list[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {fold_ranks(numbers)}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import CauseClass, Report, fold_ranks
+from distdbg.report.course import course
 from distdbg.report.picture_page import picture_values
 from distdbg.report.picture_text import report_picture
 from distdbg.report.step_boxes import step_boxes
@@ -37,6 +38,7 @@ def render_html(report: Report, evidence: RunEvidence) -> str:
     roots = {rank for f in report.verdict if f.severity == "error" for rank in f.ranks}
     cells = [_cell(rank, own.get(rank.rank), rank.rank in roots) for rank in evidence.ranks]
     run = report.run or {}
+    over = course(report, evidence)
     picture = report_picture(report, evidence)
     verdict = sorted(report.verdict, key=lambda f: ("error", "warning", "info").index(f.severity))
     return render_page(
@@ -56,7 +58,8 @@ def render_html(report: Report, evidence: RunEvidence) -> str:
         all_rows=cells if len(cells) > _MOST_RANK_ROWS else (),
         nodes=_node_rows(evidence, cells),
         compact=len(cells) > FOLD_ABOVE,
-        steps=step_boxes(evidence),
+        course=over,
+        steps=step_boxes(evidence) if over is None or not over.has_step_times else None,
         environment=_environment(evidence.job),
         job=evidence.job,
         logs=_logs(evidence, report, own),

@@ -8,6 +8,7 @@ from typing import Any
 
 from distdbg.evidence.memory_answer import Columns, MemoryAnswer, OutOfMemory, gib
 from distdbg.evidence.memory_digest import place_of
+from distdbg.report import curves
 
 WIDTH, HEIGHT = 1070.0, 320.0
 HUES = 12
@@ -57,15 +58,14 @@ def still(answer: MemoryAnswer) -> Still:
     for n, row in enumerate(columns.bytes):
         above = [b + r for b, r in zip(below, row, strict=True)]
         if any(row):
-            up = " ".join(f"{x(p):.1f},{y(above[p]):.1f}" for p in points)
-            down = " ".join(f"{x(p):.1f},{y(below[p]):.1f}" for p in reversed(points))
+            drawn = curves.between([(x(p), y(above[p])) for p in points], [(x(p), y(below[p])) for p in points])
             rest = n == len(columns.stacks)
             label = "all other stacks" if rest else answer.stacks[columns.stacks[n]].label
-            areas.append(Area(f"M{up} {down}Z", -1 if rest else n % HUES, f"{label}: up to {gib(max(row))}", n))
+            areas.append(Area(drawn, -1 if rest else n % HUES, f"{label}: up to {gib(max(row))}", n))
         below = above
-    line = " ".join(f"{x(p):.1f},{y(columns.reserved[p]):.1f}" for p in points)
+    reserved = curves.line([(x(p), y(columns.reserved[p])) for p in points])
     marks = tuple((y(size), gib(size)) for size in scale(top))
-    return Still(tuple(areas), f"M{line}", (x(peak_column), y(answer.peak.active)), marks, top)
+    return Still(tuple(areas), reserved, (x(peak_column), y(answer.peak.active)), marks, top)
 
 
 def scale(top: int) -> list[int]:
@@ -175,5 +175,5 @@ def spark(answer: MemoryAnswer, top: int) -> str:
     step = max(1, len(totals) // 110)
     points = [max(totals[n : n + step]) for n in range(0, len(totals), step)]
     last = max(1, len(points) - 1)
-    line = " ".join(f"{width * n / last:.1f},{height - height * p / top:.1f}" for n, p in enumerate(points))
-    return f"M0,{height} {line} {width},{height}Z"
+    drawn = [(width * n / last, height - height * p / top) for n, p in enumerate(points)]
+    return curves.below(drawn, height)

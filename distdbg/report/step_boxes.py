@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.evidence.run import RankRecord, RunEvidence, StepTimes
 
 #: Of more ranks the slowest and the fastest stand for all.
 _MOST, _SLOWEST, _FASTEST = 48, 24, 8
@@ -46,9 +46,13 @@ def _box(rank: RankRecord, widest: float) -> Box:
     times = rank.step_times
     assert times is not None
     left, right, middle = (round(100 * value / widest, 2) for value in (times.low, times.high, times.median))
-    words = f"{_ms(times.median)} ({_ms(times.low)} to {_ms(times.high)})"
-    return Box(f"rank {rank.rank}", left, max(0.4, round(right - left, 2)), middle, words)
+    return Box(f"rank {rank.rank}", left, max(0.4, round(right - left, 2)), middle, times_words(times))
 
 
-def _ms(value: float) -> str:
+def times_words(times: StepTimes) -> str:
+    """The median, and the quartiles."""
+    return f"{milliseconds(times.median)} ({milliseconds(times.low)} to {milliseconds(times.high)})"
+
+
+def milliseconds(value: float) -> str:
     return f"{value / 1000:.3g} s" if value >= 1000 else f"{value:.3g} ms"

@@ -125,3 +125,19 @@ def test_a_real_gpu():
     found = devices()
     assert found
     assert all(device.uuid.startswith("GPU-") for device in found)
+
+
+def test_what_changes_is_read_alone_and_xids_are_heard(tmp_path):
+    code = """
+import dataclasses, json
+from distdbg.collect.gpus import Nvml
+with Nvml() as nvml:
+    why = nvml.watch_faults()
+    print(json.dumps([[dataclasses.asdict(s) for s in nvml.figures()], why, [nvml.fault(0.01) for _ in range(3)]]))
+"""
+    text = TWO + "xid gpu=1 number=79\nxid gpu=0 number=13"
+    (first, _), why, faults = read(tmp_path, text, code=code)
+    assert (why, faults) == ("", [["GPU-bb", 79], ["GPU-aa", 13], None])
+    assert (first["utilisation"], first["temperature"], first["nvlinks"], first["name"]) == (97, 61, None, None)
+    _, why, faults = read(tmp_path, text + "\nerror call=nvmlEventSetCreate code=3", code=code)
+    assert (why, faults) == ("this device does not support it", [None] * 3)

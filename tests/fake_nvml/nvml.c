@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
 typedef unsigned int uint;
 typedef unsigned long long ull;
 typedef struct { int gpu, instance; } *handle; /* instance is -1 for a whole device */
@@ -215,3 +216,37 @@ int nvmlDeviceGetComputeRunningProcesses_v3(handle of, uint *size, process_info 
     }
     return OK;
 }
+
+/* Xids: each `xid` line is one event, told once, in their order. */
+static int told;
+int nvmlEventSetCreate(void **out) {
+    int code = started ? planned("nvmlEventSetCreate", -1) : UNINITIALIZED;
+    if (!code) *out = &told;
+    return code;
+}
+int nvmlDeviceRegisterEvents(handle of, ull types, void *set) {
+    (void)types, (void)set;
+    char line[512];
+    return about("nvmlDeviceRegisterEvents", of, line, sizeof line);
+}
+typedef struct {
+    handle device;
+    ull type, data;
+    uint gpu_instance, compute_instance;
+} event;
+int nvmlEventSetWait_v2(void *set, event *out, uint milliseconds) {
+    (void)set;
+    char line[512];
+    for (uint waited = 0;; waited += 20) {
+        if (line_of("xid", -1, told, line, sizeof line)) {
+            told++;
+            handle device;
+            int code = nvmlDeviceGetHandleByIndex_v2((uint)number(line, "gpu", 0), &device);
+            *out = (event){device, 8, number(line, "number", 0), ~0u, ~0u};
+            return code;
+        }
+        if (waited >= milliseconds) return TIMEOUT;
+        usleep(20000);
+    }
+}
+int nvmlEventSetFree(void *set) { return set ? OK : INVALID_ARGUMENT; }

@@ -16,11 +16,17 @@ RECORD = {
     "event": "metrics",
     "ranks": [
         {"rank": 4, "pid": 7, "step": 412, "phase": "backward", "rate": 3.5, "step_ms": 285.5, "rss": 3 << 30,
-         "anon": 1 << 30, "epochs": -1, "cpu": 12.25, "alive": True, "exit_code": None},
+         "anon": 1 << 30, "epochs": -1, "cpu": 12.25, "data_wait": 0.25, "alive": True, "exit_code": None},
         {"rank": 5, "pid": 8, "step": None, "phase": None, "rate": None, "step_ms": None, "rss": None, "anon": None,
          "epochs": 2, "cpu": None, "alive": False, "exit_code": -9},
     ],
     "memory": {"oom_kill": 1, "limit": None, "current": 182734848, "available": 22159380480, "path": "/x"},
+    "gpus": [
+        {"index": 0, "utilisation": 97, "memory_used": 5, "memory_total": 10, "temperature": 61, "power": 650.5,
+         "throttle": ["power cap", "hardware slowdown"], "ecc_uncorrected": 0, "ranks": [4]},
+        {"index": 1, "because": "the GPU has fallen off the bus", "ranks": []},
+        {"index": 2, "utilisation": 3, "ranks": [4, 5]},
+    ],
 }  # fmt: skip
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _HELP = re.compile(rf"# HELP ({_NAME}) ((?:[^\\\n]|\\\\|\\n)*)")
@@ -65,6 +71,10 @@ def test_every_figure_that_is_known_stands_in_it():
     where = {"run": "20260101T000000Z-train-beef", "node": "1", "host": "gpu-7"}
     assert all(where.items() <= dict(labels).items() for _, samples in found.values() for labels in samples)
     assert of(found, "distdbg_rank_steps_total") == {"4": 412}
+    assert of(found, "distdbg_rank_data_wait_ratio") == {"4": 0.25}
+    assert of(found, "distdbg_gpu_busy_ratio") == {"4": 0.97, None: 0.03}
+    assert of(found, "distdbg_gpu_uncorrected_errors_total", gpu="0") == {"4": 0}
+    assert len(found["distdbg_gpu_throttled"][1]) == 2
     assert of(found, "distdbg_rank_step_seconds") == {"4": pytest.approx(0.2855)}
     assert of(found, "distdbg_rank_resident_memory_bytes") == {"4": 3 << 30}
     assert of(found, "distdbg_rank_alive") == {"4": 1, "5": 0}

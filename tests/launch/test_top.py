@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from rich.console import Console
 
-from distdbg.launch.top import Top
+from distdbg.launch.top import FAULTY, SLOWED, WELL, Top
 from tests.made_run import MadeRun
 
 
@@ -30,7 +29,7 @@ def level(count=4, **special):
 
 
 def told(top, now=105.0, most=16):
-    return [(tuple(r.rank for r in row.ranks), row.words) for row in top.rows(now, most) if row.trouble < 4]
+    return [(tuple(r.rank for r in row.ranks), row.words) for row in top.rows(now, most) if row.trouble < WELL]
 
 
 def test_ranks_that_are_level_have_no_trouble():
@@ -66,13 +65,55 @@ def test_many_ranks_are_a_line_a_node_and_the_worst_first():
     assert (rows[0].host, rows[0].words) == ("5 n5", "rank 40: 91 steps behind")
 
 
-@pytest.mark.slow
-def test_four_thousand_ranks_fit_a_screen():
-    top = feed(level(4096), nodes=512)
-    console = Console(width=100, height=40, record=True, file=open("/dev/null", "w"))
-    console.print(top.render("run", 105, 30))
-    lines = console.export_text().splitlines()
-    assert len(lines) == 32 and all(len(line) <= 100 for line in lines)
+def with_gpus(top, *gpus, t=100.0, node=0, **fields):
+    top.take(node, {"t": t, "event": "metrics", "ranks": [], "gpus": list(gpus), **fields})
+
+
+def device(index, **fields):
+    return {"index": index, "utilisation": 90, "memory_used": 40 << 30, "memory_total": 80 << 30, "temperature": 60,
+            "throttle": ["power cap"], "ecc_uncorrected": 3, "ranks": [index], **fields}  # fmt: skip
+
+
+def test_devices_that_are_well_are_no_trouble():
+    top = feed(level())
+    with_gpus(top, device(0), device(1), memory={"available": 600 << 30})
+    with_gpus(top, device(0), device(1))
+    rank = top.state.ranks[1]
+    assert told(top) == [] and (rank.gpu_busy, rank.gpu_heat, rank.gpu_used, rank.gpu_total) == (
+        90, 60, 40 << 30, 80 << 30,
+    )  # fmt: skip
+    assert top.state.ranks[2].gpu_busy is None
+
+
+def test_what_is_wrong_with_a_device_and_a_node():
+    top = feed(level(r0={"data_wait": 0.6}))
+    with_gpus(top, device(0), device(1))
+    with_gpus(top, device(0, throttle=["hardware slowdown"]), device(1, ecc_uncorrected=5))
+    lost, closed = "the GPU has fallen off the bus", "no permission"
+    with_gpus(top, {"index": 4, "because": lost, "ranks": []}, {"index": 5, "because": lost, "ranks": [3]},
+              {"index": 6, "because": closed, "ranks": []}, node=1)  # fmt: skip
+    top.take(1, {"t": 100.0, "event": "metrics", "ranks": [], "memory": {"available": 1 << 29}})
+    top.take(0, {"t": 101.0, "event": "gpu-xid", "uuid": "GPU-1", "xid": 79, "ranks": [1]})
+    words = {ranks[0]: said for ranks, said in told(top)}
+    assert words[1] == "Xid 79, 2 memory errors of its GPU not corrected"
+    assert words[0] == "GPU slowed down: hardware slowdown, waits for data 60 % of its time"
+    left = "only 0.5 GiB of host memory left on its node"
+    assert words[2] == f"GPU 4: {lost}, {left}" and words[3] == f"GPU 4: {lost}, {lost}, {left}"
+    assert [row.trouble for row in top.rows(105, 16)] == [FAULTY, FAULTY, FAULTY, SLOWED]
+
+
+def test_a_device_of_which_nobody_knows_whose_it_is():
+    top = feed(level())
+    with_gpus(top, device(0, ranks=[]), node=1)
+    top.take(1, {"t": 101.0, "event": "gpu-xid", "uuid": "GPU-0", "xid": 48, "ranks": []})
+    assert told(top) == [((2,), "Xid 48 on GPU GPU-0"), ((3,), "Xid 48 on GPU GPU-0")]
+    assert top.rows(105, 2)[0].words == "Xid 48 on GPU GPU-0" and top.rows(105, 2)[0].node.gpu_busy == (90,)
+
+
+def test_a_nodes_line_names_the_worst_and_counts_the_others():
+    top = feed(level(64, r40={"step": 10}, r41={"data_wait": 0.5}), nodes=8)
+    assert top.rows(105, 16)[0].words == "rank 40: 91 steps behind; 1 more"
+    assert [row.ranks[0].rank for row in top.rows(105, 16, node=5)][:3] == [40, 41, 42]
 
 
 def test_the_command(distdbg, tmp_path):
@@ -80,6 +121,7 @@ def test_the_command(distdbg, tmp_path):
     run.exits(3, -9)
     once = distdbg("top", "--once")
     assert once.code == 0 and "failed with exit code -9" in once.out.splitlines()[2], once
+    assert len(once.out.splitlines()) == 6 and "steps/s" not in once.out
     found = json.loads(distdbg("top", "--json").out.splitlines()[0])
     assert found["schema"] == "distdbg.top/1"
     assert [r["trouble"] for r in found["ranks"]] == [None, None, None, "failed with exit code -9"]
@@ -91,3 +133,11 @@ def test_a_run_without_ranks(distdbg, tmp_path):
     (folder / "job.json").write_text("{}")
     done = distdbg("top")
     assert done.code == 3 and "no record of any rank yet" in done.err
+
+
+def test_what_is_no_event_is_passed_over():
+    top = feed(level())
+    for bad in ({"event": "metrics", "ranks": [{}]}, {"event": "metrics", "gpus": 3}, {"event": "gpu-xid", "xid": None},
+                {"event": "metrics", "memory": {"available": "much"}}, {"event": "rank-exited"}, {}):  # fmt: skip
+        top.take(0, {"t": 101.0, **bad})
+    assert told(top) == [] and len(top.rows(105, 16)) == 4

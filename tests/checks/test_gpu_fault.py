@@ -1,0 +1,38 @@
+"""Xids that NVML told an agent of while the job ran: of hardware, or of the program's own."""
+
+import pytest
+
+from tests.made_run import MadeRun
+
+
+def faults(run):
+    return [finding for finding in run.closes().report().findings if finding.id == "gpu-fault"]
+
+
+@pytest.mark.parametrize(("code", "severity"), [(0, "warning"), (1, "error")])
+def test_a_device_that_failed_is_named_with_its_rank(tmp_path, code, severity):
+    run = MadeRun(tmp_path)
+    for t in (5, 6):  # told twice, one fault
+        run.event(1, "gpu-xid", t=t, uuid="GPU-bb", xid=79, ranks=[2])
+    run.exits(2, code)
+    run.rest(0)
+    (found,) = faults(run)
+    assert (found.severity, found.ranks, found.nodes) == (severity, (2,), ("node1",))
+    assert found.summary == "GPU GPU-bb of node1, of rank 2, had Xid 79 (off the bus) while the job ran"
+    assert found.evidence[0].line == 6 and found.evidence[0].path.endswith("0001-node1/events.jsonl")
+
+
+def test_a_programs_own_mistake_is_no_fault_of_the_device(tmp_path):
+    run = MadeRun(tmp_path)
+    run.event(0, "gpu-xid", t=5, uuid="GPU-aa", xid=13, ranks=[0])
+    run.event(0, "gpu-xid", t=5, uuid=None, xid="79", ranks=None)
+    run.rest(0)
+    assert faults(run) == []
+
+
+def test_a_device_whose_ranks_are_not_known(tmp_path):
+    run = MadeRun(tmp_path)
+    run.event(0, "gpu-xid", t=5, uuid="GPU-aa", xid=48, ranks=[])
+    run.rest(1)
+    (found,) = faults(run)
+    assert (found.severity, found.ranks) == ("warning", ()) and "GPU GPU-aa of node0 had Xid 48" in found.summary
