@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distdbg.evidence.run import RunEvidence
     from distdbg.shrink.estimating import Sharding
 
@@ -129,12 +131,12 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
               help="amp: fp32 with autocast to bf16.")  # fmt: skip
 @click.option("--checkpointing", is_flag=True, help="With activation checkpointing of each layer.")
 @click.option("--optimizer", type=click.Choice(["adamw", "sgd"]), default="adamw", show_default=True)
-@click.option("--card", type=click.FloatRange(min=0.001), metavar="GIB", help="What batch fits a GPU of so many GiB?")
+@click.option("--card", metavar="SIZE|NAME", help="What fits such a GPU, 80GiB or H100: batch, sequence, layers?")
 @click.option("--trust-remote-code", "trust", is_flag=True, help="Run the model's own code.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def estimate(  # noqa: PLR0917 -- click passes them by name
     model: str, nproc: int, fsdp: Sharding, batch: int, sequence: int, dtype: str, checkpointing: bool, optimizer: str,
-    card: float | None, trust: bool, as_json: bool,
+    card: str | None, trust: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Say what one rank will need at its peak, before anything runs: by kind, for DDP or FSDP2.
 
@@ -147,25 +149,30 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
     import json
 
     from distdbg.cli import _answer
-    from distdbg.report.estimate_text import estimate_text
-    from distdbg.shrink import estimating
+    from distdbg.report.estimate_text import estimate_text, fits_text
+    from distdbg.shrink import cards, estimating, fitting
 
     say = _answer.progress()
-    say("computing a step on tensors without bytes")
-    wanted = estimating.Wanted(batch, sequence, dtype, checkpointing, optimizer, trust)
-    found = estimating.estimate(estimating.track(model, wanted), nproc, fsdp)
-    fits = (
-        None if card is None else estimating.largest_batch(model, wanted, nproc, fsdp, room=int(card * 2**30), say=say)
-    )
+    gpu = None if card is None else cards.card(card)
+    wanted = estimating.Wanted(batch, sequence, None, dtype, checkpointing, optimizer, trust)
+
+    def look(at: Sequence[estimating.Wanted]) -> estimating.Tracked:
+        say(f"computing {len(at)} steps on tensors without bytes" if len(at) > 1 else "computing a step without bytes")
+        return estimating.track(model, at)
+
+    found = estimating.estimate(look([wanted]).steps[0], nproc, fsdp)
+    fits = None if gpu is None else fitting.fits(wanted, nproc, fsdp, gpu.bytes, look)
     say("")
     if as_json:
-        told = {"peak": found.total, "kinds": found.kinds, "when": found.when, "margin": estimating.MARGIN}
-        click.echo(json.dumps(told if card is None else {**told, "largest_batch": fits}, indent=1))
+        told: dict[str, object] = {"peak": found.total, "kinds": found.kinds, "when": found.when,
+                                   "margin": estimating.MARGIN}  # fmt: skip
+        if gpu is not None and fits is not None:
+            told |= {"card": {"name": gpu.name, "bytes": gpu.bytes}, "fits": {one.axis: one.largest for one in fits}}
+        click.echo(json.dumps(told, indent=1))
         return
     click.echo(estimate_text(found.kinds, found.when, estimating.MARGIN))
-    if card is not None:
-        most = f"{fits} sequences of {sequence} tokens" if fits else "not even one sequence"
-        click.echo(f"a GPU of {card:g} GiB holds {most}, with the margin")
+    if gpu is not None and fits is not None:
+        click.echo(fits_text(gpu.name, gpu.bytes, fits, batch, sequence))
 
 
 @command.command("diff")

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from distdbg.errors import Refused, ToolMissing
-from distdbg.shrink.probe.building import open_builder
+from distdbg.shrink.config_leaves import Config, changed
+from distdbg.shrink.probe.building import Builder, open_builder
+from distdbg.shrink.probe.controls import Group, find_groups
+from distdbg.shrink.probe.edits import edits_for, followers, lists_a_layer
 from distdbg.shrink.probe.task import quiet
 
 #: MemTracker's kinds, in our words
@@ -20,8 +23,26 @@ _KINDS = {"PARAM": "parameters", "BUFFER": "buffers", "GRAD": "gradients", "OPT"
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: folder, trust, batch, sequence, dtype, checkpointing, optimizer. Bytes by kind of each part of a step."""
+    """`task`: folder, trust, dtype, checkpointing, optimizer, and `variants` of batch, sequence and layers (null: all).
+
+    Returns `steps`, one a variant: bytes by kind of each part of a step, or `because` where no model has so many
+    layers; `positions`, the longest sequence that the model knows; `layers`, how many it has (null: nobody can tell).
+    """
     quiet()
+    builder = open_builder(task["folder"], task["trust"])
+    group = _layers_of(builder) if any(one["layers"] is not None for one in task["variants"]) else None
+    steps = [_step(builder, group, {**task, **one}) for one in task["variants"]]
+    longest = getattr(builder.config(builder.full), "max_position_embeddings", None)
+    return {"steps": steps, "positions": longest if isinstance(longest, int) else None,
+            "layers": group.layers if group else None}  # fmt: skip
+
+
+def _step(builder: Builder, group: Group | None, task: dict[str, Any]) -> dict[str, Any]:
+    values = builder.full if task["layers"] is None else _with_layers(builder, group, task["layers"])
+    return {"because": values} if isinstance(values, str) else _tracked(builder, values, task)
+
+
+def _tracked(builder: Builder, values: Config, task: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     try:
@@ -29,10 +50,9 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         from torch.distributed._tools import MemTracker
     except ImportError:
         raise ToolMissing("this torch has no MemTracker", "Use torch 2.5 or newer.") from None
-    builder = open_builder(task["folder"], task["trust"])
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "amp": torch.float32}[task["dtype"]]
     with FakeTensorMode():
-        model = _model(builder, dtype).train()
+        model = _model(builder, values, dtype).train()
         if task["checkpointing"]:
             _checkpoint(model)
         optimizer = _optimizer(model, task["optimizer"])
@@ -59,9 +79,28 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     return {"forward and backward": first, "optimizer": second, "gradients": gradients, **_parts(model)}
 
 
-def _model(builder: Any, dtype: Any) -> Any:
+def _layers_of(builder: Builder) -> Group | None:
+    """The stack with the most layers of those that a field of the config resizes."""
+    groups, _ = find_groups(builder)
+    return max(groups, key=lambda group: group.layers, default=None)
+
+
+def _with_layers(builder: Builder, group: Group | None, layers: int) -> Config | str:
+    """The config with so many layers, the model's own from the first one, over again; or why there is none."""
+    if group is None:
+        return "nothing in the config decides how many layers the model has"
+    keep = [at % group.layers for at in range(layers)]
+    edits = edits_for(builder, group, keep, lists_a_layer(builder, group), [])
+    values = changed(builder.full, edits | followers(builder, group, edits))
+    found = builder.anatomy(values)
+    if isinstance(found, Exception) or found.lists.get(group.stacks[0]) != layers:
+        return f"the model cannot be built with {layers} layers"
+    return values
+
+
+def _model(builder: Builder, values: Config, dtype: Any) -> Any:
     """Made in this dtype: tensors without bytes cannot be turned into others in their place."""
-    config = builder.config(builder.full)
+    config = builder.config(values)
     if hasattr(builder.model_class, "from_config"):
         return builder.model_class.from_config(config, trust_remote_code=builder.trust, torch_dtype=dtype)
     return builder.model_class._from_config(config, torch_dtype=dtype)
