@@ -100,7 +100,7 @@ def main() -> int:
             made = getattr(transformers, config)(architectures=[CLASSES[config]], **values)
             made.save_pretrained(folder)
             for checkpointing in (False, True):
-                step = track(folder, [Wanted(BATCH, SEQUENCE, checkpointing=checkpointing)]).steps[0]
+                step = track(folder, Wanted(BATCH, SEQUENCE, checkpointing=checkpointing))
                 for way, (ranks, fsdp) in WAYS.items():
                     said = estimate(step, ranks, fsdp).total / 2**20  # type: ignore[arg-type]
                     had = measured(folder, way, checkpointing=checkpointing)

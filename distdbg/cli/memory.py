@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from distdbg.evidence.run import RunEvidence
     from distdbg.shrink.estimating import Sharding
 
@@ -156,22 +154,22 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
     gpu = None if card is None else cards.card(card)
     wanted = estimating.Wanted(batch, sequence, None, dtype, checkpointing, optimizer, trust)
 
-    def look(at: Sequence[estimating.Wanted]) -> estimating.Tracked:
-        say(f"computing {len(at)} steps on tensors without bytes" if len(at) > 1 else "computing a step without bytes")
-        return estimating.track(model, at)
-
-    found = estimating.estimate(look([wanted]).steps[0], nproc, fsdp)
-    fits = None if gpu is None else fitting.fits(wanted, nproc, fsdp, gpu.bytes, look)
+    say("computing steps on tensors without bytes")
+    fits: list[fitting.Fit] = []
+    if gpu is None:
+        found = estimating.estimate(estimating.track(model, wanted), nproc, fsdp)
+    else:
+        found, fits = fitting.what_fits(model, wanted, nproc, fsdp, gpu.bytes)
     say("")
     if as_json:
         told: dict[str, object] = {"peak": found.total, "kinds": found.kinds, "when": found.when,
                                    "margin": estimating.MARGIN}  # fmt: skip
-        if gpu is not None and fits is not None:
+        if gpu is not None:
             told |= {"card": {"name": gpu.name, "bytes": gpu.bytes}, "fits": {one.axis: one.largest for one in fits}}
         click.echo(json.dumps(told, indent=1))
         return
     click.echo(estimate_text(found.kinds, found.when, estimating.MARGIN))
-    if gpu is not None and fits is not None:
+    if gpu is not None:
         click.echo(fits_text(gpu.name, gpu.bytes, fits, batch, sequence))
 
 

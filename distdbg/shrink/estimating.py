@@ -13,8 +13,8 @@ Not in it, and said: CUDA's context and NCCL's buffers, fragmentation, what the 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,32 +53,19 @@ class Estimate:
         return sum(self.kinds.values())
 
 
-@dataclass(frozen=True)
-class Tracked:
-    """A step for each that was wanted; what the model knows of positions and layers, None where it does not say."""
-
-    steps: tuple[Mapping[str, Any], ...]
-    positions: int | None
-    layers: int | None
+def track(source: str, wanted: Wanted) -> dict[str, Any]:
+    """One step, tracked by a child process that has torch. Raises what opening a config and building a model raise."""
+    return dict(ask_child(source, wanted)["step"])
 
 
-def track(source: str, wanted: Sequence[Wanted]) -> Tracked:
-    """A step of each, tracked by a child process that has torch; they differ in batch, sequence and layers only.
-
-    Raises what opening a config and building a model raise.
-    """
+def ask_child(source: str, wanted: Wanted, **more: Any) -> dict[str, Any]:
+    """What shrink.tracking answers; `more` is what it is asked beside the step. Raises as `track`."""
     text = open_source(source).small("config.json")
     if text is None:
         raise EvidenceUnreadable(f"{source} holds no config.json", "Name a model's folder, or its config.json.")
-    same = wanted[0]
-    variants = [{"batch": one.batch, "sequence": one.sequence, "layers": one.layers} for one in wanted]
     with tempfile.TemporaryDirectory(prefix="distdbg-estimate-") as folder:
         Path(folder, "config.json").write_bytes(text)
-        found = ask(
-            "memory", folder=folder, trust=same.trust, dtype=same.dtype, checkpointing=same.checkpointing,
-            optimizer=same.optimizer, variants=variants,
-        )  # fmt: skip
-    return Tracked(tuple(found["steps"]), found["positions"], found["layers"])
+        return dict(ask("memory", folder=folder, wanted=asdict(wanted), **more))
 
 
 def estimate(step: Mapping[str, Any], ranks: int, fsdp: Sharding) -> Estimate:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-from distdbg.shrink.estimating import MARGIN, Sharding, Tracked, Wanted, estimate
+from distdbg.shrink.estimating import MARGIN, Estimate, Sharding, Wanted, ask_child, estimate
 
 Axis = Literal["batch", "sequence", "layers"]
 #: Sequences are told in steps of so many tokens.
@@ -35,13 +35,25 @@ class Fit:
     because: str = ""
 
 
-def fits(
-    wanted: Wanted, ranks: int, fsdp: Sharding, room: int, look: Callable[[Sequence[Wanted]], Tracked]
-) -> list[Fit]:
-    """The largest of each axis whose estimate, with its margin, is within `room` bytes. `look` is `track` of a model.
+@dataclass(frozen=True)
+class Looked:
+    """A step for each that was asked for, or `because` in its place; the positions and layers that the model has."""
 
-    What can be looked at in a round is looked at by one child process. Layers are looked for up to twice the model's.
-    """
+    steps: tuple[Mapping[str, Any], ...]
+    positions: int | None
+    layers: int | None
+
+
+def what_fits(source: str, wanted: Wanted, ranks: int, fsdp: Sharding, room: int) -> tuple[Estimate, list[Fit]]:
+    """The estimate of what is wanted, and what fits `room` bytes. One child process; raises as `track` does."""
+    told = ask_child(source, wanted, ranks=ranks, fsdp=fsdp, room=room)
+    return estimate(told["step"], ranks, fsdp), [Fit(**one) for one in told["fits"]]
+
+
+def fits(
+    wanted: Wanted, ranks: int, fsdp: Sharding, room: int, look: Callable[[Sequence[Wanted]], Looked]
+) -> list[Fit]:
+    """The largest of each axis whose estimate, with its margin, is within `room` bytes; layers up to twice its own."""
     known: dict[Axis, dict[int, int]] = {"batch": {}, "sequence": {}, "layers": {}}
     refused: dict[Axis, str] = {}
     own: dict[Axis, int | None] = {}
@@ -58,7 +70,7 @@ def fits(
                 refused[axis] = step["because"]
             else:
                 known[axis][number] = int(estimate(step, ranks, fsdp).total * (1 + MARGIN))
-        own |= {"sequence": told.positions, "layers": told.layers or own.get("layers")}
+        own = {"sequence": told.positions, "layers": told.layers}
         most = {"batch": _MOST, "sequence": own["sequence"] or _MOST, "layers": 2 * (own["layers"] or 1)}
         next_ones = ((axis, next_look(found, room, GRAIN[axis], most[axis])) for axis, found in known.items()
                      if axis not in refused)  # fmt: skip

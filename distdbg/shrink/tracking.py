@@ -7,11 +7,14 @@ apart from its optimizer's step. FakeTensorMode computes shapes only: a model of
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from distdbg.errors import Refused, ToolMissing
 from distdbg.shrink.config_leaves import Config, changed
+from distdbg.shrink.estimating import Wanted
+from distdbg.shrink.fitting import Looked, fits
 from distdbg.shrink.probe.building import Builder, open_builder
 from distdbg.shrink.probe.controls import Group, find_groups
 from distdbg.shrink.probe.edits import edits_for, followers, lists_a_layer
@@ -23,26 +26,35 @@ _KINDS = {"PARAM": "parameters", "BUFFER": "buffers", "GRAD": "gradients", "OPT"
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: folder, trust, dtype, checkpointing, optimizer, and `variants` of batch, sequence and layers (null: all).
+    """`task`: folder, wanted (estimating.Wanted); to know what fits, ranks, fsdp and room (bytes), too.
 
-    Returns `steps`, one a variant: bytes by kind of each part of a step, or `because` where no model has so many
-    layers; `positions`, the longest sequence that the model knows; `layers`, how many it has (null: nobody can tell).
+    Returns `step`, bytes by kind of each part of a step, and `fits`, fields of fitting.Fit, where `room` was given.
     """
     quiet()
-    builder = open_builder(task["folder"], task["trust"])
-    group = _layers_of(builder) if any(one["layers"] is not None for one in task["variants"]) else None
-    steps = [_step(builder, group, {**task, **one}) for one in task["variants"]]
+    wanted = Wanted(**task["wanted"])
+    builder = open_builder(task["folder"], wanted.trust)
+    step = _tracked(builder, builder.full, wanted)
+    if "room" not in task:
+        return {"step": step}
     longest = getattr(builder.config(builder.full), "max_position_embeddings", None)
-    return {"steps": steps, "positions": longest if isinstance(longest, int) else None,
-            "layers": group.layers if group else None}  # fmt: skip
+    positions, group = longest if isinstance(longest, int) else None, _layers_of(builder)
+
+    def look(asked: Sequence[Wanted]) -> Looked:
+        steps = tuple(_step(builder, group, one) for one in asked)
+        return Looked(steps, positions, group.layers if group else None)
+
+    return {
+        "step": step,
+        "fits": [asdict(one) for one in fits(wanted, task["ranks"], task["fsdp"], task["room"], look)],
+    }
 
 
-def _step(builder: Builder, group: Group | None, task: dict[str, Any]) -> dict[str, Any]:
-    values = builder.full if task["layers"] is None else _with_layers(builder, group, task["layers"])
-    return {"because": values} if isinstance(values, str) else _tracked(builder, values, task)
+def _step(builder: Builder, group: Group | None, wanted: Wanted) -> dict[str, Any]:
+    values = builder.full if wanted.layers is None else _with_layers(builder, group, wanted.layers)
+    return {"because": values} if isinstance(values, str) else _tracked(builder, values, wanted)
 
 
-def _tracked(builder: Builder, values: Config, task: dict[str, Any]) -> dict[str, Any]:
+def _tracked(builder: Builder, values: Config, wanted: Wanted) -> dict[str, Any]:
     import torch
 
     try:
@@ -50,16 +62,16 @@ def _tracked(builder: Builder, values: Config, task: dict[str, Any]) -> dict[str
         from torch.distributed._tools import MemTracker
     except ImportError:
         raise ToolMissing("this torch has no MemTracker", "Use torch 2.5 or newer.") from None
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "amp": torch.float32}[task["dtype"]]
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "amp": torch.float32}[wanted.dtype]
     with FakeTensorMode():
         model = _model(builder, values, dtype).train()
-        if task["checkpointing"]:
+        if wanted.checkpointing:
             _checkpoint(model)
-        optimizer = _optimizer(model, task["optimizer"])
-        batch = _batch(model, task["batch"], task["sequence"])
+        optimizer = _optimizer(model, wanted.optimizer)
+        batch = _batch(model, wanted.batch, wanted.sequence)
 
         def forward_backward() -> None:
-            with torch.autocast("cpu", torch.bfloat16, enabled=task["dtype"] == "amp"):
+            with torch.autocast("cpu", torch.bfloat16, enabled=wanted.dtype == "amp"):
                 loss = model(**batch).loss
             loss.backward()
 

@@ -5,8 +5,8 @@ import pytest
 from distdbg.errors import UsageError
 from distdbg.report.estimate_text import fits_text
 from distdbg.shrink.cards import card
-from distdbg.shrink.estimating import Tracked, Wanted
-from distdbg.shrink.fitting import fits, next_look
+from distdbg.shrink.estimating import Wanted
+from distdbg.shrink.fitting import Looked, fits, next_look
 
 M = 1 << 20
 
@@ -25,7 +25,7 @@ def looked(calls, positions=None, layers=24):
     def look(asked):
         calls.append(len(asked))
         steps = [step(one.batch, one.sequence, one.layers or 24) for one in asked]
-        return Tracked(tuple(steps), positions, layers if any(one.layers for one in asked) else None)
+        return Looked(tuple(steps), positions, layers)
 
     return look
 
@@ -57,7 +57,7 @@ def test_the_models_positions_are_a_limit_and_what_cannot_be_looked_at_is_said()
         told = looked([], positions=1024)(asked)
         refused = [{"because": "no field resizes it"} if one.layers else made
                    for one, made in zip(asked, told.steps, strict=True)]  # fmt: skip
-        return Tracked(tuple(refused), 1024, None)
+        return Looked(tuple(refused), 1024, None)
 
     found = fits(Wanted(1, 512), 1, "none", 80_000 * M, look)
     assert found[1].largest == 1024 and found[2].largest is None
