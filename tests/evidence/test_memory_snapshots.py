@@ -351,6 +351,34 @@ def test_reserved_that_grows_at_flat_use_is_fragmentation():
     assert ids(answer)[0] == "fragmentation"
 
 
+def varying(sizes, **more):
+    """A batch of another length each step: its tensors are let go, and a little of it stays for a few steps."""
+    made, kept = Made(**more), []
+
+    def each(step):
+        batch = [made.alloc(next(sizes) * MIB, forward(70 + n, "attend")) for n in range(3)]
+        kept.append(made.alloc(MIB + MIB // 2, forward(80, "metrics")))
+        for at in batch:
+            made.free(at)
+        if len(kept) > 8:
+            made.free(kept.pop(0))
+
+    train(made, 60, each=each)
+    return made
+
+
+def test_shapes_that_vary_leave_holes_and_a_few_sizes_do_not():
+    """Lengths that grow through an epoch (a curriculum, sorted batches): no hole is large enough for the next one."""
+    longer = varying(iter(range(20, 220)))
+    answer = one(longer)
+    found = memory_report([answer]).verdict
+    assert answer.peak.reserved > 3 * answer.peak.active
+    assert found[0].id == "fragmentation" and "pad inputs to a few sizes" in found[0].remedy
+    assert "expandable_segments" in found[0].remedy and "memory-leak" not in [f.id for f in found]
+    few = varying(20 + 40 * (n % 4) for n in range(200))
+    assert "fragmentation" not in ids(one(few)), "padded to four sizes: what was reserved once is used again"
+
+
 def test_a_healthy_step_end_is_none():
     """Activations were just freed: reserved is far above allocated, and that means nothing."""
     made = Made()
