@@ -27,7 +27,9 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `memory`).")
 @click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
               help="Write an offline page with the picture to PATH.")  # fmt: skip
-def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> None:
+@click.option("--svg", "svg_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+              help="Write the picture alone to PATH.")  # fmt: skip
+def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None, svg_path: Path | None) -> None:
     """Say what fills the GPU: by stack at the peak, what grows from step to step, why memory ran out.
 
     FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots. Of one run it also
@@ -54,6 +56,10 @@ def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> No
         from distdbg.report.memory_page import memory_page
 
         _answer.write_whole_page(html_path, memory_page(report, found.answers))
+    if svg_path is not None:
+        from distdbg.report.memory_svg import memory_svg
+
+        _answer.write_whole_page(svg_path, memory_svg(found.answers))
     if as_json:
         click.echo(json.dumps({**plain(report), "memory": memory_plain(found.answers)}, indent=1, allow_nan=False))
     else:
