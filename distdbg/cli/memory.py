@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.errors import UsageError
+
 if TYPE_CHECKING:
     from distdbg.evidence.run import RunEvidence
     from distdbg.shrink.estimating import Sharding
@@ -102,7 +104,7 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     Exit codes: 0 every rank gave one, 3 nothing runs, 6 some rank gave none.
     """
     from distdbg.cli import _answer
-    from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
+    from distdbg.errors import EXIT_OK, EXIT_REFUSED
     from distdbg.launch.asked_files import take_snapshots
     from distdbg.model import unfold_ranks
     from distdbg.rundir import find_run_dir
@@ -180,14 +182,19 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
 
 
 @command.command("diff")
-@click.argument("a", type=click.Path(path_type=Path, exists=True))
-@click.argument("b", type=click.Path(path_type=Path, exists=True))
+@click.argument("a", type=click.Path(path_type=Path, exists=True), metavar="A|RUN")
+@click.argument("b", required=False, type=click.Path(path_type=Path, exists=True), metavar="[B]")
+@click.option("--ranks", metavar="RANKS", help="Of a RUN: these two ranks, such as 0,3.")
+@click.option("--steps", metavar="STEPS", help="Of a RUN: these two steps, such as 10,200.")
 @click.option("--device", type=click.IntRange(min=0), help="Which device, where a file has several.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `diff`).")
-def diff(a: Path, b: Path, device: int | None, as_json: bool) -> None:
+def diff(  # noqa: PLR0917 -- click passes them by name
+    a: Path, b: Path | None, ranks: str | None, steps: str | None, device: int | None, as_json: bool
+) -> None:
     """Say which lines hold more in B than in A: two ranks, two steps, before and after a change.
 
-    Compared at the peak of each and at the end of each. Stacks are the same if the user's lines are.
+    A and B are files, or RUN a run's directory of which --ranks and --steps choose two. Compared at the peak of each
+    and at the end of each. Stacks are the same if the user's lines are.
     """
     import json
 
@@ -199,6 +206,12 @@ def diff(a: Path, b: Path, device: int | None, as_json: bool) -> None:
     from distdbg.report.memory_json import diff_plain
     from distdbg.report.memory_text import diff_text
 
+    if b is None:
+        a, b = _two_of(a, ranks, steps)
+    elif ranks or steps:
+        raise UsageError(
+            "--ranks and --steps choose two snapshots of one run, and two are named", "Name the run alone."
+        )
     one, other = read_one(a, device), read_one(b, device)
     found = difference(one, other)
     if as_json:
@@ -207,3 +220,16 @@ def diff(a: Path, b: Path, device: int | None, as_json: bool) -> None:
         return
     width, color, _ = _answer.screen()
     click.echo(diff_text(one, other, found, color=color, width=width))
+
+
+def _two_of(run: Path, ranks: str | None, steps: str | None) -> tuple[Path, Path]:
+    from distdbg.collect.picked_snapshots import two_snapshots
+
+    return two_snapshots(run, _numbers("--ranks", ranks), _numbers("--steps", steps))
+
+
+def _numbers(option: str, words: str | None) -> list[int]:
+    try:
+        return [int(word) for word in words.split(",")] if words else []
+    except ValueError:
+        raise UsageError(f"{option} {words!r} is not two numbers", "Write them as 0,3.") from None
