@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.kernel import memory_kills
+from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import Citation, Confidence
 
@@ -48,6 +49,14 @@ def oom_rise(node: NodeRecord) -> int:
         case [int(before), int(after)]:
             return after - before
     return 0
+
+
+def sizes(node: NodeRecord | None, rank: RankRecord) -> str:
+    """How large the process was when it was last seen, and its limit, as sentences; empty where neither is known."""
+    limit = node.cgroup.get("limit") if node else None
+    facts = [f"Its last known size was {gib(rank.rss_bytes)}."] if rank.rss_bytes else []
+    facts += [f"The limit is {gib(limit)}."] if isinstance(limit, int) else []
+    return " ".join(facts)
 
 
 def why_not_known(node: NodeRecord | None) -> str:

@@ -239,6 +239,39 @@ def test_host_oom_by_the_counter_is_likely(run):
     assert (report.findings[0].confidence, report.exit_code) == ("likely", 137)
 
 
+def containers(run, **counters):
+    """Every agent's looks as a container gives them: no kernel messages, and of its group what is in `counters`."""
+    run.closes(kernel_because="/dev/kmsg cannot be read: No such file or directory")
+    for files in run.node_files:
+        events = [json.loads(line) for line in files.events.read_text().splitlines()]
+        groups = [event for event in events if event["event"] == "cgroup"]
+        for event, seen in zip(groups, zip(*counters.values(), strict=True), strict=True):
+            event.pop("limit")
+            event.update(dict(zip(counters, seen, strict=True)))
+        files.events.write_text("".join(json.dumps(event) + "\n" for event in events))
+    return run.report()
+
+
+def test_in_a_container_that_shows_nothing_the_reason_is_unknown(run):
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    because = "/sys/fs/cgroup/memory.events cannot be read"
+    root = containers(run, oom_kill=(None, None), because=(because, because)).findings[0]
+    assert (root.id, root.ranks) == ("rank-killed", (3,))
+    assert "Who sent it is unknown, because the kernel records no sender" in root.cause
+    assert "/dev/kmsg cannot be read" in root.cause and because in root.cause
+    assert "Its last known size was 3.00 GiB." in root.cause and "memory" in root.remedy
+
+
+def test_in_a_container_that_shows_its_own_counter_it_is_likely(run):
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    root = containers(run, oom_kill=(4, 5), limit=(4 << 30, 4 << 30)).findings[0]
+    assert (root.id, root.ranks, root.confidence) == ("host-oom", (3,), "likely")
+    assert "rose from 4 to 5" in root.summary
+    assert root.cause == "Its last known size was 3.00 GiB. The limit is 4.00 GiB."
+
+
 def test_a_risen_counter_without_a_sigkill_is_no_oom(run):
     run.raises(0, "ValueError", "boom")
     run.rest(-15, t=11.0, asked=9.5)
