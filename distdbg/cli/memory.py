@@ -146,9 +146,10 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
 ) -> None:  # fmt: skip
     """Say what one rank will need at its peak, before anything runs: by kind, for DDP or FSDP2.
 
-    MODEL is a folder with a config.json, that file, or a model of the hub. A step is computed on tensors without bytes:
-    it takes seconds, no GPU and no memory, for a model that is trained on tokens. CUDA's context, NCCL's buffers and
-    fragmentation are not in it.
+    MODEL is a folder with a config.json, that file, or a model of the hub, of a kind that is trained on tokens; or a
+    function of yours, train.py:make, that returns a model and a function that computes its loss. A step is computed on
+    tensors without bytes: it takes seconds, no GPU and no memory. CUDA's context, NCCL's buffers and fragmentation are
+    not in it.
 
     Exit codes: 0, 4 torch or transformers are missing, 5 no config, 6 such a model cannot be estimated.
     """
