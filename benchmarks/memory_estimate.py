@@ -26,7 +26,7 @@ MODELS = {
 }  # fmt: skip
 CLASSES = {"GPT2Config": "GPT2LMHeadModel", "LlamaConfig": "LlamaForCausalLM", "Qwen2Config": "Qwen2ForCausalLM"}
 BATCH, SEQUENCE = 4, 256
-WAYS = {"plain": (1, "none"), "ddp": (2, "none"), "fsdp2": (2, "full")}
+WAYS = {"plain": (1, "none"), "ddp": (2, "none"), "fsdp2": (2, "full"), "fsdp2, grad": (2, "grad")}
 
 
 def rank(folder: str, way: str, checkpointing: bool) -> None:
@@ -53,10 +53,10 @@ def rank(folder: str, way: str, checkpointing: bool) -> None:
     model = AutoModelForCausalLM.from_config(config).train()
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    if way == "fsdp2":
+    if way.startswith("fsdp2"):
         layers = max((m for m in model.modules() if isinstance(m, torch.nn.ModuleList)), key=len)
         for layer in layers:
-            fully_shard(layer)
+            fully_shard(layer, reshard_after_forward=way == "fsdp2")
         fully_shard(model)
     net = DistributedDataParallel(model) if way == "ddp" else model
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from distdbg.checks._findings import finding, findings_of, who
-from distdbg.checks._memory import killed_for_memory, node_of, sizes
+from distdbg.checks._memory import killed_for_memory, node_of, sizes, story
 from distdbg.evidence.failure import failures
-from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import Finding, FindingDoc
 
 DOCS = (
@@ -38,7 +38,12 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             id="host-oom",
             confidence=reason.confidence,
             summary=f"{who(evidence, base.ranks)} was killed (SIGKILL): {reason.how}",
-            cause=sizes(node_of(evidence, failure.rank), failure.rank) or "How large it was is not known.",
+            cause=_cause(evidence, failure.rank),
             remedy=DOCS[0].remedy,
             evidence=(reason.citation, *base.evidence),
         )
+
+
+def _cause(evidence: RunEvidence, rank: RankRecord) -> str:
+    size = sizes(node_of(evidence, rank), rank) or "How large it was is not known."
+    return f"{size} {story(evidence, rank)}".strip()

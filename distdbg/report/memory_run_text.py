@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from distdbg.checks._memory import memory_points
 from distdbg.evidence.growth import Point
 from distdbg.evidence.host_snapshot import HostSnapshot
 from distdbg.evidence.memory_answer import gib
@@ -18,18 +19,11 @@ _MOST_SNAPSHOTS = 2
 
 def run_text(run: RunEvidence, snapshots: Sequence[HostSnapshot]) -> str:
     """Empty where nothing was written down."""
-    series = [(rank, points) for rank in run.ranks if (points := _points(run, rank))]
+    series = [(rank, points) for rank in run.ranks if (points := memory_points(run, rank))]
     lines = [*_table(series), *(line for one in snapshots[:_MOST_SNAPSHOTS] for line in ("", *_host(one)))]
     if len(snapshots) > _MOST_SNAPSHOTS:
         lines += ["", f"… and the host snapshots of {len(snapshots) - _MOST_SNAPSHOTS} more ranks"]
     return "\n".join(lines).strip()
-
-
-def _points(run: RunEvidence, rank: RankRecord) -> Sequence[Point]:
-    if rank.memory is not None and rank.memory.points:
-        return rank.memory.points
-    node = next((n for n in run.nodes if n.node_rank == rank.node_rank), None)
-    return node.memory.points.get(rank.rank, ()) if node else ()
 
 
 def _table(series: Sequence[tuple[RankRecord, Sequence[Point]]]) -> Iterator[str]:
