@@ -8,6 +8,7 @@ from distdbg.evidence.memory_analysis import analyse
 from distdbg.evidence.memory_answer import as_plain, from_plain, gib
 from distdbg.evidence.memory_diff import difference
 from distdbg.report.memory_report import memory_report
+from distdbg.report.memory_text import diff_text
 from tests.made_snapshot import (
     MIB,
     Made,
@@ -151,6 +152,8 @@ def test_the_ring_that_dropped_its_oldest_events_is_told_from_a_late_start():
         late.free(at)
     dropped, began = one(ring), one(late)
     assert dropped.dropped_blocks >= 3 and any("A ring" in u.because for u in memory_report([dropped]).unknown)
+    beside = diff_text(dropped, began, difference(dropped, began), color=False, width=90)
+    assert "the oldest events of A were dropped" in beside
     assert began.dropped_blocks == 0 and any("before recording" in u.because for u in memory_report([began]).unknown)
 
 
