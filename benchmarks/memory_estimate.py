@@ -1,6 +1,6 @@
 """How far estimates of a peak are from what is measured: three models, plain, DDP and FSDP2, on two ranks of CPU.
 
-    python benchmarks/memory_estimate.py                 a quarter of an hour on two cores
+    python benchmarks/memory_estimate.py                 twenty minutes on two cores
     python benchmarks/memory_estimate.py --check         exit code 1 where one is over 10 % off
 
 Measured is the highest RSS of rank 0 over three steps, less what it was before the model was made; memory of 64 KiB
@@ -107,7 +107,7 @@ def main() -> int:
                     worst = max(worst, abs(said / had - 1))
                     words = f"{way}{', checkpointed' if checkpointing else ''}"
                     print(
-                        f"{name:10} {words:22} measured {had:6.0f} MiB, said {said:6.0f}: {said / had - 1:+.1%}",
+                        f"{name:10} {words:26} measured {had:6.0f} MiB, said {said:6.0f}: {said / had - 1:+.1%}",
                         flush=True,
                     )
     print(f"at most {worst:.1%} off")
