@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distdbg.evidence.failure import RankFailure, failures
+from distdbg.evidence.growth import Point, growth
 from distdbg.evidence.kernel import memory_kills
+from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import Citation, Confidence
+
+#: Growth by this share of its first level is worth a word, and so is a neighbour that is larger by this.
+_GREW, _MORE = 0.1, 1.2
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,41 @@ def oom_rise(node: NodeRecord) -> int:
         case [int(before), int(after)]:
             return after - before
     return 0
+
+
+def sizes(node: NodeRecord | None, rank: RankRecord) -> str:
+    """How large the process was when it was last seen, and its limit, as sentences; empty where neither is known."""
+    limit = node.cgroup.get("limit") if node else None
+    facts = [f"Its last known size was {gib(rank.rss_bytes)}."] if rank.rss_bytes else []
+    facts += [f"The limit is {gib(limit)}."] if isinstance(limit, int) else []
+    return " ".join(facts)
+
+
+def story(evidence: RunEvidence, rank: RankRecord) -> str:
+    """What it was doing, how its memory came to this, and who of its node held more; what is not known is left out."""
+    words = [f"It was in its {rank.phase} of step {rank.step}."] if rank.phase and rank.step else []
+    points = memory_points(evidence, rank)
+    if told := growth([(p.step, p.anon, p.epochs) for p in points], 0, _GREW):
+        words.append(f"It had grown by {gib(told.slope)} a step since step {told.first}, and went on growing.")
+    if len(points) > 1:
+        first, last = points[0], points[-1]
+        words.append(
+            f"Its own memory was {gib(first.anon)} at step {first.step}, {gib(last.anon)} at step {last.step}."
+        )
+    beside = {other.rank: found[-1].anon for other in evidence.ranks
+              if other.node_rank == rank.node_rank and (found := memory_points(evidence, other))}  # fmt: skip
+    most = max(beside, key=lambda number: beside[number], default=rank.rank)
+    if points and beside[most] > _MORE * points[-1].anon:
+        words.append(f"Rank {most} of the same node held more, {gib(beside[most])}: look there, too.")
+    return " ".join(words)
+
+
+def memory_points(evidence: RunEvidence, rank: RankRecord) -> Sequence[Point]:
+    """Its own lines where `--memory` was asked for, else its agent's, one in ten seconds."""
+    if rank.memory is not None and rank.memory.points:
+        return rank.memory.points
+    node = node_of(evidence, rank)
+    return node.memory.points.get(rank.rank, ()) if node else ()
 
 
 def why_not_known(node: NodeRecord | None) -> str:

@@ -35,17 +35,18 @@ def check(run: RunEvidence) -> Iterable[Finding]:
     ranks = tuple(sorted(one.rank.rank for one in found))
     worst = max(found, key=lambda one: one.growth.slope)
     certain = all(one.growth.epochs > 0 for one in found)
+    explanation = _explanation(run, ranks)
     yield Finding(
         "host-memory-growth",
         "warning",
         "likely" if certain else "possible",
         f"the memory of {who(run, ranks)} grows by {gib(worst.growth.slope)} a step" + _end(worst),
         cause=_cause(worst),
-        remedy=DOCS[0].remedy,
+        remedy=_remedy(found, explanation),
         ranks=ranks,
         nodes=hosts(run, ranks),
         step=worst.growth.last,
-        explained_by=_explanation(run, ranks),
+        explained_by=explanation,
         evidence=tuple(one.citation for one in found[:3]),
     )
 
@@ -68,6 +69,25 @@ def _cause(one: Growing) -> str:
     told = one.growth
     epochs = f", over {told.epochs} ends of an epoch" if told.epochs > 0 else ""
     return f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}{epochs}."
+
+
+def _remedy(found: list[Growing], explanation: str | None) -> str:
+    """With --memory the containers have been counted: what is left is what none of them holds."""
+    if explanation is not None:
+        return f"Mend what `{explanation}` names, and look again."
+    counted = [one.rank.memory.counted_at for one in found if one.rank.memory is not None]
+    if len(counted) < len(found):
+        return DOCS[0].remedy
+    last = max((step for step in counted if step is not None), default=None)
+    seen = (
+        "No container has been counted so early: let it run longer."
+        if last is None
+        else f"The containers counted up to step {last} do not account for it."
+    )
+    return (
+        f"{seen} Look for objects that hold the one before (state or losses chained from step to step), and for C "
+        "libraries; `distdbg memory snapshot RUN`, early and late, shows which tensors are alive."
+    )
 
 
 def _explanation(run: RunEvidence, ranks: tuple[int, ...]) -> str | None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from distdbg.checks._findings import finding, findings_of, who
-from distdbg.checks._memory import killed_for_memory, node_of
+from distdbg.checks._memory import killed_for_memory, node_of, sizes, story
 from distdbg.evidence.failure import failures
-from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import Finding, FindingDoc
 
 DOCS = (
@@ -33,20 +33,17 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         if failure.finding != "rank-killed" or not (reason := killed_for_memory(evidence, failure)):
             continue
         base = finding(evidence, [failure])
-        node = node_of(evidence, failure.rank)
-        limit = node.cgroup.get("limit") if node else None
-        facts = [f"its last known size was {_size(failure.rank.rss_bytes)}"] if failure.rank.rss_bytes else []
-        facts += [f"the limit is {_size(limit)}"] if isinstance(limit, int) else []
         yield replace(
             base,
             id="host-oom",
             confidence=reason.confidence,
             summary=f"{who(evidence, base.ranks)} was killed (SIGKILL): {reason.how}",
-            cause=f"{'; '.join(facts)}.".capitalize() if facts else "How large it was is not known.",
+            cause=_cause(evidence, failure.rank),
             remedy=DOCS[0].remedy,
             evidence=(reason.citation, *base.evidence),
         )
 
 
-def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"
+def _cause(evidence: RunEvidence, rank: RankRecord) -> str:
+    size = sizes(node_of(evidence, rank), rank) or "How large it was is not known."
+    return f"{size} {story(evidence, rank)}".strip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 from distdbg.checks._snapshots import holders_words, kinds_words, stack_citation
@@ -17,7 +17,9 @@ DOCS = (
         title="one line, or one rank, makes the peak of GPU memory",
         meaning="Between its peaks the run needs much less: one line's short-lived tensors decide how large a GPU must "
         "be; or one rank needs more than the others, and all wait for it to fit.",
-        how_seen="The trace of a memory snapshot as it would be without one stack; the peaks of ranks side by side.",
+        how_seen="The trace of a memory snapshot as it would be without one stack; the peaks of ranks side by side, by "
+        "their snapshots or, with --memory, by all their steps: a fifth above the middle one, of three or more. The "
+        "stages of a pipeline differ by nature.",
         remedy="Do in parts what the line does at once (chunked loss, checkpointing), or spread the rank's extra work.",
         source="https://pytorch.org/blog/understanding-gpu-memory-1/",
     ),
@@ -32,7 +34,9 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
     for answer in evidence.snapshots:
         if answer.oom is None and (holder := _decides(answer)) is not None:  # else cuda-oom tells of it
             yield _line(answer, holder)
-    yield from _outliers([a for a in evidence.snapshots if a.rank is not None])
+    found = list(_outliers([a for a in evidence.snapshots if a.rank is not None]))
+    yield from found
+    yield from _over_the_run(evidence, {rank for finding in found for rank in finding.ranks})
 
 
 def _decides(answer: MemoryAnswer) -> Holder | None:
@@ -67,19 +71,57 @@ def _line(answer: MemoryAnswer, holder: Holder) -> Finding:
 
 
 def _outliers(answers: list[MemoryAnswer]) -> Iterator[Finding]:
-    if len(answers) < 3:
-        return
-    usual = median(a.peak.active for a in answers)
-    for answer in answers:
-        above = answer.peak.active - usual
-        if answer.peak.active > _ABOVE * usual and above >= _WORTH:
-            yield Finding(
-                "peak-too-high",
-                "warning",
-                "certain",
-                f"{answer.who} peaks at {gib(answer.peak.active)}, the other ranks at about {gib(usual)}",
-                cause=f"It holds {kinds_words(answer.peak)}; most by {holders_words(answer, answer.peak)}.",
-                remedy=f"`distdbg memory diff` of {answer.path} and another rank's file says where the difference is.",
-                ranks=(answer.rank,) if answer.rank is not None else (),
-                evidence=(Citation(answer.path, None, f"event {answer.peak.event}, the peak"),),
-            )
+    """Of each rank its highest snapshot."""
+    highest: dict[int, MemoryAnswer] = {}
+    for answer in sorted(answers, key=lambda a: a.peak.active):
+        highest[answer.rank or 0] = answer
+    usual, above = _above({rank: answer.peak.active for rank, answer in highest.items()})
+    for rank in above:
+        answer = highest[rank]
+        yield Finding(
+            "peak-too-high",
+            "warning",
+            "certain",
+            f"{answer.who} peaks at {gib(answer.peak.active)}, the other ranks at about {gib(usual)}",
+            cause=f"It holds {kinds_words(answer.peak)}; most by {holders_words(answer, answer.peak)}.",
+            remedy=f"`distdbg memory diff` of {answer.path} and another rank's file says where the difference is.",
+            ranks=(rank,),
+            evidence=(Citation(answer.path, None, f"event {answer.peak.event}, the peak"),),
+        )
+
+
+def _over_the_run(run: RunEvidence, told: set[int]) -> Iterator[Finding]:
+    """By what torch counted in the steps that have a line, for ranks whose snapshots have not told it."""
+    most: dict[int, tuple[int, int, str]] = {}
+    for record in run.ranks:
+        if (series := record.memory) is None:
+            continue
+        points = [(p.allocated, -p.step) for p in series.points if p.allocated]
+        if points:
+            size, before = max(points)
+            most[record.rank] = (size, -before, f"{series.path}/memory.jsonl")
+    usual, above = _above({rank: size for rank, (size, _, _) in most.items()})
+    for rank in above:
+        if rank in told:
+            continue
+        size, step, path = most[rank]
+        yield Finding(
+            "peak-too-high",
+            "info",
+            "certain",
+            f"rank {rank} had {gib(size)} of its GPU allocated at step {step}, the others at most {gib(usual)} or so",
+            cause="Over all steps that have a line, no other reading of this rank was higher.",
+            remedy=f"`--memory-steps {step}:{step}` takes a snapshot of each rank there, and `distdbg memory diff RUN "
+            f"--ranks {min(set(most) - {rank})},{rank}` says where the difference is.",
+            ranks=(rank,),
+            step=step,
+            evidence=(Citation(path, None, "MA, the highest of all steps", gib(size)),),
+        )
+
+
+def _above(most: Mapping[int, int]) -> tuple[int, list[int]]:
+    """(what the middle rank has, who has much more); nobody stands out of two."""
+    if len(most) < 3:
+        return 0, []
+    usual = int(median(most.values()))
+    return usual, [rank for rank, size in most.items() if size > _ABOVE * usual and size - usual >= _WORTH]

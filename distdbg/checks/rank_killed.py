@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from distdbg.checks._findings import finding, groups, signal_name, who
-from distdbg.checks._memory import killed_for_memory, node_of, why_not_known
+from distdbg.checks._memory import killed_for_memory, node_of, sizes, why_not_known
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
@@ -69,7 +69,8 @@ def _finding(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
         summary += f": {lead.headline}"
     cause = _MEANING.get(signal.Signals(number), "") if number in list(signal.Signals) else ""
     if number == signal.SIGKILL:
-        cause = f"Who sent it is unknown, because {why_not_known(node_of(evidence, lead.rank))}."
+        node = node_of(evidence, lead.rank)
+        cause = f"Who sent it is unknown, because {why_not_known(node)}. {sizes(node, lead.rank)}".strip()
     elif cause:
         cause = f"{name}: {cause}."
     if crashed and not lead.where and not lead.headline:

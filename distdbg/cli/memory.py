@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.errors import UsageError
+
 if TYPE_CHECKING:
     from distdbg.evidence.run import RunEvidence
     from distdbg.shrink.estimating import Sharding
@@ -27,7 +29,9 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `memory`).")
 @click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
               help="Write an offline page with the picture to PATH.")  # fmt: skip
-def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> None:
+@click.option("--svg", "svg_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+              help="Write the picture alone to PATH.")  # fmt: skip
+def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None, svg_path: Path | None) -> None:
     """Say what fills the GPU: by stack at the peak, what grows from step to step, why memory ran out.
 
     FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots. Of one run it also
@@ -54,6 +58,10 @@ def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> No
         from distdbg.report.memory_page import memory_page
 
         _answer.write_whole_page(html_path, memory_page(report, found.answers))
+    if svg_path is not None:
+        from distdbg.report.memory_svg import memory_svg
+
+        _answer.write_whole_page(svg_path, memory_svg(found.answers))
     if as_json:
         click.echo(json.dumps({**plain(report), "memory": memory_plain(found.answers)}, indent=1, allow_nan=False))
     else:
@@ -96,7 +104,7 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     Exit codes: 0 every rank gave one, 3 nothing runs, 6 some rank gave none.
     """
     from distdbg.cli import _answer
-    from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
+    from distdbg.errors import EXIT_OK, EXIT_REFUSED
     from distdbg.launch.asked_files import take_snapshots
     from distdbg.model import unfold_ranks
     from distdbg.rundir import find_run_dir
@@ -129,54 +137,65 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
               help="amp: fp32 with autocast to bf16.")  # fmt: skip
 @click.option("--checkpointing", is_flag=True, help="With activation checkpointing of each layer.")
 @click.option("--optimizer", type=click.Choice(["adamw", "sgd"]), default="adamw", show_default=True)
-@click.option("--card", type=click.FloatRange(min=0.001), metavar="GIB", help="What batch fits a GPU of so many GiB?")
+@click.option("--card", metavar="SIZE|NAME", help="What fits such a GPU, 80GiB or H100: batch, sequence, layers?")
 @click.option("--trust-remote-code", "trust", is_flag=True, help="Run the model's own code.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def estimate(  # noqa: PLR0917 -- click passes them by name
     model: str, nproc: int, fsdp: Sharding, batch: int, sequence: int, dtype: str, checkpointing: bool, optimizer: str,
-    card: float | None, trust: bool, as_json: bool,
+    card: str | None, trust: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Say what one rank will need at its peak, before anything runs: by kind, for DDP or FSDP2.
 
-    MODEL is a folder with a config.json, that file, or a model of the hub. A step is computed on tensors without bytes:
-    it takes seconds, no GPU and no memory, for a model that is trained on tokens. CUDA's context, NCCL's buffers and
-    fragmentation are not in it.
+    MODEL is a folder with a config.json, that file, or a model of the hub, of a kind that is trained on tokens; or a
+    function of yours, train.py:make, that returns a model and a function that computes its loss. A step is computed on
+    tensors without bytes: it takes seconds, no GPU and no memory. CUDA's context, NCCL's buffers and fragmentation are
+    not in it.
 
     Exit codes: 0, 4 torch or transformers are missing, 5 no config, 6 such a model cannot be estimated.
     """
     import json
 
     from distdbg.cli import _answer
-    from distdbg.report.estimate_text import estimate_text
-    from distdbg.shrink import estimating
+    from distdbg.report.estimate_text import estimate_text, fits_text
+    from distdbg.shrink import cards, estimating, fitting
 
     say = _answer.progress()
-    say("computing a step on tensors without bytes")
-    wanted = estimating.Wanted(batch, sequence, dtype, checkpointing, optimizer, trust)
-    found = estimating.estimate(estimating.track(model, wanted), nproc, fsdp)
-    fits = (
-        None if card is None else estimating.largest_batch(model, wanted, nproc, fsdp, room=int(card * 2**30), say=say)
-    )
+    gpu = None if card is None else cards.card(card)
+    wanted = estimating.Wanted(batch, sequence, None, dtype, checkpointing, optimizer, trust)
+
+    say("computing steps on tensors without bytes")
+    fits: list[fitting.Fit] = []
+    if gpu is None:
+        found = estimating.estimate(estimating.track(model, wanted), nproc, fsdp)
+    else:
+        found, fits = fitting.what_fits(model, wanted, nproc, fsdp, gpu.bytes)
     say("")
     if as_json:
-        told = {"peak": found.total, "kinds": found.kinds, "when": found.when, "margin": estimating.MARGIN}
-        click.echo(json.dumps(told if card is None else {**told, "largest_batch": fits}, indent=1))
+        told: dict[str, object] = {"peak": found.total, "kinds": found.kinds, "when": found.when,
+                                   "margin": estimating.MARGIN}  # fmt: skip
+        if gpu is not None:
+            told |= {"card": {"name": gpu.name, "bytes": gpu.bytes}, "fits": {one.axis: one.largest for one in fits}}
+        click.echo(json.dumps(told, indent=1))
         return
     click.echo(estimate_text(found.kinds, found.when, estimating.MARGIN))
-    if card is not None:
-        most = f"{fits} sequences of {sequence} tokens" if fits else "not even one sequence"
-        click.echo(f"a GPU of {card:g} GiB holds {most}, with the margin")
+    if gpu is not None:
+        click.echo(fits_text(gpu.name, gpu.bytes, fits, batch, sequence))
 
 
 @command.command("diff")
-@click.argument("a", type=click.Path(path_type=Path, exists=True))
-@click.argument("b", type=click.Path(path_type=Path, exists=True))
+@click.argument("a", type=click.Path(path_type=Path, exists=True), metavar="A|RUN")
+@click.argument("b", required=False, type=click.Path(path_type=Path, exists=True), metavar="[B]")
+@click.option("--ranks", metavar="RANKS", help="Of a RUN: these two ranks, such as 0,3.")
+@click.option("--steps", metavar="STEPS", help="Of a RUN: these two steps, such as 10,200.")
 @click.option("--device", type=click.IntRange(min=0), help="Which device, where a file has several.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `diff`).")
-def diff(a: Path, b: Path, device: int | None, as_json: bool) -> None:
+def diff(  # noqa: PLR0917 -- click passes them by name
+    a: Path, b: Path | None, ranks: str | None, steps: str | None, device: int | None, as_json: bool
+) -> None:
     """Say which lines hold more in B than in A: two ranks, two steps, before and after a change.
 
-    Compared at the peak of each and at the end of each. Stacks are the same if the user's lines are.
+    A and B are files, or RUN a run's directory of which --ranks and --steps choose two. Compared at the peak of each
+    and at the end of each. Stacks are the same if the user's lines are.
     """
     import json
 
@@ -188,6 +207,12 @@ def diff(a: Path, b: Path, device: int | None, as_json: bool) -> None:
     from distdbg.report.memory_json import diff_plain
     from distdbg.report.memory_text import diff_text
 
+    if b is None:
+        a, b = _two_of(a, ranks, steps)
+    elif ranks or steps:
+        raise UsageError(
+            "--ranks and --steps choose two snapshots of one run, and two are named", "Name the run alone."
+        )
     one, other = read_one(a, device), read_one(b, device)
     found = difference(one, other)
     if as_json:
@@ -196,3 +221,16 @@ def diff(a: Path, b: Path, device: int | None, as_json: bool) -> None:
         return
     width, color, _ = _answer.screen()
     click.echo(diff_text(one, other, found, color=color, width=width))
+
+
+def _two_of(run: Path, ranks: str | None, steps: str | None) -> tuple[Path, Path]:
+    from distdbg.collect.picked_snapshots import two_snapshots
+
+    return two_snapshots(run, _numbers("--ranks", ranks), _numbers("--steps", steps))
+
+
+def _numbers(option: str, words: str | None) -> list[int]:
+    try:
+        return [int(word) for word in words.split(",")] if words else []
+    except ValueError:
+        raise UsageError(f"{option} {words!r} is not two numbers", "Write them as 0,3.") from None

@@ -50,6 +50,7 @@ def _version_2(folder: Path) -> dict[str, Any]:
     events = _pairs(folder / "memory.events")
     return {
         "oom_kill": events.get("oom_kill"),
+        **_because(events, folder / "memory.events"),
         "limit": _number(folder / "memory.max"),
         "current": _number(folder / "memory.current"),
         "reclaimable": _pairs(folder / "memory.stat").get("inactive_file"),
@@ -59,13 +60,22 @@ def _version_2(folder: Path) -> dict[str, Any]:
 
 def _version_1(folder: Path) -> dict[str, Any]:
     limit = _number(folder / "memory.limit_in_bytes")
+    events = _pairs(folder / "memory.oom_control")
     return {
-        "oom_kill": _pairs(folder / "memory.oom_control").get("oom_kill"),
+        "oom_kill": events.get("oom_kill"),
+        **_because(events, folder / "memory.oom_control"),
         "limit": None if limit is None or limit >= _NO_LIMIT else limit,
         "current": _number(folder / "memory.usage_in_bytes"),
         "reclaimable": _pairs(folder / "memory.stat").get("total_inactive_file"),
         "path": str(folder),
     }
+
+
+def _because(events: dict[str, int], file: Path) -> dict[str, str]:
+    """A container may have no memory group of its own in sight, and an old kernel counts no kills."""
+    if "oom_kill" in events:
+        return {}
+    return {"because": f"{file} has no oom_kill" if events else f"{file} cannot be read"}
 
 
 def _pairs(path: Path) -> dict[str, int]:

@@ -76,8 +76,11 @@ def read_one(path: Path, device: int | None) -> MemoryAnswer:
     answers = read_snapshots([path]).answers
     chosen = [a for a in answers if device is None or a.device == device]
     if len(chosen) != 1:
-        have = ", ".join(f"{a.path} device {a.device}" for a in answers[:8])
-        raise UsageError(f"{str(path)!r} holds {len(answers)}: {have}", "Name one file, and one device by --device.")
+        have = ", ".join(f"{a.path} device {a.device}" for a in answers[:4]) + (", …" if len(answers) > 4 else "")
+        raise UsageError(
+            f"{str(path)!r} holds {len(answers)}: {have}",
+            "Name one file, and one device by --device; of a run, two ranks or steps: RUN --ranks 0,3.",
+        )
     return chosen[0]
 
 

@@ -27,6 +27,8 @@ _OP = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)|at::native::(\w+)\(")
 _WORKSPACE = re.compile(r"(?:cublas|cuBLAS|cudnn|cusolver|Workspace|workspace)")
 _MOST_TEXT = 300
 _MOST_FRAMES = 60
+#: Python stops at a thousand; one list of a million, named by a million events, would take days.
+_DEEPEST = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,12 @@ class Stacks:
         self.none = self._number(Group((), op=NO_STACK))
 
     def number(self, frames: Sequence[Any], metadata: object = "") -> int:
-        """The group of a stack as the snapshot has it. The frames' objects must live as long as stacks are read."""
+        """The group of a stack as the snapshot has it. The frames' objects must live as long as stacks are read.
+
+        Raises ValueError for a stack that is deeper than any.
+        """
+        if len(frames) > _DEEPEST:
+            raise ValueError(f"a stack has {len(frames):,} frames")
         module = metadata if isinstance(metadata, str) else ""
         key = (*map(id, frames), module)
         found = self._by_frames.get(key)

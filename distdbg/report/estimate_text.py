@@ -1,10 +1,26 @@
-"""An estimate of a peak, for a terminal."""
+"""An estimate of a peak, and what fits a card, for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from distdbg.evidence.memory_answer import gib
+
+
+class Fit(Protocol):
+    """What shrink.fitting answers for one of batch, sequence and layers."""
+
+    @property
+    def axis(self) -> str: ...
+    @property
+    def largest(self) -> int | None: ...
+    @property
+    def own(self) -> int | None: ...
+    @property
+    def most(self) -> int: ...
+    @property
+    def because(self) -> str: ...
 
 
 def estimate_text(kinds: Mapping[str, int], when: str, margin: float) -> str:
@@ -16,3 +32,30 @@ def estimate_text(kinds: Mapping[str, int], when: str, margin: float) -> str:
         "not in it: CUDA's context and NCCL's buffers (a GiB and more), fragmentation, what the script keeps by itself"
     )
     return "\n".join([head, *rows, notes])
+
+
+def fits_text(card: str, room: int, fits: Sequence[Fit], batch: int, sequence: int) -> str:
+    """A line for each of `fits`; `batch` and `sequence` are what was asked for and stays beside it."""
+    size = f" ({gib(room)} to be had)" if not card[:1].isdigit() else ""
+    return "\n".join([f"{card}{size}, margin included, has room for one of", *_lines(fits, batch, sequence)])
+
+
+def _lines(fits: Sequence[Fit], batch: int, sequence: int) -> Iterator[str]:
+    beside = {"batch": f"of {sequence:,} tokens", "sequence": f"in a batch of {batch:,}",
+              "layers": f"at a batch of {batch:,} x {sequence:,} tokens"}  # fmt: skip
+    for fit in fits:
+        if fit.largest is None:
+            yield f"  {fit.axis:<9} unknown, because {fit.because}"
+            continue
+        what = {"batch": "sequences", "sequence": "tokens", "layers": "layers"}[fit.axis]
+        told = f"{fit.largest:,} {what}" if fit.largest else f"none: not even the fewest {what}"
+        told += " and more" if fit.largest == fit.most and fit.axis == "layers" else ""
+        yield f"  {fit.axis:<9} {told} {beside[fit.axis]}{_own(fit)}"
+
+
+def _own(fit: Fit) -> str:
+    if not fit.own or fit.largest is None:
+        return ""
+    if fit.axis == "sequence":
+        return f": all that the model knows ({fit.own:,})" if fit.largest == fit.own else f", of {fit.own:,} it knows"
+    return f"; it has {fit.own:,}"

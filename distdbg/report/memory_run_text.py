@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from distdbg.checks._memory import memory_points
 from distdbg.evidence.growth import Point
 from distdbg.evidence.host_snapshot import HostSnapshot
 from distdbg.evidence.memory_answer import gib
@@ -18,18 +19,11 @@ _MOST_SNAPSHOTS = 2
 
 def run_text(run: RunEvidence, snapshots: Sequence[HostSnapshot]) -> str:
     """Empty where nothing was written down."""
-    series = [(rank, points) for rank in run.ranks if (points := _points(run, rank))]
+    series = [(rank, points) for rank in run.ranks if (points := memory_points(run, rank))]
     lines = [*_table(series), *(line for one in snapshots[:_MOST_SNAPSHOTS] for line in ("", *_host(one)))]
     if len(snapshots) > _MOST_SNAPSHOTS:
         lines += ["", f"… and the host snapshots of {len(snapshots) - _MOST_SNAPSHOTS} more ranks"]
     return "\n".join(lines).strip()
-
-
-def _points(run: RunEvidence, rank: RankRecord) -> Sequence[Point]:
-    if rank.memory is not None and rank.memory.points:
-        return rank.memory.points
-    node = next((n for n in run.nodes if n.node_rank == rank.node_rank), None)
-    return node.memory.points.get(rank.rank, ()) if node else ()
 
 
 def _table(series: Sequence[tuple[RankRecord, Sequence[Point]]]) -> Iterator[str]:
@@ -38,26 +32,38 @@ def _table(series: Sequence[tuple[RankRecord, Sequence[Point]]]) -> Iterator[str
         return
     yield "memory by rank, at the ends of steps"
     most = {rank.rank: max(p.anon for p in points) for rank, points in series}
-    usual = median(most.values())
-    for rank, points in sorted(series, key=lambda one: -most[one[0].rank])[:_MOST_RANKS]:
-        outlier = len(series) > 2 and most[rank.rank] > 1.2 * usual and most[rank.rank] - usual > 64 << 20
-        beside = f", {most[rank.rank] / usual:.1f} times the usual" if outlier else ""
+    on_device = {rank.rank: high for rank, points in series if (high := _highest(points)) is not None}
+    for rank, points in sorted(series, key=lambda one: (-on_device.get(one[0].rank, 0), -most[one[0].rank]))[
+        :_MOST_RANKS
+    ]:
         yield (
             f"  rank {rank.rank:<5} steps {points[0].step} to {points[-1].step}: own memory {gib(points[0].anon)} -> "
-            f"{gib(points[-1].anon)}, at most {gib(most[rank.rank])}{beside}"
+            f"{gib(points[-1].anon)}, at most {gib(most[rank.rank])}{_beside(most, rank.rank)}"
         )
-        yield from _device(points)
+        yield from _device(points, _beside(on_device, rank.rank))
     if len(series) > _MOST_RANKS:
         yield f"  … and {len(series) - _MOST_RANKS} more, of {gib(min(most.values()))} and above"
 
 
-def _device(points: Sequence[Point]) -> Iterator[str]:
+def _highest(points: Sequence[Point]) -> int | None:
+    return max((p.allocated for p in points if p.allocated is not None), default=None)
+
+
+def _beside(most: Mapping[int, int], rank: int) -> str:
+    """Of three ranks or more, one that has much more than the middle one."""
+    if len(most) < 3 or rank not in most:
+        return ""
+    usual = median(most.values())
+    return f", {most[rank] / usual:.1f} times the usual" if most[rank] > max(1.2 * usual, usual + (64 << 20)) else ""
+
+
+def _device(points: Sequence[Point], beside: str) -> Iterator[str]:
     counted = [p for p in points if p.reserved is not None]
     if not counted:
         return
     words = [
         f"allocated {gib(counted[0].standing or 0)} -> {gib(counted[-1].standing or 0)}",
-        f"at most {gib(max(p.allocated or 0 for p in counted))}",
+        f"at most {gib(max(p.allocated or 0 for p in counted))}{beside}",
         f"reserved at most {gib(max(p.reserved or 0 for p in counted))}",
     ]
     outside = [p.used - (p.reserved or 0) for p in counted if p.used is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from distdbg.checks._snapshots import overflowed
 from distdbg.evidence.memory_answer import Holder, MemoryAnswer, Moment, gib
 from distdbg.evidence.memory_diff import Change, Difference
 from distdbg.report.text import COLOR, PLAIN, Style, duration, one_line
@@ -29,7 +30,10 @@ def memory_text(answers: Sequence[MemoryAnswer], *, color: bool, width: int, asc
 
 def diff_text(a: MemoryAnswer, b: MemoryAnswer, found: Sequence[Difference], *, color: bool, width: int) -> str:
     writer = _Writer(COLOR if color else PLAIN, max(60, width), "")
-    lines = [f"A  {title(a)}", f"B  {title(b)}"]
+    lines = [f"{name}  {title(one)}" for name, one in (("A", a), ("B", b))]
+    cut = [name for name, one in (("A", a), ("B", b)) if overflowed(one)]
+    if cut:
+        lines.append(f"the oldest events of {' and of '.join(cut)} were dropped: a peak before them is not known")
     for one in found:
         lines += ["", *writer.difference(one)]
     return "\n".join(lines)

@@ -12,9 +12,10 @@ Not in it, and said: CUDA's context and NCCL's buffers, fragmentation, what the 
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,18 +24,20 @@ from distdbg.shrink.asking import ask
 from distdbg.shrink.opening import open_source
 
 Sharding = Literal["full", "grad", "none"]
-#: What is said of an estimate: measured peaks were 5 % off at most (benchmarks/memory_estimate.py).
+#: What is said of an estimate: measured peaks were 8 % off at most (benchmarks/memory_estimate.py).
 MARGIN = 0.10
-_MOST_BATCH = 1 << 20
+#: `train.py:make`, `package.module:make`; no model of the hub has a colon in its name
+_SCRIPT = re.compile(r"[^:]+:[A-Za-z_]\w*")
 _SHARDED = ("parameters", "gradients", "optimizer state")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be trained, and how. `optimizer` is adamw or sgd; `dtype` fp32, bf16 or amp."""
+    """What is to be trained, and how. `optimizer` is adamw or sgd; `dtype` fp32, bf16 or amp; no `layers`: all."""
 
     batch: int = 1
     sequence: int = 1024
+    layers: int | None = None
     dtype: str = "fp32"
     checkpointing: bool = False
     optimizer: str = "adamw"
@@ -55,16 +58,19 @@ class Estimate:
 
 def track(source: str, wanted: Wanted) -> dict[str, Any]:
     """One step, tracked by a child process that has torch. Raises what opening a config and building a model raise."""
+    return dict(ask_child(source, wanted)["step"])
+
+
+def ask_child(source: str, wanted: Wanted, **more: Any) -> dict[str, Any]:
+    """What shrink.tracking answers; `more` is what it is asked beside the step. Raises as `track`."""
+    if _SCRIPT.fullmatch(source) and not Path(source).exists():
+        return dict(ask("memory", script=source, wanted=asdict(wanted), **more))
     text = open_source(source).small("config.json")
     if text is None:
         raise EvidenceUnreadable(f"{source} holds no config.json", "Name a model's folder, or its config.json.")
     with tempfile.TemporaryDirectory(prefix="distdbg-estimate-") as folder:
         Path(folder, "config.json").write_bytes(text)
-        found = ask(
-            "memory", folder=folder, trust=wanted.trust, batch=wanted.batch, sequence=wanted.sequence,
-            dtype=wanted.dtype, checkpointing=wanted.checkpointing, optimizer=wanted.optimizer,
-        )  # fmt: skip
-    return dict(found)
+        return dict(ask("memory", folder=folder, wanted=asdict(wanted), **more))
 
 
 def estimate(step: Mapping[str, Any], ranks: int, fsdp: Sharding) -> Estimate:
@@ -72,28 +78,6 @@ def estimate(step: Mapping[str, Any], ranks: int, fsdp: Sharding) -> Estimate:
     parts = {name: _of_one_rank(step, name, ranks, fsdp) for name in ("forward and backward", "optimizer")}
     when = max(parts, key=lambda name: sum(parts[name].values()))
     return Estimate(parts[when], when)
-
-
-def largest_batch(
-    source: str, wanted: Wanted, ranks: int, fsdp: Sharding, *, room: int, say: Callable[[str], None]
-) -> int:
-    """The most sequences whose estimate, with its margin, is within `room` bytes; 0 where one is too much.
-
-    What does not grow with the batch is told from what does by two tracked steps; what comes of it is tracked, too.
-    """
-
-    def needs(batch: int) -> int:
-        say(f"computing a step of {batch} sequences")
-        return int(estimate(track(source, replace(wanted, batch=batch)), ranks, fsdp).total * (1 + MARGIN))
-
-    few, many = needs(1), needs(3)
-    if few > room:
-        return 0
-    each = max(1, (many - few) // 2)
-    batch = min(1 + (room - few) // each, _MOST_BATCH)
-    while batch > 1 and needs(batch) > room:  # a part of a step that grows otherwise
-        batch -= max(1, batch // 16)
-    return batch
 
 
 def _of_one_rank(step: Mapping[str, Any], part: str, ranks: int, fsdp: Sharding) -> dict[str, int]:

@@ -6,22 +6,67 @@ apart from its optimizer's step. FakeTensorMode computes shapes only: a model of
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from distdbg.errors import Refused, ToolMissing
-from distdbg.shrink.probe.building import open_builder
-from distdbg.shrink.probe.task import quiet
+from distdbg.shrink.estimating import Wanted
+from distdbg.shrink.fitting import Looked, fits
 
 #: MemTracker's kinds, in our words
 _KINDS = {"PARAM": "parameters", "BUFFER": "buffers", "GRAD": "gradients", "OPT": "optimizer state",
           "ACT": "activations", "TEMP": "workspace", "OTH": "other"}  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Made:
+    """A model, and what computes its loss on a batch that stands already."""
+
+    model: Any
+    loss: Callable[[], Any]
+
+
+class Source(Protocol):
+    """Where models come from. `positions` and `layers` are None where nobody can tell."""
+
+    @property
+    def positions(self) -> int | None: ...
+    @property
+    def layers(self) -> int | None: ...
+    def make(self, wanted: Wanted) -> Made | str: ...
+
+
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: folder, trust, batch, sequence, dtype, checkpointing, optimizer. Bytes by kind of each part of a step."""
-    quiet()
+    """`task`: folder (of a config.json) or script (`module:function`), wanted; to know what fits, ranks, fsdp and room.
+
+    Returns `step`, bytes by kind of each part of a step, and with `room` (bytes) `fits`, fields of fitting.Fit.
+    """
+    wanted = Wanted(**task["wanted"])
+    source = _source(task, wanted)
+    step = _step(source, wanted)
+    if "room" not in task:
+        return {"step": step}
+
+    def look(asked: Sequence[Wanted]) -> Looked:
+        return Looked(tuple(_step(source, one) for one in asked), source.positions, source.layers)
+
+    found = fits(wanted, task["ranks"], task["fsdp"], task["room"], look)
+    return {"step": step, "fits": [asdict(one) for one in found]}
+
+
+def _source(task: dict[str, Any], wanted: Wanted) -> Source:
+    if "script" in task:
+        from distdbg.shrink.script_model import ScriptModel
+
+        return ScriptModel(task["script"], wanted)
+    from distdbg.shrink.config_model import ConfigModel
+
+    return ConfigModel(task["folder"], wanted.trust)
+
+
+def _step(source: Source, wanted: Wanted) -> dict[str, Any]:
+    """`because` where there is no such model."""
     import torch
 
     try:
@@ -29,18 +74,18 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         from torch.distributed._tools import MemTracker
     except ImportError:
         raise ToolMissing("this torch has no MemTracker", "Use torch 2.5 or newer.") from None
-    builder = open_builder(task["folder"], task["trust"])
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "amp": torch.float32}[task["dtype"]]
     with FakeTensorMode():
-        model = _model(builder, dtype).train()
-        if task["checkpointing"]:
+        made = source.make(wanted)
+        if isinstance(made, str):
+            return {"because": made}
+        model = made.model
+        if wanted.checkpointing:
             _checkpoint(model)
-        optimizer = _optimizer(model, task["optimizer"])
-        batch = _batch(model, task["batch"], task["sequence"])
+        optimizer = _optimizer(model, wanted.optimizer)
 
         def forward_backward() -> None:
-            with torch.autocast("cpu", torch.bfloat16, enabled=task["dtype"] == "amp"):
-                loss = model(**batch).loss
+            with torch.autocast("cpu", torch.bfloat16, enabled=wanted.dtype == "amp"):
+                loss = made.loss()
             loss.backward()
 
         def tracked(call: Callable[[], Any]) -> dict[str, int]:
@@ -59,14 +104,6 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     return {"forward and backward": first, "optimizer": second, "gradients": gradients, **_parts(model)}
 
 
-def _model(builder: Any, dtype: Any) -> Any:
-    """Made in this dtype: tensors without bytes cannot be turned into others in their place."""
-    config = builder.config(builder.full)
-    if hasattr(builder.model_class, "from_config"):
-        return builder.model_class.from_config(config, trust_remote_code=builder.trust, torch_dtype=dtype)
-    return builder.model_class._from_config(config, torch_dtype=dtype)
-
-
 def _checkpoint(model: Any) -> None:
     if not getattr(model, "supports_gradient_checkpointing", False):
         raise Refused(f"{type(model).__name__} has no gradient checkpointing", "Leave --checkpointing out.")
@@ -79,23 +116,6 @@ def _optimizer(model: Any, name: str) -> Any:
     if name == "adamw":
         return torch.optim.AdamW(model.parameters(), foreach=True)
     return torch.optim.SGD(model.parameters(), momentum=0.9, foreach=True)
-
-
-def _batch(model: Any, size: int, length: int) -> dict[str, Any]:
-    """Token ids that are their own labels."""
-    import torch
-
-    takes = inspect.signature(model.forward).parameters
-    if not {"input_ids", "labels"} <= set(takes):
-        raise Refused(
-            f"{type(model).__name__} is not trained on tokens with labels", "Only such models are estimated so far."
-        )
-    longest = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(longest, int) and length > longest:
-        raise Refused(f"the model knows {longest} positions, and {length} are asked for", "Lower --seq.")
-    ids = torch.zeros(size, length, dtype=torch.long)
-    more = {"use_cache": False} if "use_cache" in takes else {}
-    return {"input_ids": ids, "labels": ids.clone(), **more}
 
 
 def _peak(tracker: Any) -> dict[str, int]:

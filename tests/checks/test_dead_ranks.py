@@ -239,6 +239,54 @@ def test_host_oom_by_the_counter_is_likely(run):
     assert (report.findings[0].confidence, report.exit_code) == ("likely", 137)
 
 
+def containers(run, **counters):
+    """Every agent's looks as a container gives them: no kernel messages, and of its group what is in `counters`."""
+    run.closes(kernel_because="/dev/kmsg cannot be read: No such file or directory")
+    for files in run.node_files:
+        events = [json.loads(line) for line in files.events.read_text().splitlines()]
+        groups = [event for event in events if event["event"] == "cgroup"]
+        for event, seen in zip(groups, zip(*counters.values(), strict=True), strict=True):
+            event.pop("limit")
+            event.update(dict(zip(counters, seen, strict=True)))
+        files.events.write_text("".join(json.dumps(event) + "\n" for event in events))
+    return run.report()
+
+
+def test_in_a_container_that_shows_nothing_the_reason_is_unknown(run):
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    because = "/sys/fs/cgroup/memory.events cannot be read"
+    root = containers(run, oom_kill=(None, None), because=(because, because)).findings[0]
+    assert (root.id, root.ranks) == ("rank-killed", (3,))
+    assert "Who sent it is unknown, because the kernel records no sender" in root.cause
+    assert "/dev/kmsg cannot be read" in root.cause and because in root.cause
+    assert "Its last known size was 3.00 GiB." in root.cause and "memory" in root.remedy
+
+
+def test_in_a_container_that_shows_its_own_counter_it_is_likely(run):
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    root = containers(run, oom_kill=(4, 5), limit=(4 << 30, 4 << 30)).findings[0]
+    assert (root.id, root.ranks, root.confidence) == ("host-oom", (3,), "likely")
+    assert "rose from 4 to 5" in root.summary
+    assert root.cause.startswith("Its last known size was 3.00 GiB. The limit is 4.00 GiB.")
+
+
+def test_host_oom_tells_who_grew_since_when_and_what_it_was_doing(run):
+    run.exits(3, -9, t=9.0, step=400)
+    run.rest(-15, t=11.0, asked=9.5)
+    with run.node_files[1].metrics.open("w") as file:
+        for step in range(0, 400, 10):
+            own = [{"rank": 2, "step": step, "anon": 9 << 30, "epochs": 0},
+                   {"rank": 3, "step": step, "anon": (1 << 30) + step * (5 << 20), "epochs": 0}]  # fmt: skip
+            file.write(json.dumps({"t": step, "ranks": own}) + "\n")
+    cause = run.closes(oom_after=1).report().findings[0].cause
+    assert "It was in its backward of step 400." in cause
+    assert "grown by 5.00 MiB a step since step 130, and went on growing" in cause
+    assert "Its own memory was 1.00 GiB at step 0, 2.90 GiB at step 390." in cause
+    assert "Rank 2 of the same node held more, 9.00 GiB" in cause
+
+
 def test_a_risen_counter_without_a_sigkill_is_no_oom(run):
     run.raises(0, "ValueError", "boom")
     run.rest(-15, t=11.0, asked=9.5)

@@ -48,6 +48,20 @@ def test_growth_names_its_slope_and_its_end():
     )
 
 
+def test_the_remedy_knows_what_has_been_looked_at():
+    grows = {"anon": lambda s: 300 * MIB + s * MIB}
+    (counted,) = found(run(series(**grows)))
+    assert "Launch with --memory" not in counted.remedy and "counted up to step 256" in counted.remedy
+    (early,) = found(run(replace(series(**grows), counted_at=None)))
+    assert "Launch with --memory" not in early.remedy and "counted so early" in early.remedy
+    evidence = run(None)
+    node = replace(evidence.nodes[0], memory=NodeMemory(None, "", {0: points(**grows)}, "m.jsonl"))
+    (without,) = found(replace(evidence, nodes=(node,)))
+    assert without.remedy.startswith("Launch with --memory")
+    told = {finding.id: finding for finding in found(run(series(**grows, growing=(LIST,))))}
+    assert told["host-memory-growth"].remedy == "Mend what `memory-leak` names, and look again."
+
+
 def test_within_the_first_epoch_nothing_is_said_unless_the_end_is_near():
     first = series(anon=lambda s: 300 * MIB + s * MIB, epochs=lambda s: 0)
     assert found(run(first, headroom=100 * GIB)) == []

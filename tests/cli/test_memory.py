@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import jsonschema
 import pytest
@@ -67,6 +68,19 @@ def test_the_page_holds_all_and_loads_nothing(files, tmp_path):
     assert "default-src 'none'" in page and "script-src 'sha256-" in page
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?!#)|url\(|@import|https?://(?!www\.w3\.org)""", page)
     assert "Segments when 48.0 MiB could not be had" in page and 'class="free"' in page
+
+
+def test_the_picture_alone_is_an_svg_file(files, tmp_path):
+    code, _, _ = run("analyze", files, "--svg", tmp_path / "picture.svg")
+    picture = ElementTree.parse(tmp_path / "picture.svg").getroot()
+    texts = [element.text or "" for element in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert code == 10 and picture.tag.endswith("}svg")
+    assert "peak 912 MiB; dashed: reserved, 1020 MiB" in texts and any("model.py:70 pad" in text for text in texts)
+    assert any("segments when 48.0 MiB could not be had" in text for text in texts)
+    assert any("log</script><b>" in text for text in texts), "what a snapshot says is text"
+    named = {element.tag.partition("}")[2] for element in picture.iter()}
+    assert named == {"svg", "style", "rect", "g", "text", "line", "path", "title"}
+    assert not any(name.endswith("href") for element in picture.iter() for name in element.attrib)
 
 
 def test_the_policy_names_the_script_that_is_there(files, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from distdbg.evidence.host_snapshot import host_snapshot
 from tests.evidence.test_memory_snapshots import fragmented
 from tests.made_run import MadeRun
-from tests.made_snapshot import Made, train, write
+from tests.made_snapshot import Made, forward, train, write
 
 MIB = 1 << 20
 
@@ -61,6 +61,48 @@ def test_a_run_is_shown_rank_by_rank_and_who_grows_is_named(made, distdbg):
     assert "2 x 8x4 float32 cpu, tensor  kept (train.py)" in done.out and "no CUDA here" in done.out
     found = json.loads(distdbg("explain", made.dir.path, "--json").out)["findings"]
     assert [f["id"] for f in found] == ["host-memory-growth"] and found[0]["ranks"] == [2]
+
+
+def test_a_rank_that_needs_more_of_its_gpu_over_the_whole_run_is_named(made, distdbg):
+    for rank in range(4):
+        lines(made, rank, MA=(900 if rank == 2 else 300) * MIB, CA=1000 * MIB)
+    done = distdbg("memory", "analyze", made.dir.path)
+    said = " ".join(done.out.split())
+    assert "rank 2 had 900 MiB of its GPU allocated at step 0, the others at most 300 MiB or so" in said, done
+    assert "at most 900 MiB, 3.0 times the usual, reserved at most 1000 MiB" in said
+    (finding,) = json.loads(distdbg("explain", made.dir.path, "--json").out)["findings"]
+    assert (finding["id"], finding["severity"], finding["ranks"]) == ("peak-too-high", "info", [2])
+    assert "distdbg memory diff RUN --ranks 0,2" in finding["remedy"]
+
+
+def snapshots(made, **steps):
+    """`r2=(10, 11)`: rank 2 has snapshots of these steps; each holds one leak of 3 MiB for each step, rank 2 more."""
+    for name, numbers in steps.items():
+        rank = int(name[1:])
+        made.files(rank).memory.mkdir(exist_ok=True)
+        for number, step in enumerate(numbers, 1):
+            device = Made()
+            train(device, step, activation=(48 if rank == 2 else 8) * MIB,
+                  each=lambda _, device=device: device.alloc(3 * MIB, forward(99, "log")))  # fmt: skip
+            write(made.files(rank).memory / f"step-step{step:06d}-{number:03d}.pickle.gz", device, packed=True)
+
+
+def test_two_ranks_or_two_steps_of_a_run_are_compared(made, distdbg):
+    snapshots(made, r0=(4, 6, 8), r2=(4, 6))
+    run = made.dir.path
+    ranks = json.loads(distdbg("memory", "diff", run, "--ranks", "0,2", "--json").out)["diff"]
+    assert (ranks["a"]["rank"], ranks["b"]["rank"]) == (0, 2)
+    steps = distdbg("memory", "diff", run, "--steps", "4,8")
+    assert steps.code == 0 and "+12.0 MiB  model.py:99 log" in steps.out, steps
+    wrong = distdbg("memory", "diff", run, "--ranks", "a,b")
+    assert wrong.code == 2 and "is not two numbers" in wrong.err, wrong
+
+
+def test_a_rank_with_two_snapshots_is_told_once(made, distdbg):
+    snapshots(made, r0=(4, 6), r1=(4, 6), r2=(4, 6), r3=(4, 6))
+    report = json.loads(distdbg("memory", "analyze", made.dir.path, "--json").out)
+    found = [f for f in report["findings"] if f["id"] == "peak-too-high" and f["severity"] == "warning"]
+    assert [(f["ranks"], "step000006" in f["evidence"][0]["path"]) for f in found] == [([2], True)]
 
 
 def test_a_run_without_anything_of_memory_is_nothing_to_analyse(made, distdbg):

@@ -3,7 +3,9 @@
 import gzip
 import os
 import pickle
+import signal
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from distdbg.collect import plain_pickle, snapshot_child
+from distdbg.collect import plain_pickle, snapshot_child, snapshot_files
 from distdbg.collect.plain_pickle import Unreadable
 from distdbg.collect.snapshot_files import SnapshotUnreadable, read_snapshot_file, read_snapshots
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
@@ -50,6 +52,13 @@ def bomb():
     return gzip.compress(b"\x80\x04(" + b"N" * (256 << 20), 9)
 
 
+def deep_stack():
+    """One list of frames, as long as a small file can make it, and named by each of many events."""
+    frames = [{"name": "f", "filename": "a.py", "line": 1}] * 40_000
+    event = {"action": "alloc", "size": 1, "stream": 0, "frames": frames}
+    return pickle.dumps({"segments": [], "device_traces": [[event | {"addr": n} for n in range(40_000)]]}, 4)
+
+
 def wrong(**changes):
     made = small()
     made["device_traces"][0][3].update(changes)
@@ -77,6 +86,13 @@ BAD = {
     "obj": (b"(\x8c\x02osS'true'\no.", "no pickle that a memory snapshot writes: TypeError"),
     "newobj": (b"\x80\x04\x8c\x02os)\x81.", "pickle"),
     "ext": (b"\x80\x02\x82\x01.", "pickle"),
+    "ext2": (b"\x80\x02\x83\x01\x00.", "pickle"),
+    "ext4": (b"\x80\x02\x84\x01\x00\x00\x00.", "pickle"),
+    "newobj-ex": (b"\x80\x04\x8c\x02os)}\x92.", "pickle"),
+    "next-buffer": (b"\x80\x05\x97.", "pickle"),
+    "readonly-buffer": (b"\x80\x05K\x01\x98.", "pickle"),
+    "packed-global": (gzip.compress(b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00truetR."), "import 'os'.'system'"),
+    "deep-stack": (deep_stack(), "a stack has 40,000 frames"),
     "persid": (b"Pwhere\n.", "outside of itself"),
     "binpersid": (b"\x80\x02K\x01Q.", "outside of itself"),
     "memo": (b"\x80\x04K\x01r\xff\xff\xff\x7f.", "more memory than its length"),
@@ -110,6 +126,15 @@ def test_nothing_is_executed(tmp_path):
     with pytest.raises(SnapshotUnreadable, match="not executed"):
         read_snapshot_file(tmp_path / "x.pickle", "x")
     assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.slow
+def test_time_without_end_is_the_kernels_to_end():
+    """What no count foresees: the reader has as many seconds of CPU as its file's length explains."""
+    code = "from distdbg.collect.plain_pickle import bound_cpu\nbound_cpu(1)\nwhile True:\n    pass"
+    done = subprocess.run([sys.executable, "-c", code], timeout=120)
+    assert done.returncode == -signal.SIGXCPU
+    assert "more time than its length explains" in snapshot_files._why_it_ended(done.returncode)
 
 
 def test_what_is_no_file_and_what_is_missing(tmp_path):
@@ -152,8 +177,6 @@ def test_the_reader_loads_neither_torch_nor_numpy(tmp_path):
         "import os; os._exit = lambda c: sys.stderr.write(' '.join(sys.modules))\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')"
     )
-    import subprocess
-
     script = str(Path(snapshot_child.__file__))
     done = subprocess.run(
         [sys.executable, "-S", "-c", code, script, str(tmp_path / "x.pickle")], capture_output=True, text=True

@@ -8,6 +8,7 @@ from distdbg.evidence.memory_analysis import analyse
 from distdbg.evidence.memory_answer import as_plain, from_plain, gib
 from distdbg.evidence.memory_diff import difference
 from distdbg.report.memory_report import memory_report
+from distdbg.report.memory_text import diff_text
 from tests.made_snapshot import (
     MIB,
     Made,
@@ -151,6 +152,8 @@ def test_the_ring_that_dropped_its_oldest_events_is_told_from_a_late_start():
         late.free(at)
     dropped, began = one(ring), one(late)
     assert dropped.dropped_blocks >= 3 and any("A ring" in u.because for u in memory_report([dropped]).unknown)
+    beside = diff_text(dropped, began, difference(dropped, began), color=False, width=90)
+    assert "the oldest events of A were dropped" in beside
     assert began.dropped_blocks == 0 and any("before recording" in u.because for u in memory_report([began]).unknown)
 
 
@@ -349,6 +352,34 @@ def test_reserved_that_grows_at_flat_use_is_fragmentation():
     train(made, 30, each=each)
     answer = one(made)
     assert ids(answer)[0] == "fragmentation"
+
+
+def varying(sizes, **more):
+    """A batch of another length each step: its tensors are let go, and a little of it stays for a few steps."""
+    made, kept = Made(**more), []
+
+    def each(step):
+        batch = [made.alloc(next(sizes) * MIB, forward(70 + n, "attend")) for n in range(3)]
+        kept.append(made.alloc(MIB + MIB // 2, forward(80, "metrics")))
+        for at in batch:
+            made.free(at)
+        if len(kept) > 8:
+            made.free(kept.pop(0))
+
+    train(made, 60, each=each)
+    return made
+
+
+def test_shapes_that_vary_leave_holes_and_a_few_sizes_do_not():
+    """Lengths that grow through an epoch (a curriculum, sorted batches): no hole is large enough for the next one."""
+    longer = varying(iter(range(20, 220)))
+    answer = one(longer)
+    found = memory_report([answer]).verdict
+    assert answer.peak.reserved > 3 * answer.peak.active
+    assert found[0].id == "fragmentation" and "pad inputs to a few sizes" in found[0].remedy
+    assert "expandable_segments" in found[0].remedy and "memory-leak" not in [f.id for f in found]
+    few = varying(20 + 40 * (n % 4) for n in range(200))
+    assert "fragmentation" not in ids(one(few)), "padded to four sizes: what was reserved once is used again"
 
 
 def test_a_healthy_step_end_is_none():

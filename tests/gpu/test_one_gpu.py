@@ -79,6 +79,22 @@ def test_lines_of_memory_have_the_devices_figures(launch, tmp_path):
     assert lines and any("MA" in json.dumps(line) or "allocated" in json.dumps(line) for line in lines), lines[:3]
 
 
+def test_batches_copied_from_pageable_memory_are_named_with_their_line(launch):
+    copies = "host = torch.randn(64, 1 << 20)\nfor step in range(60):\n    batch = host.to('cuda')"
+    body = f"{copies}{STEP}\n{END}"
+    _, report = launch(body, "--profile", "20:25")
+    found = [f for f in report["findings"] if f["id"] == "transfer-in-loop"]
+    assert found and "train.py" in json.dumps(found), report
+
+
+def test_shapes_that_grow_leave_what_was_reserved_for_the_shorter_ones(launch):
+    grows = "torch.empty((20 << 20) + step * (1 << 18), dtype=torch.int8, device='cuda')"
+    body = f"for step in range(600):\n    {grows}{STEP}\n{END}"
+    _, report = launch(body, "--memory")
+    found = [f for f in report["findings"] if f["id"] == "fragmentation"]
+    assert found and "reserves" in found[0]["summary"] and found[0]["ranks"] == [0], report
+
+
 def test_a_module_that_makes_nan_is_named_a_step_later(launch, tmp_path):
     body = f"""
 bad = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).cuda()

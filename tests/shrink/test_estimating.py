@@ -1,6 +1,7 @@
 """A peak before the run: by kind, sharded by hand; and against a real step where that is cheap."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -78,9 +79,14 @@ def test_an_estimate_is_near_what_a_real_step_takes(model):
 
 @pytest.mark.slow
 def test_the_command_says_kinds_margin_and_what_fits(model, distdbg):
-    done = distdbg("memory", "estimate", model, "--nproc", "8", "--fsdp", "full", "--seq", "256", "--card", "1")
+    done = distdbg("memory", "estimate", model, "--nproc", "8", "--fsdp", "full", "--seq", "256", "--card", "200MiB")
     assert done.code == 0, done
     assert "at the peak of a rank" in done.out and "give or take 10%" in done.out and "not in it: CUDA" in done.out
-    assert "gathered parameters" in done.out and "a GPU of 1 GiB holds" in done.out
+    assert "gathered parameters" in done.out and "200MiB, margin included, has room for one of" in done.out
+    batch = int(re.search(r"batch +(\d+) sequences of 256 tokens", done.out)[1])
+    layers = int(re.search(r"layers +(\d+) layers .*; it has 4", done.out)[1])
+    assert "512 tokens in a batch of 1: all that the model knows (512)" in done.out
+    assert estimate(track(str(model), Wanted(batch, 256)), 8, "full").total * 1.1 <= 200 * M
+    assert batch >= 2 and 4 < layers <= 8
     long = distdbg("memory", "estimate", model, "--seq", "4096")
     assert long.code == 6 and "the model knows 512 positions, and 4096 are asked for" in long.err, long

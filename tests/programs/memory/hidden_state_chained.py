@@ -10,9 +10,9 @@ import torch
 decay = torch.nn.Parameter(torch.full((1024,), 0.9))
 head = torch.nn.Linear(1024, 1)
 optimizer = torch.optim.SGD(head.parameters(), lr=0.01)
-state = torch.zeros(256, 1024)
+state = torch.zeros(128, 1024)
 for _ in range(96):
     optimizer.zero_grad()
-    state = torch.tanh(state * decay + torch.randn(256, 1))
+    state = torch.tanh(state * decay + torch.randn(128, 1))
     (state.sum(dim=1) + head(state.detach()).squeeze(1)).square().mean().backward(retain_graph=True)
     optimizer.step()
