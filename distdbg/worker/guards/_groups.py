@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from distdbg.worker.wrapping import is_fsdp2
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -17,7 +19,6 @@ def data_parallel_ranks(model: Any) -> list[int] | None:  # noqa: ANN401
     group = getattr(model, "process_group", None)
     if group is not None:
         return [int(rank) for rank in dist.get_process_group_ranks(group)]
-    state = getattr(model, "_get_fsdp_state", None)
-    own = getattr(state(), "_fsdp_param_group", None) if callable(state) else None
+    own = getattr(model._get_fsdp_state(), "_fsdp_param_group", None) if is_fsdp2(model) else None
     mesh = getattr(getattr(own, "mesh_info", None), "mesh", None)
     return None if mesh is None else [int(rank) for rank in mesh.mesh.flatten().tolist()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.wrapping import is_fsdp2
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,9 +40,8 @@ class FsdpSingleUnit(Guard):
 
 def _units(module: Any) -> list[int]:  # noqa: ANN401
     """How many numbers each unit gathers; empty for what is no FSDP module. The states of FSDP2 know one another."""
-    get_state = getattr(module, "_get_fsdp_state", None)
-    if callable(get_state):
-        states = get_state()._state_ctx.all_states
+    if is_fsdp2(module):
+        states = module._get_fsdp_state()._state_ctx.all_states
         groups = [getattr(state, "_fsdp_param_group", None) for state in states]
         return [sum(p._orig_size.numel() for p in group.fsdp_params) for group in groups if group is not None]
     fsdp_modules = getattr(type(module), "fsdp_modules", None)
