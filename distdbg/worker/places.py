@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 from distdbg.worker.listening import Attribute, Called, Method, next_of
-from distdbg.worker.traced import method, unless_traced
+from distdbg.worker.traced import asked, method, unless_traced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,6 +132,17 @@ def schedulers(module: Any, channel: Channel) -> None:  # noqa: ANN401
     module.LRScheduler.__init__ = Method(module.LRScheduler.__init__, channel("scheduler"))
 
 
+def clipping(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """What clips gradients asks a little function first, which never fails: ours stands in its place, not around it.
+
+    torch.compile sees through it, and a clip that is compiled is not heard.
+    """
+    by, told = ("_clip_grads_with_norm_", "clip_grad_value_"), channel("clip")
+    for name in ("_has_foreach_support", "_device_has_foreach_support"):
+        if hasattr(module, name):
+            setattr(module, name, asked(getattr(module, name), by, told))
+
+
 def save(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """torch.save opens one of two writers; `with` takes `__enter__` from it."""
     told = _with_path(channel("save"))
@@ -240,6 +251,7 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
     "optimizer": (("torch.optim.optimizer", optimizer_begins),),
     "step": (("torch.optim.optimizer", optimizer_stepped),),
     "scheduler": (("torch.optim.lr_scheduler", schedulers),),
+    "clip": (("torch.nn.utils.clip_grad", clipping),),
     "save": (("torch.serialization", save),),
     "save-end": (("torch.serialization", save_end),),
     "profiler": (("torch.autograd.profiler", profilers),),
