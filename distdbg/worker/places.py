@@ -132,6 +132,10 @@ def schedulers(module: Any, channel: Channel) -> None:  # noqa: ANN401
     module.LRScheduler.__init__ = Method(module.LRScheduler.__init__, channel("scheduler"))
 
 
+def scalers(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    module.GradScaler.__init__ = Method(module.GradScaler.__init__, channel("scaler"))
+
+
 def clipping(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """What clips gradients asks a little function first, which never fails: ours stands in its place, not around it.
 
@@ -251,6 +255,7 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
     "optimizer": (("torch.optim.optimizer", optimizer_begins),),
     "step": (("torch.optim.optimizer", optimizer_stepped),),
     "scheduler": (("torch.optim.lr_scheduler", schedulers),),
+    "scaler": (("torch.amp.grad_scaler", scalers),),
     "clip": (("torch.nn.utils.clip_grad", clipping),),
     "save": (("torch.serialization", save),),
     "save-end": (("torch.serialization", save_end),),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from distdbg.worker.wrapping import is_fsdp2
+from distdbg.worker.wrapping import inner_of, is_fsdp2
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,3 +22,8 @@ def data_parallel_ranks(model: Any) -> list[int] | None:  # noqa: ANN401
     own = getattr(model._get_fsdp_state(), "_fsdp_param_group", None) if is_fsdp2(model) else None
     mesh = getattr(getattr(own, "mesh_info", None), "mesh", None)
     return None if mesh is None else [int(rank) for rank in mesh.mesh.flatten().tolist()]
+
+
+def names_of(model: Any) -> dict[int, str]:  # noqa: ANN401
+    """id of a parameter -> its name within what DDP and torch.compile have wrapped."""
+    return {id(p): name.replace("_orig_mod.", "") for name, p in inner_of(model).named_parameters()}

@@ -1,4 +1,4 @@
-"""The GradScaler through which an optimizer steps, found on the stack: nothing of it is hooked.
+"""The GradScaler through which an optimizer steps, found on the stack of that step.
 
 Works for all that torch has (torch.amp, torch.cuda.amp, FSDP's own) and for whoever calls them (Accelerate, Lightning).
 """
