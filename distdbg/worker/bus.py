@@ -20,6 +20,8 @@
     clip          a frame            torch is about to clip gradients, `grads` in it; with foreach=False it is not heard
     save          a path or None     torch.save has opened its file, and is about to write
     save-end      a path or None     all is written
+    state-dict    a frame            a state is about to be gathered or loaded: `options` and `model` in it (DCP), or
+                                     `fsdp_state` and `module` (FSDP1, once a unit)
     profiler      a frame            torch's profiler is about to be prepared, or to begin
 
 A place is only touched when somebody subscribes to it, and in a way that leaves no frame of ours on the script's stack

@@ -168,6 +168,16 @@ def _with_path(deliver: Told) -> Told:
     return lambda writer: deliver(getattr(writer, "name", None))
 
 
+def state_dicts(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """torch.distributed.checkpoint's get_model_state_dict and its like look at their options first."""
+    module._verify_options = Called(module._verify_options, channel("state-dict"))
+
+
+def fsdp1_state_dicts(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    hook = "_common_unshard_pre_state_dict_hook"
+    setattr(module, hook, Called(getattr(module, hook), channel("state-dict")))
+
+
 def process_groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """`init_process_group` ends with writing the default group down."""
     cls = type(module._world)
@@ -255,6 +265,10 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
     "optimizer": (("torch.optim.optimizer", optimizer_begins),),
     "step": (("torch.optim.optimizer", optimizer_stepped),),
     "scheduler": (("torch.optim.lr_scheduler", schedulers),),
+    "state-dict": (
+        ("torch.distributed.checkpoint.state_dict", state_dicts),
+        ("torch.distributed.fsdp._state_dict_utils", fsdp1_state_dicts),
+    ),
     "scaler": (("torch.amp.grad_scaler", scalers),),
     "clip": (("torch.nn.utils.clip_grad", clipping),),
     "save": (("torch.serialization", save),),

@@ -7,13 +7,38 @@ from __future__ import annotations
 
 import sys
 
+from distdbg.worker.guards._base import Guard
+from distdbg.worker.guards._passes import weak
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
     from typing import Any
 
 _FILES = ("grad_scaler.py", "sharded_grad_scaler.py")
 _FRAMES = 16
+_MOST = 16
+
+
+class ScalerGuard(Guard):
+    """Knows the scalers that the script has made, without keeping them alive."""
+
+    def begin(self) -> None:
+        self._scalers: list[Callable[[], Any]] = []
+        self.listen("scaler", self._made)
+
+    def _made(self, scaler: Any) -> None:  # noqa: ANN401
+        reference = weak(scaler)
+        if reference is not None and len(self._scalers) < _MOST:
+            self._scalers.append(reference)
+
+    def scaler_of(self, root: Any) -> Callable[[], Any] | None:  # noqa: ANN401
+        """The one whose own factor what a backward begins from was multiplied by, and with nothing done to it since."""
+        factor = getattr(getattr(root, "grad_fn", None), "_saved_other", None) if self._scalers else None
+        if factor is None:
+            return None
+        return next((s for s in self._scalers if getattr(s(), "_scale", None) is factor), None)
 
 
 def scaler_of_step() -> Any:  # noqa: ANN401
@@ -33,9 +58,3 @@ def stage_of(scaler: Any, optimizer: object) -> str:  # noqa: ANN401
     """READY, UNSCALED or STEPPED, as the scaler itself keeps it since its last update."""
     state = scaler._per_optimizer_states.get(id(optimizer))
     return "READY" if state is None else str(state["stage"].name)
-
-
-def is_scaled_by(scaler: Any, root: Any) -> bool:  # noqa: ANN401
-    """Whether what a backward begins from is a product with this scaler's own factor."""
-    factor, node = getattr(scaler, "_scale", None), getattr(root, "grad_fn", None)
-    return factor is not None and getattr(node, "_saved_other", None) is factor

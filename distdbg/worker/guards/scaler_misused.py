@@ -9,10 +9,9 @@ with, or the gradients after it, is left alone.
 from __future__ import annotations
 
 from distdbg.worker.guards._autocast import autocast_of
-from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.guards._base import users_line
 from distdbg.worker.guards._graphs import begins_with_ones, chain_of, kind_of
-from distdbg.worker.guards._passes import weak
-from distdbg.worker.guards._scalers import is_scaled_by, scaler_of_step, stage_of
+from distdbg.worker.guards._scalers import ScalerGuard, scaler_of_step, stage_of
 from distdbg.worker.guards._source import CHANGES_GRADIENTS, mentioned
 from distdbg.worker.places import roots_of
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _TIMES = 3
-_MOST = 16
 _SENTENCES = {
     "float16": "float16 is trained without a GradScaler",
     "bfloat16": "bfloat16 needs no GradScaler",
@@ -31,7 +29,7 @@ _SENTENCES = {
 }
 
 
-class ScalerMisused(Guard):
+class ScalerMisused(ScalerGuard):
     id = "scaler-misused"
     modes = ("off", "warn", "error")
     costs = "about 20 us for each of ten steps in a thousand"
@@ -39,15 +37,6 @@ class ScalerMisused(Guard):
         "models without DDP or FSDP, models that switch autocast on within their forward, FSDP's own mixed "
         "precision; a loss that is scaled and then put together with others"
     )
-
-    def begin(self) -> None:
-        self._scalers: list[Callable[[], Any]] = []
-        self.listen("scaler", self._made)
-
-    def _made(self, scaler: Any) -> None:  # noqa: ANN401
-        reference = weak(scaler)
-        if reference is not None and len(self._scalers) < _MOST:
-            self._scalers.append(reference)
 
     def window(self) -> None:
         self._begin_step()
@@ -73,7 +62,7 @@ class ScalerMisused(Guard):
         if root is None:
             return
         self._backwards += 1
-        scaler = next((s for s in self._scalers if is_scaled_by(s(), root)), None)
+        scaler = self.scaler_of(root)
         if scaler is not None:
             self._scaler = scaler
         elif not begins_with_ones(frame) or any(kind_of(node) == "Mul" for node in chain_of(root)):

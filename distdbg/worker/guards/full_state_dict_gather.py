@@ -1,0 +1,59 @@
+"""The whole state of a sharded model is gathered on each rank's own device."""
+
+from __future__ import annotations
+
+from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.wrapping import is_fsdp1
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
+
+#: Smaller models fit wherever they are.
+_LARGE = 10_000_000
+
+
+class FullStateDictGather(Guard):
+    id = "full-state-dict-gather"
+    modes = ("off", "warn")
+    costs = "about 1 ms for each state_dict of a sharded model with 1,000 parameters"
+    blind = (
+        "models of under 10 million parameters; parameters that a script gathers one by one (full_tensor, "
+        "summon_full_params)"
+    )
+
+    def begin(self) -> None:
+        self.listen("state-dict", self._asked)
+
+    def _asked(self, frame: FrameType) -> None:
+        variables, name = frame.f_locals, frame.f_code.co_name
+        if "fsdp_state" in variables:
+            model, state = variables.get("module"), variables["fsdp_state"]
+            config = state._state_dict_config
+            whole = name == "_full_pre_state_dict_hook" and state._is_root is not False
+            offloads = getattr(config, "offload_to_cpu", False)
+        else:
+            model, options = variables.get("model"), variables.get("options")
+            whole = name.startswith("get_") and getattr(options, "full_state_dict", False)
+            offloads = getattr(options, "cpu_offload", False)
+        if model is None or not whole or offloads:
+            return
+        parameters, size, device = _whole_size(model)
+        optimizers = variables.get("optimizers") or ()
+        if parameters >= _LARGE:
+            self.say(users_line(), bytes=size, parameters=parameters, device=device, with_optimizer=bool(optimizers))
+
+
+def _whole_size(model: Any) -> tuple[int, int, str]:  # noqa: ANN401
+    """Numbers, bytes and device of the parameters as they are when gathered; 0 for a model that is not sharded."""
+    numbers = size = 0
+    device, sharded = "", False
+    for parameter in model.parameters():
+        flat = getattr(parameter, "_unpadded_unsharded_size", None)  # FSDP1
+        sharded = sharded or flat is not None or any(p.is_shard() for p in getattr(parameter, "placements", ()))
+        count = flat.numel() if flat is not None else parameter.numel()
+        numbers += count
+        size += count * parameter.element_size()
+        device = parameter.device.type
+    return (numbers, size, device) if sharded or is_fsdp1(model) else (0, 0, device)
