@@ -27,15 +27,14 @@ class FullStateDictGather(Guard):
         self.listen("state-dict", self._asked)
 
     def _asked(self, frame: FrameType) -> None:
-        variables, name = frame.f_locals, frame.f_code.co_name
-        if "fsdp_state" in variables:
-            model, state = variables.get("module"), variables["fsdp_state"]
-            config = state._state_dict_config
-            whole = name == "_full_pre_state_dict_hook" and state._is_root is not False
-            offloads = getattr(config, "offload_to_cpu", False)
+        variables = frame.f_locals
+        model, options, state = (variables.get(name) for name in ("model", "options", "fsdp_state"))
+        if state is not None:
+            model = variables.get("module")
+            whole = frame.f_code.co_name == "_full_pre_state_dict_hook" and state._is_root is not False
+            offloads = getattr(state._state_dict_config, "offload_to_cpu", False)
         else:
-            model, options = variables.get("model"), variables.get("options")
-            whole = name.startswith("get_") and getattr(options, "full_state_dict", False)
+            whole = getattr(options, "full_state_dict", False) and frame.f_code.co_name.startswith("get_")
             offloads = getattr(options, "cpu_offload", False)
         if model is None or not whole or offloads:
             return
