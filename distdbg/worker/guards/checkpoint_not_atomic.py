@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MOST_FILES = 64
 _MOST_LOOKED_AT = 1000
+#: What lies beside checkpoints and is none, however large.
+_NO_CHECKPOINTS = (".py", ".log", ".txt", ".out", ".err", ".json", ".jsonl", ".yaml", ".csv")
 #: What keeps a copy elsewhere.
 _COPIES = re.compile(
     r"shutil\.|copyfile|copy2|\bcp\b|\blink\(|upload|rsync|gsutil|aws s3|put_object|put_file", re.IGNORECASE
@@ -60,6 +62,7 @@ def _is_beside(path: str, size: int) -> bool:
         for number, entry in enumerate(entries):
             if number >= _MOST_LOOKED_AT:
                 return True
-            if entry.name != name and entry.is_file() and 2 * entry.stat().st_size >= size:
+            other = entry.name != name and not entry.name.endswith(_NO_CHECKPOINTS)
+            if other and entry.is_file() and 2 * entry.stat().st_size >= size:
                 return True
     return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdbg.worker.guards._base import Guard, users_line
-from distdbg.worker.wrapping import is_fsdp1
+from distdbg.worker.wrapping import is_fsdp1, is_fsdp2
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,12 +47,13 @@ class FullStateDictGather(Guard):
 def _whole_size(model: Any) -> tuple[int, int, str]:  # noqa: ANN401
     """Numbers, bytes and device of the parameters as they are when gathered; 0 for a model that is not sharded."""
     numbers = size = 0
-    device, sharded = "", False
+    # after an evaluation the outermost unit of FSDP2 is still gathered, and shows no shards
+    device, sharded = "", is_fsdp1(model) or any(map(is_fsdp2, model.modules()))
     for parameter in model.parameters():
         flat = getattr(parameter, "_unpadded_unsharded_size", None)  # FSDP1
-        sharded = sharded or flat is not None or any(p.is_shard() for p in getattr(parameter, "placements", ()))
+        sharded = sharded or any(p.is_shard() for p in getattr(parameter, "placements", ()))
         count = flat.numel() if flat is not None else parameter.numel()
         numbers += count
         size += count * parameter.element_size()
         device = parameter.device.type
-    return (numbers, size, device) if sharded or is_fsdp1(model) else (0, 0, device)
+    return (numbers, size, device) if sharded else (0, 0, device)

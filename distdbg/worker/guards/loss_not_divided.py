@@ -8,7 +8,7 @@ are no micro-batches. Where a file of the script's divides gradients by hand, no
 from __future__ import annotations
 
 from distdbg.worker.guards._base import users_line
-from distdbg.worker.guards._gradients import is_filled, parameters_of
+from distdbg.worker.guards._gradients import dense_one, is_filled, parameters_of
 from distdbg.worker.guards._graphs import begins_with_ones, chain_of, kind_of
 from distdbg.worker.guards._passes import weak
 from distdbg.worker.guards._scalers import ScalerGuard
@@ -83,7 +83,7 @@ class LossNotDivided(ScalerGuard):
         places, batches, loaders = self._places, self._batches, len(self._loaders)
         self._begin_step()
         if self._probe is None or self._probe() is None:
-            self._probe = weak(next((p for p in parameters_of(optimizer) if p.grad is not None), None))
+            self._probe = weak(dense_one(p for p in parameters_of(optimizer) if p.grad is not None))
             return
         same = len(places) > 1 and all(place == places[0] for place in places)
         added_up = same and places[0][1] and batches == len(places) and loaders == 1
