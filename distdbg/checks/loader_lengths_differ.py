@@ -75,14 +75,14 @@ def _finding(evidence: RunEvidence, one: _Pass, batches: Mapping[int, int], *, h
     for rank, count in sorted(batches.items()):
         by_length.setdefault(count, []).append(rank)
     told = ", ".join(f"{count} on rank{'s' * (len(r) > 1)} {fold_ranks(r)}" for count, r in sorted(by_length.items()))
-    first = next(iter(one.begins.values()))
+    shortest_first = sorted(one.begins.values(), key=lambda fact: (batches.get(fact.rank, 0), fact.rank))
     after = (
         "the others wait in a step for those whose loader has ended" if hangs else "the others step on without those"
     )
     return observe(
         evidence,
         DOCS[0],
-        list(one.begins.values()),
-        f"the loaders of the loop at {place(first)} have {min(by_length)} to {max(by_length)} batches",
+        shortest_first,
+        f"the loaders of the loop at {place(shortest_first[0])} have {min(by_length)} to {max(by_length)} batches",
         f"Batches: {told}; {after}.",
     )
