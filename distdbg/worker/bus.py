@@ -11,7 +11,7 @@
     batch         the iterator       it has come
     data-end      the iterator       there are no more (known with a sampler that has a length)
     forward       the module         a DDP or FSDP module, or the outermost one of fully_shard, begins its forward
-    forward-end   the module         it is done (DDP alone tells)
+    forward-end   the module         it is done
     backward      a frame            autograd's engine is about to run; places.roots_of(frame) gives the tensors
     optimizer     the optimizer      it is about to step
     step          the optimizer      it has stepped

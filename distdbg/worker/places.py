@@ -116,6 +116,28 @@ def fsdp2(module: Any, channel: Channel) -> None:  # noqa: ANN401
     _method(module.FSDPState, "_root_pre_forward", told)
 
 
+def fsdp2_end(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """Each unit's `_post_forward` prepares the backward of what it gives."""
+    deliver = channel("forward-end")
+
+    def told(state: Any) -> None:  # noqa: ANN401
+        if state._state_ctx.iter_forward_root is state:
+            deliver(next(iter(getattr(state, "_modules", ())), None))
+
+    _method(module.FSDPState, "_register_pre_backward_hook", told)
+
+
+def fsdp1_end(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    deliver = channel("forward-end")
+
+    def told(caller: FrameType) -> None:
+        model = caller.f_locals.get("self")
+        if getattr(model, "_is_root", None) is not False:
+            deliver(model)
+
+    module._post_forward = Called(module._post_forward, told)
+
+
 def fsdp1(module: Any, channel: Channel) -> None:  # noqa: ANN401
     deliver = channel("forward")
 
@@ -260,7 +282,11 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
         ("torch.distributed.fsdp._fully_shard._fsdp_state", fsdp2),
         ("torch.distributed.fsdp.fully_sharded_data_parallel", fsdp1),
     ),
-    "forward-end": (("torch.nn.parallel.distributed", ddp_forward_end),),
+    "forward-end": (
+        ("torch.nn.parallel.distributed", ddp_forward_end),
+        ("torch.distributed.fsdp._fully_shard._fsdp_state", fsdp2_end),
+        ("torch.distributed.fsdp.fully_sharded_data_parallel", fsdp1_end),
+    ),
     "backward": (("torch.autograd", backward),),
     "optimizer": (("torch.optim.optimizer", optimizer_begins),),
     "step": (("torch.optim.optimizer", optimizer_stepped),),

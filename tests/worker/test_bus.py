@@ -193,7 +193,7 @@ def test_everything_is_heard_in_its_order(tmp_path):
         "save: save save-end save save-end",
         "False",
         "False",
-        "fsdp2: forward backward",
+        "fsdp2: forward forward-end backward",
         "True",
         "True",
         "clip: clip clip",
