@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.guards._groups import units_of
 from distdbg.worker.wrapping import is_fsdp1, is_fsdp2
 
 TYPE_CHECKING = False
@@ -50,10 +51,10 @@ def _whole_size(model: Any) -> tuple[int, int, str]:  # noqa: ANN401
     # after an evaluation the outermost unit of FSDP2 is still gathered, and shows no shards
     device, sharded = "", is_fsdp1(model) or any(map(is_fsdp2, model.modules()))
     for parameter in model.parameters():
-        flat = getattr(parameter, "_unpadded_unsharded_size", None)  # FSDP1
         sharded = sharded or any(p.is_shard() for p in getattr(parameter, "placements", ()))
-        count = flat.numel() if flat is not None else parameter.numel()
-        numbers += count
-        size += count * parameter.element_size()
+        numbers += parameter.numel()  # of FSDP2's, that of the whole
+        size += parameter.numel() * parameter.element_size()
         device = parameter.device.type
+    if is_fsdp1(model) and numbers:
+        size, numbers = sum(units_of(model)) * size // numbers, sum(units_of(model))
     return (numbers, size, device) if sharded else (0, 0, device)
