@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_NODES = 6
+#: What makes a loss of many numbers.
+_LOSSES = ("MseLoss", "NllLoss", "NllLoss2D", "SmoothL1Loss", "HuberLoss", "KlDiv", "BinaryCrossEntropy", "Mean", "Sum")
 
 
 def chain_of(root: Any) -> Iterator[Any]:  # noqa: ANN401
@@ -21,6 +23,17 @@ def chain_of(root: Any) -> Iterator[Any]:  # noqa: ANN401
         yield node
         before = [one for one, _ in node.next_functions if one is not None]
         node = before[0] if len(before) == 1 else None
+
+
+def is_scaled_by_hand(root: Any) -> bool:  # noqa: ANN401
+    """Whether something was multiplied after the loss was made, or may have been, in a function of the script's own."""
+    for node in chain_of(root):
+        kind = kind_of(node)
+        if kind == "Mul" or hasattr(node, "_forward_cls"):
+            return True
+        if kind in _LOSSES:
+            return False
+    return False
 
 
 def kind_of(node: Any) -> str:  # noqa: ANN401

@@ -71,8 +71,10 @@ class LossNotDivided(ScalerGuard):
             nodes = nodes[1:]
         if not nodes:
             return False
-        kind = kind_of(nodes[0])
-        return kind == "Mean" or (kind in _LOSSES and getattr(nodes[0], "_saved_reduction", None) == _MEAN)
+        kinds = [kind_of(node) for node in nodes]
+        if kinds[0] == "Mean":  # what it is a mean of may have been divided
+            return not {"Div", "Mul"} & set(kinds) and not any(hasattr(node, "_forward_cls") for node in nodes)
+        return kinds[0] in _LOSSES and getattr(nodes[0], "_saved_reduction", None) == _MEAN
 
     def _is_cleared(self) -> bool:
         parameter = None if self._probe is None else self._probe()

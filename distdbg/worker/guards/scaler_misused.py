@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from distdbg.worker.guards._autocast import autocast_of
 from distdbg.worker.guards._base import users_line
-from distdbg.worker.guards._graphs import begins_with_ones, chain_of, kind_of
+from distdbg.worker.guards._graphs import begins_with_ones, is_scaled_by_hand
 from distdbg.worker.guards._scalers import ScalerGuard, scaler_of_step, stage_of
 from distdbg.worker.guards._source import CHANGES_GRADIENTS, mentioned
 from distdbg.worker.places import roots_of
@@ -65,7 +65,7 @@ class ScalerMisused(ScalerGuard):
         scaler = self.scaler_of(root)
         if scaler is not None:
             self._scaler = scaler
-        elif not begins_with_ones(frame) or any(kind_of(node) == "Mul" for node in chain_of(root)):
+        elif not begins_with_ones(frame) or is_scaled_by_hand(root):
             self._by_hand += 1
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
