@@ -53,6 +53,8 @@ class ScalerMisused(ScalerGuard):
         self._dtypes: set[str] = set()
         self._backwards = self._by_hand = 0
         self._scaler: Callable[[], Any] = lambda: None
+        #: the scaler's own: update() puts another in its place, and only where gradients were unscaled
+        self._states: object = None
 
     def _forward(self, module: Any) -> None:  # noqa: ANN401
         self._dtypes.add(autocast_of(module))
@@ -64,7 +66,7 @@ class ScalerMisused(ScalerGuard):
         self._backwards += 1
         scaler = self.scaler_of(root)
         if scaler is not None:
-            self._scaler = scaler
+            self._scaler, self._states = scaler, scaler()._per_optimizer_states
         elif not begins_with_ones(frame) or is_scaled_by_hand(root):
             self._by_hand += 1
 
@@ -72,8 +74,8 @@ class ScalerMisused(ScalerGuard):
         scaled_by, steps_with = self._scaler(), scaler_of_step()
         kind = ""
         if not self._by_hand and self._backwards:
-            if scaled_by is not None and steps_with is None and stage_of(scaled_by, optimizer) == "READY":
-                kind = "past"
+            if scaled_by is not None and steps_with is None:
+                kind = "past" if self._is_scaled_still(scaled_by, optimizer) else ""
             elif scaled_by is None and steps_with is None and self._dtypes == {"float16"}:
                 kind = "float16"
             elif scaled_by is not None and scaled_by is steps_with and self._dtypes == {"bfloat16"}:
@@ -84,3 +86,6 @@ class ScalerMisused(ScalerGuard):
         self._times[id(optimizer), kind] = times
         if kind and times == _TIMES and not (kind == "past" and mentioned(CHANGES_GRADIENTS)):
             self.say(users_line(), _SENTENCES[kind], misuse=kind, times=times)
+
+    def _is_scaled_still(self, scaler: Any, optimizer: object) -> bool:  # noqa: ANN401
+        return scaler._per_optimizer_states is self._states and stage_of(scaler, optimizer) == "READY"
