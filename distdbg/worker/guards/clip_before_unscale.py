@@ -28,7 +28,7 @@ _LARGEST_BOUND = 100.0
 class ClipBeforeUnscale(Guard):
     id = "clip-before-unscale"
     modes = ("off", "warn", "error")
-    costs = "about 10 us for each of ten steps in a thousand that go through a GradScaler"
+    costs = "about 15 us for each of ten steps in a thousand that go through a GradScaler"
     blind = (
         "clipping that is not torch's, or with foreach=False; FSDP1's own clip_grad_norm_; scalers that are not torch's"
     )

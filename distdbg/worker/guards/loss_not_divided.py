@@ -30,7 +30,7 @@ _LOSSES = ("MseLoss", "NllLoss", "NllLoss2D", "SmoothL1Loss", "HuberLoss", "KlDi
 
 class LossNotDivided(ScalerGuard):
     id = "loss-not-divided"
-    costs = "about 15 us for each of ten steps in a thousand"
+    costs = "about 25 us for each of ten steps in a thousand"
     blind = (
         "losses of which the graph does not show that they are a mean; learning rates that make up for it; data that "
         "comes from no DataLoader"

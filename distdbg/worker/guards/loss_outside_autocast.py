@@ -24,7 +24,7 @@ _LOSSES = ("MseLoss", "NllLoss", "NllLoss2D", "SmoothL1Loss", "HuberLoss")
 class LossOutsideAutocast(Guard):
     id = "loss-outside-autocast"
     modes = ("off", "warn", "error")
-    costs = "about 5 us for each of ten steps in a thousand"
+    costs = "about 25 us for each of ten steps in a thousand, where the forward runs under autocast"
     blind = (
         "models without DDP or FSDP; several losses that are added up; other losses than cross entropy, NLL, MSE, "
         "smooth L1 and Huber; FSDP's own mixed precision"
