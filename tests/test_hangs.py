@@ -1,7 +1,7 @@
 """Every program under tests/programs/hangs is found out: launched, seen to stand still, explained, and ended with 75.
 
-A program's docstring promises one of several ids and ranks. Nothing but its own output and its own stacks may name
-them: the rules know no program.
+A program's docstring promises one of several ids and ranks, and what a guard told before it came to that. Nothing but
+its own output and its own stacks may name them: the rules know no program.
 """
 
 import json
@@ -19,6 +19,7 @@ from tests.conftest import FOREIGN, FOREIGN_NAMES, MARK, Finished, processes_of
 
 HANGS = sorted((Path(__file__).parent / "programs" / "hangs").glob("*.py"))
 _VERDICT = re.compile(r"^Verdict: (?P<ids>[\w|-]+); ranks: (?P<ranks>[\d,|-]+)(?:; says: (?P<says>.+))?$", re.M)
+_GUARD = re.compile(r"^Guard: (?P<id>[\w-]+); says: (?P<says>.+)$", re.M)
 #: They mostly wait: three at once keep two cores busy.
 _AT_ONCE = 3
 #: Longer than any pause of a healthy start here, since a stall that is none would be explained, too.
@@ -69,6 +70,10 @@ def test_hang(program, finished):
     assert (wanted["says"] or "") in told, context
     assert wanted["says"] is None or wanted["says"] in " ".join(result.err.split()), (
         "the terminal's last screen does not say it"
+    )
+    guard = _GUARD.search(program.read_text())
+    assert guard is None or any(f["id"] == guard["id"] and guard["says"] in f["cause"] for f in report["findings"]), (
+        context
     )
     assert (report["outcome"], result.code) == ("hung", 75), context
     assert not processes_of(folder)

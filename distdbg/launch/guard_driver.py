@@ -16,6 +16,7 @@ from pathlib import Path
 from distdbg.worker.guards import VARIABLE
 
 _MODES = re.compile(r"^Modes: (\S+)$", re.M)
+_ARGUMENTS = re.compile(r"^Arguments: (.+)$", re.M)
 
 
 def main(programs: list[str]) -> None:
@@ -30,12 +31,13 @@ def main(programs: list[str]) -> None:
     dist.init_process_group = lambda *_, **__: None
     dist.destroy_process_group = lambda *_, **__: None
     for number, program in enumerate(programs):
-        modes = _MODES.search(Path(program).read_text(encoding="utf-8"))
+        text = Path(program).read_text(encoding="utf-8")
+        modes, arguments = _MODES.search(text), _ARGUMENTS.search(text)
         os.environ[VARIABLE] = modes[1] if modes else ""
         told.guard_anew()
         told.fact("trial", number=number)
         torch.manual_seed(0)
-        sys.argv = [program, str(Path(program).parent)]
+        sys.argv = [program, str(Path(program).parent), *(arguments[1].split() if arguments else ())]
         kept = None
         try:
             kept = runpy.run_path(program, run_name="__main__")

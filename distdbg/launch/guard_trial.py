@@ -6,7 +6,8 @@ in its docstring what is to be found in it:
     Guard: missing-set-epoch; line: for (x,) in batches:; ranks: 0-1
     Guard: none
 
-and, where it is not to run under the defaults, `Modes: missing-set-epoch=fix`.
+and, where it is not to run under the defaults, `Modes: missing-set-epoch=fix`; `Arguments: --words and more`. Its first
+argument is the folder that it stands in.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from distdbg.launch.ports import ReservedPort
 from distdbg.model import Finding, fold_ranks
 
 RANKS = 2
+_START_S, _PROGRAM_S = 120.0, 8.0
 _BOOT = Path(__file__).resolve().parent.parent / "worker" / "boot.py"
 _DRIVER = Path(__file__).resolve().parent / "guard_driver.py"
 _PROMISE = re.compile(r"^Guard: (?P<id>[\w-]+)(?:; line: (?P<line>.+?))?(?:; ranks: (?P<ranks>[\d,-]+))?$", re.M)
@@ -75,8 +77,9 @@ class Trial:
         return lines[int(place[1]) - 1].strip() if place and int(place[1]) <= len(lines) else ""
 
 
-def run_trials(programs: Sequence[Path], timeout: float = 300) -> list[Trial]:
-    """Run them one after another. Raises TimeoutError where they do not come to their end."""
+def run_trials(programs: Sequence[Path], timeout: float | None = None) -> list[Trial]:
+    """Run them one after another. Raises TimeoutError where they do not come to their end in `timeout` seconds; None
+    for what so many may take on a busy machine."""
     with tempfile.TemporaryDirectory(prefix="ddbg") as name:
         folder = Path(name)
         copies = []
@@ -85,7 +88,7 @@ def run_trials(programs: Sequence[Path], timeout: float = 300) -> list[Trial]:
             copy.parent.mkdir()
             shutil.copy(program, copy)
             copies.append(copy)
-        told = _run(folder, copies, timeout)
+        told = _run(folder, copies, timeout or _START_S + _PROGRAM_S * len(copies))
     return [
         Trial(program, tuple(_findings(told, number)), tuple(_trouble(told, number)))
         for number, program in enumerate(programs)

@@ -11,13 +11,17 @@
     batch         the iterator       it has come
     data-end      the iterator       there are no more (known with a sampler that has a length)
     forward       the module         a DDP or FSDP module, or the outermost one of fully_shard, begins its forward
-    forward-end   the module         it is done (DDP alone tells)
+    forward-end   the module         it is done
     backward      a frame            autograd's engine is about to run; places.roots_of(frame) gives the tensors
     optimizer     the optimizer      it is about to step
     step          the optimizer      it has stepped
     scheduler     the scheduler      a scheduler of learning rates is about to be made
+    scaler        the scaler         a GradScaler is about to be made
+    clip          a frame            torch is about to clip gradients, `grads` in it; with foreach=False it is not heard
     save          a path or None     torch.save has opened its file, and is about to write
     save-end      a path or None     all is written
+    state-dict    a frame            a state is about to be gathered or loaded: `options` and `model` in it (DCP), or
+                                     `fsdp_state` and `module` (FSDP1, once a unit)
     profiler      a frame            torch's profiler is about to be prepared, or to begin
 
 A place is only touched when somebody subscribes to it, and in a way that leaves no frame of ours on the script's stack

@@ -167,6 +167,9 @@ class PageWriter:
     def batches(self) -> int:
         return self._words[BATCHES]
 
+    def backwards(self) -> int:
+        return self._words[BACKWARDS]
+
     def caller(self) -> Callable[[], None]:
         """A function that counts a call of torch.distributed; the phase stays what it is."""
         words, now, count, at = self._words, _now, CALLS, _CALL_TIME

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 from distdbg.worker.listening import Attribute, Called, Method, next_of
-from distdbg.worker.traced import method, unless_traced
+from distdbg.worker.traced import asked, method, unless_traced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -116,6 +116,28 @@ def fsdp2(module: Any, channel: Channel) -> None:  # noqa: ANN401
     _method(module.FSDPState, "_root_pre_forward", told)
 
 
+def fsdp2_end(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """Each unit's `_post_forward` prepares the backward of what it gives."""
+    deliver = channel("forward-end")
+
+    def told(state: Any) -> None:  # noqa: ANN401
+        if state._state_ctx.iter_forward_root is state:
+            deliver(next(iter(getattr(state, "_modules", ())), None))
+
+    _method(module.FSDPState, "_register_pre_backward_hook", told)
+
+
+def fsdp1_end(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    deliver = channel("forward-end")
+
+    def told(caller: FrameType) -> None:
+        model = caller.f_locals.get("self")
+        if getattr(model, "_is_root", None) is not False:
+            deliver(model)
+
+    module._post_forward = Called(module._post_forward, told)
+
+
 def fsdp1(module: Any, channel: Channel) -> None:  # noqa: ANN401
     deliver = channel("forward")
 
@@ -130,6 +152,21 @@ def fsdp1(module: Any, channel: Channel) -> None:  # noqa: ANN401
 def schedulers(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """`__init__` is called by subclasses, from the instance or from the class."""
     module.LRScheduler.__init__ = Method(module.LRScheduler.__init__, channel("scheduler"))
+
+
+def scalers(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    module.GradScaler.__init__ = Method(module.GradScaler.__init__, channel("scaler"))
+
+
+def clipping(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """What clips gradients asks a little function first, which never fails: ours stands in its place, not around it.
+
+    torch.compile sees through it, and a clip that is compiled is not heard.
+    """
+    by, told = ("_clip_grads_with_norm_", "clip_grad_value_"), channel("clip")
+    for name in ("_has_foreach_support", "_device_has_foreach_support"):
+        if hasattr(module, name):
+            setattr(module, name, asked(getattr(module, name), by, told))
 
 
 def save(module: Any, channel: Channel) -> None:  # noqa: ANN401
@@ -151,6 +188,16 @@ def save_end(module: Any, channel: Channel) -> None:  # noqa: ANN401
 def _with_path(deliver: Told) -> Told:
     """The writer to a buffer has no name."""
     return lambda writer: deliver(getattr(writer, "name", None))
+
+
+def state_dicts(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """torch.distributed.checkpoint's get_model_state_dict and its like look at their options first."""
+    module._verify_options = Called(module._verify_options, channel("state-dict"))
+
+
+def fsdp1_state_dicts(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    hook = "_common_unshard_pre_state_dict_hook"
+    setattr(module, hook, Called(getattr(module, hook), channel("state-dict")))
 
 
 def process_groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
@@ -235,11 +282,21 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
         ("torch.distributed.fsdp._fully_shard._fsdp_state", fsdp2),
         ("torch.distributed.fsdp.fully_sharded_data_parallel", fsdp1),
     ),
-    "forward-end": (("torch.nn.parallel.distributed", ddp_forward_end),),
+    "forward-end": (
+        ("torch.nn.parallel.distributed", ddp_forward_end),
+        ("torch.distributed.fsdp._fully_shard._fsdp_state", fsdp2_end),
+        ("torch.distributed.fsdp.fully_sharded_data_parallel", fsdp1_end),
+    ),
     "backward": (("torch.autograd", backward),),
     "optimizer": (("torch.optim.optimizer", optimizer_begins),),
     "step": (("torch.optim.optimizer", optimizer_stepped),),
     "scheduler": (("torch.optim.lr_scheduler", schedulers),),
+    "state-dict": (
+        ("torch.distributed.checkpoint.state_dict", state_dicts),
+        ("torch.distributed.fsdp._state_dict_utils", fsdp1_state_dicts),
+    ),
+    "scaler": (("torch.amp.grad_scaler", scalers),),
+    "clip": (("torch.nn.utils.clip_grad", clipping),),
     "save": (("torch.serialization", save),),
     "save-end": (("torch.serialization", save_end),),
     "profiler": (("torch.autograd.profiler", profilers),),

@@ -129,6 +129,17 @@ HEARD = """
     fully_shard(layers)
     layers(x).sum().backward()
     tell("fsdp2:")
+    loss = model(x).sum()
+    loss.backward()
+    heard.clear()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    torch.nn.utils.clip_grad_value_(model.parameters(), 1.0, foreach=True)
+    tell("clip:")
+    @torch.compile(backend="eager", fullgraph=True)
+    def clip(parameters):
+        return torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    clip(list(model.parameters()))
+    tell("clip, compiled as a whole:")
     dist.destroy_process_group()
 """
 
@@ -182,7 +193,11 @@ def test_everything_is_heard_in_its_order(tmp_path):
         "save: save save-end save save-end",
         "False",
         "False",
-        "fsdp2: forward backward",
+        "fsdp2: forward forward-end backward",
+        "True",
+        "True",
+        "clip: clip clip",
+        "clip, compiled as a whole:",
     ]
     timeout, made, recorder, group = [m for m in said if m["op"] == "fact"]
     assert (timeout["kind"], timeout["seconds"]) == ("timeout", 1800)

@@ -44,6 +44,10 @@ class Desk:
     def batches(self) -> int:
         return self.page.batches()
 
+    @property
+    def backwards(self) -> int:
+        return self.page.backwards()
+
     def distributed(self) -> Any:  # noqa: ANN401
         """torch.distributed, where this rank has at least one other beside it; else None."""
         dist = sys.modules.get("torch.distributed")

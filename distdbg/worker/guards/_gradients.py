@@ -41,6 +41,12 @@ def probe_of(parameters: Any) -> Probe | None:  # noqa: ANN401
     return None
 
 
+def dense_one(parameters: Any) -> Any:  # noqa: ANN401
+    """One whose gradient, where it has one, is not zero: a bias or a norm. That of an embedding mostly is. Or None."""
+    wanted = [parameter for parameter in parameters if parameter.requires_grad]
+    return next((parameter for parameter in wanted if parameter.dim() == 1), wanted[0] if wanted else None)
+
+
 def parameters_of(optimizer: Any) -> Any:  # noqa: ANN401
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.wrapping import is_replicated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class CheckpointModulePrefix(Guard):
                 continue
             model = self.desk.model()
             own = getattr(model, "module", None) if prefix.startswith("module.") else model
-            if prefix.startswith("module.") and (own is None or not _wraps(model)):
+            if prefix.startswith("module.") and (own is None or not is_replicated(model)):
                 continue  # a model that calls a part of its own so
             where = users_line()
             self.say(where, f"all names of the checkpoint begin with {prefix}", prefix=prefix, names=names[:3],
@@ -62,7 +63,3 @@ def _states(saved: Any) -> list[Any]:  # noqa: ANN401
 def _is_state(one: dict[Any, Any]) -> bool:
     tensor = sys.modules["torch"].Tensor
     return bool(one) and all(isinstance(k, str) for k in one) and isinstance(next(iter(one.values())), tensor)
-
-
-def _wraps(model: object) -> bool:
-    return any(cls.__name__ in ("DistributedDataParallel", "DataParallel") for cls in type(model).__mro__)

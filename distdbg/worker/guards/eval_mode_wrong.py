@@ -12,6 +12,7 @@ import sys
 from distdbg.worker.guards._base import Guard, users_line
 from distdbg.worker.guards._gradients import parameters_of
 from distdbg.worker.guards._passes import weak
+from distdbg.worker.wrapping import inner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class EvalModeWrong(Guard):
             if reference is None or len(self._of) >= _MOST:
                 return
             one = self._of[id(module)] = _Model(reference)
-        torch, inner = sys.modules.get("torch"), getattr(module, "module", module)
+        torch, inner = sys.modules.get("torch"), inner_of(module)
         one.hears(inner.training, torch is None or torch.is_grad_enabled(), self.desk.steps)
         if one.wrong == _TIMES:
             one.where, self._suspect = users_line(), one

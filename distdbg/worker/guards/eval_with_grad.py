@@ -1,4 +1,4 @@
-"""A DDP model in evaluation mode builds graphs that nobody runs backward through.
+"""A DDP or FSDP model in evaluation mode builds graphs that nobody runs backward through.
 
 Looked at are the first batches of each pass over a loader, where evaluations begin. A backward or an autograd.grad of
 whatever kind (frozen batch norm, saliency) ends the suspicion for that pass.
@@ -22,7 +22,10 @@ class EvalWithGrad(Guard):
     id = "eval-with-grad"
     modes = ("off", "warn", "error")
     costs = "about 5 us for each of the first three steps of a pass over a loader"
-    blind = "FSDP; models called without their DDP wrapper; evaluations of under 3 batches, or without a DataLoader"
+    blind = (
+        "models called without DDP or FSDP, or without their wrapper; evaluations of under 3 batches, or without a "
+        "DataLoader"
+    )
 
     def begin(self) -> None:
         self._left = _PASSES
@@ -58,10 +61,10 @@ class EvalWithGrad(Guard):
 
 
 def _output() -> Any:  # noqa: ANN401
-    """What DDP's forward is about to give back."""
+    """What the forward of DDP or FSDP1 is about to give back, or the outermost unit of FSDP2."""
     frame = sys._getframe(1)
     for _ in range(8):
-        if "output" in frame.f_code.co_varnames and frame.f_code.co_name == "forward":
+        if "output" in frame.f_code.co_varnames and frame.f_code.co_name in ("forward", "_post_forward"):
             return frame.f_locals.get("output")
         if frame.f_back is None:
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.guards._groups import units_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class FsdpSingleUnit(Guard):
         self.deaf()
 
     def _forward(self, module: Any) -> None:  # noqa: ANN401
-        sizes = _units(module)
+        sizes = units_of(module)
         if not sizes:
             return
         self.deaf()
@@ -35,20 +36,6 @@ class FsdpSingleUnit(Guard):
         layers = _repeated(module) if total >= _LARGE and largest >= _SHARE * total else None
         if layers is not None:
             self.say(users_line(), units=len(sizes), largest=largest, total=total, layer=layers[0], layers=layers[1])
-
-
-def _units(module: Any) -> list[int]:  # noqa: ANN401
-    """How many numbers each unit gathers; empty for what is no FSDP module. The states of FSDP2 know one another."""
-    get_state = getattr(module, "_get_fsdp_state", None)
-    if callable(get_state):
-        states = get_state()._state_ctx.all_states
-        groups = [getattr(state, "_fsdp_param_group", None) for state in states]
-        return [sum(p._orig_size.numel() for p in group.fsdp_params) for group in groups if group is not None]
-    fsdp_modules = getattr(type(module), "fsdp_modules", None)
-    if not callable(fsdp_modules):
-        return []
-    handles = (getattr(unit, "_handle", None) for unit in fsdp_modules(module))
-    return [h.flat_param._unpadded_unsharded_size.numel() for h in handles if h is not None]
 
 
 def _repeated(module: Any) -> tuple[str, int] | None:  # noqa: ANN401

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from distdbg.worker.guards._base import Guard, users_line
 from distdbg.worker.guards._gradients import parameters_of
+from distdbg.worker.wrapping import is_fsdp1
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class ParamsNotOptimized(Guard):
         if len(self._held) < 1_000_000:
             self._held.update(map(id, parameters_of(optimizer)))
         model = self.desk.model()
-        if model is None or self._looked or not _keeps_its_parameters(model):
+        if model is None or self._looked or is_fsdp1(model):
             return
         self._looked = True
         self._where = users_line()
@@ -64,8 +65,3 @@ class ParamsNotOptimized(Guard):
             self.say(self._where, names=names[:_MOST_NAMES], count=len(names), parameters=self._parameters,
                      none_held=len(names) == len(self._free))  # fmt: skip
         self._held, self._free = set(), {}
-
-
-def _keeps_its_parameters(model: object) -> bool:
-    """FSDP1 puts parameters of its own in place of the model's."""
-    return not any(cls.__name__ == "FullyShardedDataParallel" for cls in type(model).__mro__)

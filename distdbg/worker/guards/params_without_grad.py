@@ -9,6 +9,7 @@ from __future__ import annotations
 from distdbg.worker.guards._base import Guard, users_line
 from distdbg.worker.guards._gradients import parameters_of
 from distdbg.worker.guards._passes import weak
+from distdbg.worker.wrapping import is_fsdp1
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ class ParamsWithoutGrad(Guard):
                 self._looks[id(optimizer)] = _Look(reference)
             return
         model = self.desk.model()
-        if look is None or look.of() is not optimizer or look.window == self._windows or not _has_own(model):
+        if look is None or look.of() is not optimizer or look.window == self._windows:
+            return
+        if model is None or is_fsdp1(model):
             return
         look.window, look.where = self._windows, users_line()
         look.take(optimizer, model, self.desk.steps)
@@ -114,8 +117,3 @@ class _Look:
         told = 2 * len(without) < len(wanted)
         self.names = [name for name, p in model.named_parameters() if id(p) in without] if told else []
         self.steps, self.parameters = steps, len(wanted)
-
-
-def _has_own(model: object) -> bool:
-    """FSDP1 puts parameters of its own in place of the model's, and some of them are empty."""
-    return model is not None and not any(cls.__name__ == "FullyShardedDataParallel" for cls in type(model).__mro__)

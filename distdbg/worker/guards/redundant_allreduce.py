@@ -8,7 +8,7 @@ and closures are none.
 from __future__ import annotations
 
 from distdbg.worker.guards._base import Guard, users_line
-from distdbg.worker.guards._gradients import is_filled, parameters_of
+from distdbg.worker.guards._gradients import dense_one, is_filled, parameters_of
 from distdbg.worker.guards._passes import weak
 
 TYPE_CHECKING = False
@@ -65,7 +65,7 @@ class RedundantAllreduce(Guard):
                 self.say(places[0][1], "each micro-batch is reduced", reduced=len(places))
 
     def _owns(self, optimizer: Any, key: int, model: _Model) -> bool:  # noqa: ANN401
-        """Whether the model's first parameter is this optimizer's."""
+        """Whether a parameter of the model is this optimizer's."""
         pair = id(optimizer), key
         if pair not in self._owned:
             parameter = model.parameter()
@@ -75,8 +75,7 @@ class RedundantAllreduce(Guard):
 
 class _Model:
     def __init__(self, module: Any) -> None:  # noqa: ANN401
-        wanted = next((p for p in module.parameters() if p.requires_grad), None)
-        self.parameter: Callable[[], Any] = weak(wanted) or (lambda: None)
+        self.parameter: Callable[[], Any] = weak(dense_one(module.parameters())) or (lambda: None)
         self.places: list[tuple[Where | None, Where | None]] = []
         self.times = 0
 

@@ -18,7 +18,7 @@ import sys
 from distdbg.worker.handing import Hand, write_bytes
 from distdbg.worker.watch.plain import Plain, nbytes, state_of
 from distdbg.worker.watch.random_states import plain_states, random_states
-from distdbg.worker.watch.root import inner_of
+from distdbg.worker.wrapping import inner_of, is_ddp, is_fsdp1
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Dump:
 
 def _first_of_group(model: Any) -> int | None:  # noqa: ANN401
     """The global rank that holds the same parameters under DDP and saves them; None where this rank is to do it."""
-    group = getattr(model, "process_group", None) if type(model).__name__ == "DistributedDataParallel" else None
+    group = getattr(model, "process_group", None) if is_ddp(model) else None
     if group is None or group.rank() == 0:
         return None
     return int(torch.distributed.get_process_group_ranks(group)[0])
@@ -176,7 +176,7 @@ def _first_of_group(model: Any) -> int | None:  # noqa: ANN401
 
 def _sharded(model: Any) -> str:  # noqa: ANN401
     parts = any(hasattr(p, "_local_tensor") for p in model.parameters())
-    if parts or any(cls.__name__ == "FullyShardedDataParallel" for cls in type(model).__mro__):
+    if parts or is_fsdp1(model):
         return "its parameters are sharded: each rank has a part of them"
     return ""
 

@@ -6,6 +6,7 @@ import sys
 
 from distdbg.worker.guards._gradients import parameters_of
 from distdbg.worker.watch.figures import local
+from distdbg.worker.wrapping import inner_of, is_ddp, is_fsdp1
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Layers:
         #: place -> which rows have had a gradient, and in so many samples
         self.alive: dict[int, Any] = {}
         self.samples = 0
-        self.sharded = any(hasattr(p, "_local_tensor") for p in parameters) or any(map(_is_fsdp1, models))
+        self.sharded = any(hasattr(p, "_local_tensor") for p in parameters) or any(map(is_fsdp1, models))
         self.copies, self.is_copy = _copies(models)
         self.optimizer = type(optimizer).__name__
 
@@ -73,7 +74,7 @@ def _names(models: list[Any], own: set[int]) -> dict[int, tuple[int, str, Any, s
     several modules share, the first; it has no units then."""
     found: dict[int, tuple[int, str, Any, str]] = {}
     for model in models:
-        inner = getattr(model, "module", model) if type(model).__name__ == "DistributedDataParallel" else model
+        inner = inner_of(model)
         before = f"{type(inner).__name__}." if len(models) > 1 else ""
         for path, module in inner.named_modules(remove_duplicate=True):
             for name, parameter in module._parameters.items():
@@ -100,13 +101,9 @@ def _has_units(module: Any, parameter: Any) -> bool:  # noqa: ANN401
     return whole and local(parameter).dim() > 1 and local(parameter).shape[0] >= _FEWEST_ROWS
 
 
-def _is_fsdp1(model: Any) -> bool:  # noqa: ANN401
-    return any(cls.__name__ == "FullyShardedDataParallel" for cls in type(model).__mro__)
-
-
 def _copies(models: list[Any]) -> tuple[int, bool]:
     """On how many ranks these gradients are the same, and whether another than this one looks at them. Asks nobody."""
-    group = next((m.process_group for m in models if type(m).__name__ == "DistributedDataParallel"), None)
+    group = next((m.process_group for m in models if is_ddp(m)), None)
     if group is None:
         return 1, False
     return int(group.size()), group.rank() > 0

@@ -16,6 +16,7 @@ from distdbg.worker.watch import outputs
 from distdbg.worker.watch.figures import is_finite, local
 from distdbg.worker.watch.late import Late
 from distdbg.worker.watch.origin import bad_gradients, bad_weights, origin
+from distdbg.worker.wrapping import inner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class NumericsWatch:
         if model is None:
             fields |= {"made": "unknown", "because": "no DDP or FSDP model was seen: distdbg.watch(model)"}
         else:
-            order = [name for name, _ in (getattr(model, "module", model)).named_modules()]
+            order = [name for name, _ in inner_of(model).named_modules()]
             fields |= {**bad_gradients(model, order), **bad_weights(model)}
         self._pending = fields, users_line()
         self._hold()

@@ -6,6 +6,7 @@ The hook does no arithmetic (traced_outputs.py). Modules that are compiled thems
 from __future__ import annotations
 
 from distdbg.worker.traced_outputs import calls, heard, names
+from distdbg.worker.wrapping import inner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,10 +32,9 @@ class Made:
 
 def listen_to(model: Any) -> list[Any]:  # noqa: ANN401
     """Hooks on all modules of a model, by the names that they have within DDP's wrapper; the handles that end them."""
-    inner = model.module if type(model).__name__ == "DistributedDataParallel" else model
     handles: list[Any] = []
     compiled: list[str] = []
-    for name, module in inner.named_modules():
+    for name, module in inner_of(model).named_modules():
         is_compiled = getattr(module, "_compiled_call_impl", None) is not None
         if is_compiled or type(module).__name__ in ("OptimizedModule", "RecursiveScriptModule", "ScriptModule"):
             compiled.append(name)

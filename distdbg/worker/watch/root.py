@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distdbg.worker import traced_outputs
 from distdbg.worker.guards._passes import weak
+from distdbg.worker.wrapping import inner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,8 +71,3 @@ class RootWatch:
         if handle is not None:
             handle.remove()
             traced_outputs.began = None
-
-
-def inner_of(model: Any) -> Any:  # noqa: ANN401
-    """What DDP wraps; any other model is its own."""
-    return model.module if type(model).__name__ == "DistributedDataParallel" else model

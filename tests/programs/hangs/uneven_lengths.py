@@ -1,6 +1,7 @@
 """The files are dealt out as they come, so rank 3 has fewer batches and reaches the epoch's barrier first.
 
 Verdict: uneven-inputs; ranks: 3; says: 3
+Guard: loader-lengths-differ; says: Batches: 11 on rank 3, 12 on ranks 0-2
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Rank 0 saves; later, at another step, the other rank overwrites it on purpose.
 
 Guard: none
+Modes: checkpoint-not-atomic=off
 """
 
 import tempfile

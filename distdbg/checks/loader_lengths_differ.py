@@ -1,0 +1,88 @@
+"""Ranks that are trained in step have loaders of different lengths, and one came to its end before the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from distdbg.checks._diverged import diverged
+from distdbg.checks._guards import facts, observe, place
+from distdbg.evidence.divergence import Kind
+from distdbg.evidence.run import GuardFact, RunEvidence
+from distdbg.model import Finding, FindingDoc, fold_ranks
+
+DOCS = (
+    FindingDoc(
+        id="loader-lengths-differ",
+        severity="warning",
+        title="the ranks' loaders have different lengths",
+        meaning="Each step averages gradients over all ranks. A rank that has fewer batches leaves the loop sooner, "
+        "and the others wait for it in their next step for ever (uneven-inputs), or train on without it.",
+        how_seen="A guard in each rank tells how many batches the loader of a training loop has, and how many steps "
+        "came of a pass that went through all of it. The same loop and pass, on ranks over which DDP or FSDP averages "
+        "the gradients: one with fewer batches came to its end, and another made more steps, or hangs. Under join(), "
+        "and where a loop is left after a number of steps that all ranks agree on, lengths may differ.",
+        remedy="Give every rank the same number of batches: DistributedSampler pads, drop_last=True cuts. Where "
+        "lengths must differ, train within `with model.join():` or stop after as many steps as the shortest rank has.",
+        source="https://docs.pytorch.org/tutorials/advanced/generic_join.html",
+    ),
+)
+
+
+@dataclass
+class _Pass:
+    """One loop's pass, as each rank told it."""
+
+    begins: dict[int, GuardFact] = field(default_factory=dict)
+    steps: dict[int, int] = field(default_factory=dict)
+
+    def batches(self) -> Mapping[int, int]:
+        told = {rank: fact.fields.get("batches") for rank, fact in self.begins.items()}
+        return {rank: count for rank, count in told.items() if isinstance(count, int)}
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    told = set()
+    for one in _passes(evidence):
+        batches = one.batches()
+        least = min(batches.values(), default=0)
+        ended = [rank for rank, count in batches.items() if count == least and rank in one.steps]
+        longer = [rank for rank, count in batches.items() if count > least]
+        where = next(iter(one.begins.values())).where if one.begins else None
+        if not ended or not longer or where in told:
+            continue
+        went_on = [rank for rank in longer if one.steps.get(rank, 0) > max(one.steps[short] for short in ended)]
+        hangs = not went_on and any(diverged(evidence, Kind.UNEVEN, ""))
+        if went_on or hangs:
+            told.add(where)
+            yield _finding(evidence, one, batches, hangs=hangs)
+
+
+def _passes(evidence: RunEvidence) -> Iterable[_Pass]:
+    found: dict[tuple[object, ...], _Pass] = {}
+    for fact in facts(evidence, "loader-lengths-differ"):
+        one = found.setdefault((fact.where, fact.fields.get("number")), _Pass())
+        among, steps = fact.fields.get("among"), fact.fields.get("steps")
+        if isinstance(among, list) and fact.rank in among:
+            one.begins[fact.rank] = fact
+        elif isinstance(steps, int):
+            one.steps[fact.rank] = steps
+    return found.values()
+
+
+def _finding(evidence: RunEvidence, one: _Pass, batches: Mapping[int, int], *, hangs: bool) -> Finding:
+    by_length: dict[int, list[int]] = {}
+    for rank, count in sorted(batches.items()):
+        by_length.setdefault(count, []).append(rank)
+    told = ", ".join(f"{count} on rank{'s' * (len(r) > 1)} {fold_ranks(r)}" for count, r in sorted(by_length.items()))
+    shortest_first = sorted(one.begins.values(), key=lambda fact: (batches.get(fact.rank, 0), fact.rank))
+    after = (
+        "the others wait in a step for those whose loader has ended" if hangs else "the others step on without those"
+    )
+    return observe(
+        evidence,
+        DOCS[0],
+        shortest_first,
+        f"the loaders of the loop at {place(shortest_first[0])} have {min(by_length)} to {max(by_length)} batches",
+        f"Batches: {told}; {after}.",
+    )

@@ -1,0 +1,58 @@
+"""The end of a graph, where a loss was made: names and dtypes of its nodes. No tensor that a graph saved is asked for:
+that could run the script's own hooks, or compute a checkpointed part once more."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+    from typing import Any
+
+_MOST_NODES = 6
+#: What makes a loss of many numbers.
+_LOSSES = ("MseLoss", "NllLoss", "NllLoss2D", "SmoothL1Loss", "HuberLoss", "KlDiv", "BinaryCrossEntropy", "Mean", "Sum")
+
+
+def chain_of(root: Any) -> Iterator[Any]:  # noqa: ANN401
+    """The nodes from the root on, as long as each has one before it: what was done to the loss, and the loss."""
+    node = getattr(root, "grad_fn", None)
+    for _ in range(_MOST_NODES):
+        if node is None:
+            return
+        yield node
+        before = [one for one, _ in node.next_functions if one is not None]
+        node = before[0] if len(before) == 1 else None
+
+
+def is_scaled_by_hand(root: Any) -> bool:  # noqa: ANN401
+    """Whether something was multiplied after the loss was made, or may have been, in a function of the script's own."""
+    for node in chain_of(root):
+        kind = kind_of(node)
+        if kind == "Mul" or hasattr(node, "_forward_cls"):
+            return True
+        if kind in _LOSSES:
+            return False
+    return False
+
+
+def kind_of(node: Any) -> str:  # noqa: ANN401
+    """`MulBackward0` is `Mul`."""
+    return type(node).__name__.partition("Backward")[0]
+
+
+def dtype_of(node: Any) -> str:  # noqa: ANN401
+    """The dtype of what the node made, `float16`; empty where this torch does not say."""
+    told = getattr(node, "_input_metadata", None)
+    return str(told[0].dtype).removeprefix("torch.") if told else ""
+
+
+def begins_with_ones(frame: FrameType) -> bool:
+    """A backward that was given no gradient of its own to begin with."""
+    return frame.f_code.co_name != "grad" and not any(
+        one is not None for one in _sequence(frame.f_locals.get("grad_tensors"))
+    )
+
+
+def _sequence(given: Any) -> Any:  # noqa: ANN401
+    return given if isinstance(given, (list, tuple)) else (given,)

@@ -1,0 +1,68 @@
+"""The only checkpoint there is is overwritten in place: a job that is killed while it writes has none left.
+
+A file that is written under another name and renamed has another inode each time, since the one before is still in use.
+Where another file of about its size lies beside it, or the script copies files, nothing is said.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.guards._source import mentioned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_MOST_FILES = 64
+_MOST_LOOKED_AT = 1000
+#: What lies beside checkpoints and is none, however large.
+_NO_CHECKPOINTS = (".py", ".log", ".txt", ".out", ".err", ".json", ".jsonl", ".yaml", ".csv")
+#: What keeps a copy elsewhere.
+_COPIES = re.compile(
+    r"shutil\.|copyfile|copy2|\bcp\b|\blink\(|upload|rsync|gsutil|aws s3|put_object|put_file", re.IGNORECASE
+)
+
+
+class CheckpointNotAtomic(Guard):
+    id = "checkpoint-not-atomic"
+    modes = ("off", "warn")
+    costs = "about 20 us for each torch.save to a file; the second to one name lists its folder"
+    blind = "what is not written by torch.save to a path; copies that another program makes"
+
+    def begin(self) -> None:
+        self._written: dict[str, tuple[int, int, int]] = {}
+        self.listen("save", self._begins)
+        self.listen("save-end", self._ends)
+
+    def _begins(self, path: Any) -> None:  # noqa: ANN401
+        """torch has opened it by now, and cut it to nothing."""
+        before = self._written.get(path) if isinstance(path, str) else None
+        if before is None:
+            return
+        file = os.stat(path)
+        size = before[2]
+        if (file.st_dev, file.st_ino) == before[:2] and not _is_beside(path, size) and not mentioned(_COPIES):
+            self.say(users_line(), path=os.path.realpath(path), bytes=size)
+
+    def _ends(self, path: Any) -> None:  # noqa: ANN401
+        if not isinstance(path, str) or (path not in self._written and len(self._written) >= _MOST_FILES):
+            return
+        file = os.stat(path)
+        if (file.st_mode & 0o170000) == 0o100000:
+            self._written[path] = file.st_dev, file.st_ino, file.st_size
+
+
+def _is_beside(path: str, size: int) -> bool:
+    """Whether its folder holds another file of at least half the size, or too many to look at."""
+    name = os.path.basename(path)
+    with os.scandir(os.path.dirname(path) or ".") as entries:
+        for number, entry in enumerate(entries):
+            if number >= _MOST_LOOKED_AT:
+                return True
+            other = entry.name != name and not entry.name.endswith(_NO_CHECKPOINTS)
+            if other and entry.is_file() and 2 * entry.stat().st_size >= size:
+                return True
+    return False

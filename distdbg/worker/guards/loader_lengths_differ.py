@@ -1,0 +1,83 @@
+"""How many batches this rank's loader has, and how many steps came of them: whether all ranks have as many is judged
+outside.
+
+Told early in a pass, before a rank could hang for want of the others, and again at its end. Under `join()` lengths may
+differ; who leaves the loop sooner on purpose tells no end.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.guards._groups import data_parallel_ranks
+from distdbg.worker.guards._passes import weak
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from distdbg.worker.guards._base import Where
+
+#: Of one loop the first passes are told, and later ones whose length is another.
+_PASSES = 3
+_MOST_PASSES = 1000
+
+
+class LoaderLengthsDiffer(Guard):
+    id = "loader-lengths-differ"
+    most = 32
+    costs = "about 20 us for each pass over a loader"
+    blind = (
+        "models without DDP or FSDP; IterableDataset, whose length nobody knows; loaders that are no torch DataLoader"
+    )
+
+    def begin(self) -> None:
+        self._begun: _Begun | None = None
+        self._numbers: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._left = _MOST_PASSES
+        self.listen("pass", self._begins)
+        self.listen("data-end", self._ends)
+
+    def _begins(self, iterator: Any) -> None:  # noqa: ANN401
+        self._left -= 1
+        if self._left < 0:
+            self.deaf()
+            return
+        total, reference = iterator.__dict__.get("_distdbg_batches", -1), weak(iterator)
+        if total > 0 and reference is not None and self.desk.distributed() is not None:
+            self._begun = _Begun(reference, users_line(), total, self.desk.steps)
+            self.deaf("optimizer")
+            self.listen("optimizer", self._steps)
+
+    def _steps(self, _optimizer: object) -> None:
+        """The first one of the pass: it trains. The loader that was begun last is the one that it trains with."""
+        self.deaf("optimizer")
+        begun, model = self._begun, self.desk.model()
+        ranks = data_parallel_ranks(model)
+        if begun is None or ranks is None or len(ranks) < 2:
+            return
+        line = tuple((begun.where or [])[:2])
+        if getattr(getattr(model, "_join_config", None), "enable", False) or len(self._numbers) >= 64:
+            self._begun = None
+            return
+        number, length = self._numbers.get(line, (0, -1))
+        self._numbers[line] = number + 1, begun.total
+        if number < _PASSES or length != begun.total:
+            begun.number = number
+            self.say(begun.where, "", (number, "begins"), number=number, batches=begun.total, among=ranks)
+
+    def _ends(self, iterator: Any) -> None:  # noqa: ANN401
+        begun = self._begun
+        if begun is not None and begun.of() is iterator:
+            self._begun = None
+            if begun.number is not None:
+                steps = self.desk.steps - begun.steps
+                self.say(begun.where, "", (begun.number, "ends"), number=begun.number, steps=steps)
+
+
+class _Begun:
+    """A pass; `number` counts those of one line that trained, once it is told."""
+
+    def __init__(self, of: Callable[[], Any], where: Where | None, total: int, steps: int) -> None:
+        self.of, self.where, self.total, self.steps = of, where, total, steps
+        self.number: int | None = None
