@@ -28,6 +28,7 @@ DOCS = (
     ),
 )
 _MOST_STEPS = 8
+_BLIND = " No recorder tells their groups: ranks that call other collectives of the same group look like this, too."
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
@@ -35,12 +36,13 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     if hang is None or not hang.stands or divergence_of(evidence) is not None:
         return
     for circle in hang.circles:
+        blind = any(wait.blind and not set(circle).isdisjoint(wait.waiting) for wait in hang.waits)
         yield Finding(
             id="group-deadlock",
             severity="error",
-            confidence="likely" if hang.dump.missing else "certain",
+            confidence="likely" if blind or hang.dump.missing else "certain",
             summary=f"{who(evidence, circle)} wait for one another in a circle: {_told(hang, circle)}",
-            cause=_lines(hang, circle),
+            cause=_lines(hang, circle) + (_BLIND if blind else ""),
             remedy=DOCS[0].remedy,
             ranks=circle,
             nodes=hosts(evidence, circle),

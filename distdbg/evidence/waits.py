@@ -17,6 +17,8 @@ from distdbg.evidence.run import RankRecord
 from distdbg.evidence.standing import Doing, Standing
 from distdbg.evidence.transfers import transfers
 
+_BLIND = ", by the stacks alone"
+
 
 @dataclass(frozen=True)
 class Wait:
@@ -33,6 +35,11 @@ class Wait:
     group: str = ""
     sequence: int | None = None
     since: float | None = None
+
+    @property
+    def blind(self) -> bool:
+        """No recorder was asked: in which group it is, and who takes part in it, is not known."""
+        return self.what.endswith(_BLIND)
 
 
 @dataclass(frozen=True)
@@ -187,7 +194,7 @@ def _blind(
         and not (standing.doing is Doing.COLLECTIVE and standing.function == function)
         and not (function == "init_process_group" and _formed(records.get(r)))
     )
-    return Wait(function if forming else f"{function}, by the stacks alone", waiting, tuple(sorted(awaited)))
+    return Wait(function if forming else f"{function}{_BLIND}", waiting, tuple(sorted(awaited)))
 
 
 def _formed(record: RankRecord | None) -> bool:

@@ -106,6 +106,14 @@ def test_a_ring_of_receives_is_a_circle():
     assert judged(ranks)[0] == [("group-deadlock", (0, 1, 2, 3))]
 
 
+def test_other_collectives_by_the_stacks_alone_are_a_circle_only_likely():
+    """They may be of one group, and then of no circle at all."""
+    ranks = {r: made(c10d("barrier" if r == 1 else "all_reduce")) for r in range(4)}
+    (found,) = build_report(evidence(ranks)).findings
+    assert (found.id, found.confidence) == ("group-deadlock", "likely")
+    assert "ranks that call other collectives of the same group look like this, too" in found.cause
+
+
 def test_different_roots_are_a_mismatch_and_no_cut_network():
     logs = {"log": recorder(SIGNATURES, history(9, waiting=True, operation="gather"))}
     ranks = {r: made(c10d("gather"), calls=[rooted("gather", 3 if r == 3 else 0)], **logs) for r in range(4)}
