@@ -35,6 +35,7 @@ _KINDS = {
     "FSDP": "fsdp",
     "GradScaler": "scaler",
     "Accelerator": "accelerator",
+    "autocast": "autocast",
 }
 #: f(x, …) stands for x
 _WRAPPERS = frozenset(
