@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 from distdbg.collect.sources import find_sources
-from distdbg.lint._linting import Unreadable, lint_text
+from distdbg.lint._linting import lint_text
+from distdbg.lint._parsing import Unreadable
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -61,16 +61,6 @@ class Context:
         return Loops(self.script, self.values, self.events)
 
     @cached_property
-    def about_training(self) -> bool:
-        """Does the file train at all, as far as a look at its words can tell? Asked before anything costly."""
-        return (
-            re.search(
-                r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|(?:\b|_)rank\b", self.script.text
-            )
-            is not None
-        )
-
-    @cached_property
     def distributed(self) -> bool:
         """Does the file show that several ranks run it?"""
         return (

@@ -54,7 +54,7 @@ def _saves(context: Context, call: ast.Call) -> bool:
     """A state dict is taken below it; where one is loaded, every rank may well need all of it."""
     statement = context.script.statement_of(call)
     place = statement if isinstance(statement, (ast.With, ast.AsyncWith)) else context.script.function_of(call)
-    inner = context.script.within(place or context.script.tree, ast.Call)
+    inner = context.script.within(place or context.script.module_of(call), ast.Call)
     names = {context.script.call_names[c].rpartition(".")[2] for c in inner}
     return "state_dict" in names and "load_state_dict" not in names
 

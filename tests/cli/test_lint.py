@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 from distdbg.cli import cli
 from distdbg.errors import DistdbgError
 from distdbg.lint._fixing import with_edits
-from distdbg.lint._linting import Unreadable, lint_text
+from distdbg.lint._linting import lint_text
+from distdbg.lint._parsing import Unreadable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MISTAKE = """\
