@@ -61,11 +61,16 @@ class Context:
         return Loops(self.script, self.values, self.events)
 
     @cached_property
+    def starts_group(self) -> bool:
+        """Does the file, or what it calls from others, start a process group?"""
+        return bool(self.script.calls("init_process_group", "init_distributed", "init_distributed_mode", "init_dist"))
+
+    @cached_property
     def distributed(self) -> bool:
-        """Does the file show that several ranks run it?"""
-        return (
+        """Does the file show that several ranks run it? That a helper of another file could ask for a rank does not."""
+        return self.starts_group or (
             re.search(
-                r"distributed|\bddp\b|\bdist\b|DDP|FSDP|(?:\b|_)(?:rank|RANK)\b|horovod|\bhvd\b", self.script.text
+                r"distributed|\bddp\b|\bdist\b|DDP|FSDP|(?:\b|_)(?:rank|RANK)\b|horovod|\bhvd\b", self.script.file.text
             )
             is not None
         )
