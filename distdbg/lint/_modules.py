@@ -126,9 +126,7 @@ class Modules:
         return None
 
     def readable(self, path: str) -> Module | None:
-        """The module of a file that has to do with training and is Python."""
-        if not ABOUT_TRAINING.search(self.texts[path]):
-            return None
+        """The module of a file, if it is Python."""
         try:
             return self.module(path)
         except Unreadable:  # named and skipped where it is linted itself
@@ -189,7 +187,8 @@ class _Linker:
         if other is None:
             return None
         if name in other.defines:
-            return None if other is self.start else (other, name)
+            follow = other is not self.start and ABOUT_TRAINING.search(other.file.text)
+            return (other, name) if follow else None
         passed = other.file.names.get(name)
         if passed is not None:
             return self._place(other, passed, depth + 1)
