@@ -65,18 +65,14 @@ def _used(context: Context, call: ast.Call) -> bool:
 
 
 def _differs(context: Context, call: ast.Call) -> bool:
-    """The rank, or something computed from it, is part of the seed."""
+    """The rank, or something computed from it, is part of the seed; or each process draws its own."""
     if any(context.ranks.mentions(a) for a in (*call.args, *(k.value for k in call.keywords))):
         return True
     if names_in(call.args[0]) & _DRAWN:
         return True
     key = context.values.key(call.args[0])
-    for assigned in context.script.all(ast.Assign, ast.AugAssign):
+    bound: list[ast.expr] = []
+    for assigned in context.script.all(ast.Assign, ast.AugAssign) if key is not None else ():
         targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
-        if (
-            key is not None
-            and any(context.values.key(t) == key for t in targets)
-            and (context.ranks.mentions(assigned.value) or names_in(assigned.value) & _DRAWN)
-        ):
-            return True
-    return False
+        bound += [assigned.value] if any(context.values.key(t) == key for t in targets) else []
+    return any(map(context.ranks.mentions, bound)) or (bool(bound) and all(names_in(b) & _DRAWN for b in bound))
