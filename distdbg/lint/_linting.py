@@ -151,9 +151,11 @@ class _Silence:
     def covers(self, hit: Hit, script: Script) -> bool:
         if self.whole is not None and (not self.whole or hit.id in self.whole):
             return True
-        line = place(hit.node)[0]
+        first = place(hit.node)[0]
+        if hit.node in script.parents:
+            first = min(first, place(script.statement_of(hit.node))[0])
         last = _header_end(hit.node, script)
-        return any(not ids or hit.id in ids for n in range(line, last + 1) if (ids := self.lines.get(n)) is not None)
+        return any(not ids or hit.id in ids for n in range(first, last + 1) if (ids := self.lines.get(n)) is not None)
 
 
 def _ids(text: str | None) -> frozenset[str]:
