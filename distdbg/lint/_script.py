@@ -108,6 +108,7 @@ class Script:
         self.tree = file.tree
         self.grafts = grafts
         self.links = links or {}
+        self._linked: dict[ast.AST, tuple[ast.Module, str] | None] = {}
         self.files = {f.tree: f for f in (file, *(g.file for g in grafts))}
         self.text = "\n".join([file.text, *(_text(g.file, s) for g in grafts for s in g.statements)])
         self.parents: dict[ast.AST, ast.AST] = {}
@@ -229,7 +230,11 @@ class Script:
 
     def linked(self, node: ast.AST) -> tuple[ast.Module, str] | None:
         """Where an imported name was defined, if that was grafted: the file's tree and the name there."""
-        return self.links.get((self.module_of(node), self.dotted(node))) if self.links else None
+        if not self.links:
+            return None
+        if node not in self._linked:
+            self._linked[node] = self.links.get((self.module_of(node), self.dotted(node)))
+        return self._linked[node]
 
     def dotted(self, node: ast.AST) -> str:
         """`dist.barrier` as `torch.distributed.barrier`; with `()` or `[]` in it for what is no plain name."""
