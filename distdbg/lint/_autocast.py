@@ -43,21 +43,24 @@ def _of_cuda(context: Context, site: ast.Call) -> bool:
     return context.script.call_names[site].endswith("cuda.amp.autocast")
 
 
-def reaches(context: Context, node: ast.AST) -> bool:
-    """May autocast be on here: by a `with` or a decorator above, or at one of the callers?"""
-    blocks = {block for block, _ in regions(context)}
+def around(context: Context, node: ast.AST) -> Iterator[ast.AST]:
+    """The node and all that it stands in, through the callers of its function."""
     seen: set[ast.AST] = set()
     todo = [node]
     while todo:
         one = todo.pop()
-        for outer in (one, *context.script.above(one)):
-            if outer in blocks or (isinstance(outer, FUNCTIONS) and _decorated(outer)):
-                return True
+        yield one
+        yield from context.script.above(one)
         function = context.script.function_of(one)
         if function is not None and function not in seen:
             seen.add(function)
             todo += context.values.callers.get(function, [])
-    return False
+
+
+def reaches(context: Context, node: ast.AST) -> bool:
+    """May autocast be on here: by a `with` or a decorator above, or at one of the callers?"""
+    blocks = {block for block, _ in regions(context)}
+    return any(o in blocks or (isinstance(o, FUNCTIONS) and _decorated(o)) for o in around(context, node))
 
 
 def _decorated(function: ast.AST) -> bool:
