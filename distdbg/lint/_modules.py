@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,7 +31,7 @@ class Module:
     """A parsed file, with what it defines at its top level and what each of these definitions mentions."""
 
     file: File
-    _mentions: dict[ast.AST, frozenset[str]] = field(default_factory=dict)
+    _mentions: dict[ast.AST, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def defines(self) -> dict[str, list[ast.stmt]]:
@@ -41,10 +41,10 @@ class Module:
                 found.setdefault(name, []).append(statement)
         return found
 
-    def mentions(self, node: ast.AST) -> frozenset[str]:
-        """Names and dotted names (as they stand there: `utils.save`) that a piece of this file reads."""
+    def mentions(self, node: ast.AST) -> tuple[str, ...]:
+        """Names, and dotted names as they stand there (`utils.save`), that a piece of this file reads; each once."""
         if node not in self._mentions:
-            self._mentions[node] = frozenset(_mentioned(node))
+            self._mentions[node] = tuple(dict.fromkeys(_mentioned(node)))
         return self._mentions[node]
 
 
@@ -151,9 +151,9 @@ class _Linker:
         self._asked: set[tuple[Module, str]] = set()
 
     def run(self) -> tuple[list[Graft], dict[tuple[ast.Module, str], tuple[ast.Module, str]]]:
-        todo: list[tuple[Module, ast.AST]] = [(self.start, self.start.file.tree)]
-        while todo:
-            module, piece = todo.pop()
+        todo = deque[tuple[Module, ast.AST]]([(self.start, self.start.file.tree)])
+        while todo:  # the nearest first: there is a limit
+            module, piece = todo.popleft()
             for name in module.mentions(piece):
                 if (module, name) not in self._asked:
                     self._asked.add((module, name))

@@ -145,4 +145,11 @@ class Ranks:
         if function is None or function in seen or len(seen) > _DEEPEST:
             return False
         callers = self.values.callers.get(function, [])
-        return bool(callers) and all(self._guarded(call, seen | {function}) for call in callers)
+        return bool(callers) and all(
+            self._of_one_rank(call) or self._guarded(call, seen | {function}) for call in callers
+        )
+
+    def _of_one_rank(self, call: ast.Call) -> bool:
+        """A method of what only some ranks have: `if rank == 0: saver = Saver()` … `if saver: saver.save()`."""
+        sites = self.values.sites(call.func.value, "instance") if isinstance(call.func, ast.Attribute) else set()
+        return bool(sites) and all(self.guards(site) for site in sites)

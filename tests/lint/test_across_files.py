@@ -88,3 +88,15 @@ def test_files_that_import_each_other_end_and_are_reported_once() -> None:
         for n, after in enumerate([1, 2, 3, 4, 0])
     }
     assert found(texts) == set()
+
+
+def test_nothing_is_said_of_what_only_some_ranks_have() -> None:
+    """Not even a remark, which the cases above leave out."""
+    texts = texts_below(CASES[0].parent / "good_saver_made_on_one_rank")
+    results = lint_files(texts)
+    assert not [f for r in results.values() if isinstance(r, Linted) for f in r.findings if f.id == "checkpoint-race"]
+    everywhere = texts | {
+        "train.py": texts["train.py"].replace("    if dist.get_rank() == 0:\n        saver", "    saver")
+    }
+    results = lint_files(everywhere)
+    assert [f for r in results.values() if isinstance(r, Linted) for f in r.findings if f.id == "checkpoint-race"]
