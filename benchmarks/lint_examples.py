@@ -1,30 +1,36 @@
 """What lint finds of real mistakes, and what it says of clean scripts.
 
-    python benchmarks/lint_examples.py LIST.yaml MIRRORS [--peers]
+    python benchmarks/lint_examples.py LIST.yaml MIRRORS [--whole] [--peers]
 
 LIST.yaml has `positives` (id, rule, repo, path, buggy_commit, fix_commit) and `negatives` (id, repo, path, commit);
 MIRRORS holds a git directory of each repository as OWNER+NAME/repo. A mistake counts as found where a finding of the
-rule's id stands in the lines that its fix changed, or up to three lines beside them, and is gone after the fix. With
---peers, torch-preflight and TorchFix (flake8), where they are on PATH, read the same files: any finding of theirs in
-those lines counts, whatever it is about.
+rule's id stands in the lines that its fix changed, or up to three lines beside them, and is gone after the fix. Each
+file is linted by itself, or with --whole together with all Python files of its repository at that commit. With --peers,
+torch-preflight and TorchFix (flake8), where they are on PATH, read the same files: any finding of theirs in those lines
+counts, whatever it is about.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from distdbg.lint._linting import lint_text
+from distdbg.lint._linting import Linted, lint_files, lint_text
+from distdbg.lint._parsing import Unreadable
+from distdbg.model import Finding
 
 IDS = {
     "set_epoch": "missing-set-epoch",
@@ -36,12 +42,34 @@ IDS = {
     "same_seed_all_ranks": "seeds-identical",
 }
 BESIDE = 3
+#: not empty where each file is linted together with its repository
+WHOLE: list[bool] = []
 
 
 def text_at(mirrors: Path, repo: str, commit: str, path: str) -> str | None:
     folder = mirrors / repo.replace("/", "+") / "repo"
     done = subprocess.run(["git", "-C", str(folder), "show", f"{commit}:{path}"], capture_output=True, check=False)
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+
+
+@lru_cache(maxsize=2)
+def linted_together(mirrors: Path, repo: str, commit: str) -> dict[str, Linted | Unreadable]:
+    folder = mirrors / repo.replace("/", "+") / "repo"
+    archive_ = ["git", "-C", str(folder), "archive", commit, ":(glob)**/*.py"]  # a mirror may lack large files
+    done = subprocess.run(archive_, capture_output=True, check=False)
+    texts: dict[str, str] = {}
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.isfile() and member.name.endswith(".py") else None
+            if file is not None:
+                texts[member.name] = file.read().decode("utf-8", "replace")
+    return lint_files(texts)
+
+
+def findings_of(mirrors: Path, repo: str, commit: str, path: str, text: str) -> tuple[Finding, ...]:
+    """What is said of one file; of its whole repository too where a lint together was asked for."""
+    linted = linted_together(mirrors, repo, commit)[path] if WHOLE else lint_text(path, text)
+    return linted.findings if isinstance(linted, Linted) else ()
 
 
 def changed(before: str, after: str) -> list[tuple[int, int]]:
@@ -64,9 +92,12 @@ def positives(entries: list[dict[str, Any]], mirrors: Path) -> tuple[int, int]:
             continue
         had += 1
         wanted, spans = IDS[entry["rule"]], changed(before, after)
-        hits = [f for f in lint_text(entry["path"], before).findings if f.id == wanted]
+        where = mirrors, entry["repo"]
+        said_of = findings_of(*where, entry["buggy_commit"], entry["path"], before)
+        hits = [f for f in said_of if f.id == wanted]
         hits = [f for f in hits if within(f.evidence[0].line or 0, spans)]
-        left = {f.evidence[0].quote for f in lint_text(entry["path"], after).findings if f.id == wanted}
+        said_after = findings_of(*where, entry["fix_commit"], entry["path"], after)
+        left = {f.evidence[0].quote for f in said_after if f.id == wanted}
         right = [f for f in hits if f.evidence[0].quote not in left]
         found += bool(right)
         said = (
@@ -89,7 +120,7 @@ def negatives(entries: list[dict[str, Any]], mirrors: Path) -> None:
             print(f"{entry['id']}: not to be had")
             continue
         had += 1
-        for finding in lint_text(entry["path"], text).findings:
+        for finding in findings_of(mirrors, entry["repo"], entry["commit"], entry["path"], text):
             counts[finding.severity] = counts.get(finding.severity, 0) + 1
             if finding.severity != "info":
                 print(f"{entry['id']} {entry['path']}:{finding.evidence[0].line} {finding.severity} {finding.id}")
@@ -150,11 +181,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", type=Path, nargs="?")
     parser.add_argument("mirrors", type=Path, nargs="?")
+    parser.add_argument("--whole", action="store_true")
     parser.add_argument("--peers", action="store_true")
     options = parser.parse_args()
     if options.list is None or options.mirrors is None:
         print("lint_examples: needs a list of scripts and a folder of repositories; skipped")
         return
+    WHOLE.extend([True] if options.whole else [])
     listed = yaml.safe_load(options.list.read_text(encoding="utf-8"))
     found, had = positives(listed["positives"], options.mirrors)
     print(f"found {found} of {had} mistakes ({100 * found / max(had, 1):.0f} %)")

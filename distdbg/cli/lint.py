@@ -46,49 +46,42 @@ def command(  # noqa: PLR0917 -- click passes them by name
     if not paths:
         raise UsageError("no file and no folder is named", "Try `distdbg lint train.py` or `distdbg lint .`.")
     settings = settings_for(paths, _split(select), _split(ignore), exclude)
-    findings: list[Finding] = []
-    unknown: list[Unknown] = []
-    files = 0
-    for source in find_sources(paths, settings.exclude):
-        files += 1
-        _one(source, settings.wanted, findings, unknown, fix=fix)
-    if not files:
+    sources = {source.path: source for source in find_sources(paths, settings.exclude)}
+    if not sources:
         click.echo("distdbg: no script and no notebook is there", err=True)
         sys.exit(EXIT_NOTHING)
-    _show(findings, unknown, files, form)
+    findings, unknown = _lint(sources, settings.wanted, fix=fix)
+    _show(findings, unknown, len(sources), form)
     errors = any(finding.severity == "error" for finding in findings)
     sys.exit(EXIT_FINDINGS if errors else EXIT_UNREADABLE if unknown else EXIT_OK)
 
 
-def _one(source: Source, wanted: frozenset[str], findings: list[Finding], unknown: list[Unknown], *, fix: bool) -> None:
-    from distdbg.lint._linting import Unreadable, lint_text
+def _lint(sources: dict[str, Source], wanted: frozenset[str], *, fix: bool) -> tuple[list[Finding], list[Unknown]]:
+    from distdbg.lint._linting import Linted, lint_files
     from distdbg.model import Unknown
 
-    if source.text is None:
-        unknown.append(Unknown(source.path, source.because))
-        return
-    try:
-        linted = lint_text(source.path, source.text, wanted)
-        if fix and linted.edits and not source.is_notebook:
-            text = _mend(source, source.text, linted.edits)
-            linted = lint_text(source.path, text, wanted)
-    except Unreadable as error:
-        unknown.append(Unknown(source.path, str(error)))
-        return
-    findings += linted.findings
+    texts = {path: source.text for path, source in sources.items() if source.text is not None}
+    results = lint_files(texts, wanted)
+    if fix:
+        edits = {p: r.edits for p, r in results.items() if isinstance(r, Linted) and not sources[p].is_notebook}
+        mended = {path: _mend(path, texts[path], its) for path, its in edits.items() if its}
+        results = lint_files(texts | mended, wanted) if mended else results
+    because = {p: str(results[p]) if p in results else s.because for p, s in sources.items()}
+    unknown = [Unknown(p, because[p]) for p in sources if not isinstance(results.get(p), Linted)]
+    return [f for r in results.values() if isinstance(r, Linted) for f in r.findings], unknown
 
 
-def _mend(source: Source, text: str, edits: tuple[Insert, ...]) -> str:
+def _mend(path: str, text: str, edits: tuple[Insert, ...]) -> str:
     from distdbg.collect.sources import write_source
     from distdbg.lint._fixing import with_edits
 
     mended = with_edits(text, edits)
     try:
-        write_source(Path(source.path), mended)
+        write_source(Path(path), mended)
     except OSError as error:
-        raise UsageError(f"{source.path} cannot be mended: {error.strerror}", "Lint it without --fix.") from None
+        raise UsageError(f"{path} cannot be mended: {error.strerror}", "Lint it without --fix.") from None
     for edit in edits:
-        click.echo(f"{source.path}:{edit.before}: inserted {edit.text}", err=True)
+        click.echo(f"{path}:{edit.before}: inserted {edit.text}", err=True)
     return mended
 
 

@@ -59,7 +59,11 @@ def _read(path: Path) -> dict[str, Any]:
         whole = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {error}", "Mend it, or lint from elsewhere.") from None
-    table: Any = whole.get("tool", {}).get("distdbg", {}).get("lint", {})
+    table: Any = whole
+    for key in ("tool", "distdbg", "lint"):
+        table = table.get(key, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: {key} is no table", "Write [tool.distdbg.lint] above its keys.")
     for key, value in table.items():
         if key not in _KEYS:
             raise UsageError(f"{path}: [tool.distdbg.lint] has no {key!r}", f"It takes {', '.join(_KEYS)}.")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import UsageError
-from distdbg.lint._linting import MOST_BYTES
+from distdbg.lint._parsing import MOST_BYTES
 
 _SUFFIXES = (".py", ".ipynb")
 #: never entered by themselves; a path that is named on the command line always is

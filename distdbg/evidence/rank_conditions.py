@@ -19,7 +19,7 @@ _WHICH = (
 _MAIN = r"(?:main|master|primary|zero|rank_?zero|rank_?0|chief|root|coordinator|main_process|process_zero|global_zero)"
 _NAMES = re.compile(
     rf"^(?:(?:get_|global_|local_|node_|world_|my_|dist_|{_WHICH}_)?rank|is_(?:on_)?(?:local_|global_|world_|rank_)?{_MAIN}"
-    rf"(?:_process|_rank)?|is_(?:local_)?(?:first|last)_(?:stage|rank|process)|get_(?:global_|local_|node_|{_WHICH}_)?rank|"
+    rf"(?:_process|_proc|_rank)?|is_(?:local_)?(?:first|last)_(?:stage|rank|process)|get_(?:global_|local_|node_|{_WHICH}_)?rank|"
     r"(?:local_)?process_index|stage_(?:id|idx|index)|(?:local_)?(?:master|main)_process)$",
     re.IGNORECASE,
 )

@@ -33,7 +33,8 @@ class LintInPassing:
     def _lint(self, script: str, off: list[str]) -> None:
         from distdbg.collect.lint_settings import settings_for
         from distdbg.collect.sources import read_source
-        from distdbg.lint._linting import Unreadable, lint_text
+        from distdbg.lint._linting import lint_text
+        from distdbg.lint._parsing import Unreadable
 
         with contextlib.suppress(OSError, DistdbgError, Unreadable):
             source = read_source(Path(script))

@@ -44,7 +44,7 @@ def _of_a_module(context: Context, function: ast.Attribute) -> bool:
     root: ast.expr = function
     while isinstance(root, ast.Attribute):
         root = root.value
-    return isinstance(root, ast.Name) and root.id in context.script.names
+    return isinstance(root, ast.Name) and root.id in context.script.file_of(root).names
 
 
 def _of_a_group(call: ast.Call, last: str) -> bool:

@@ -178,6 +178,22 @@ class Events:
         return receiver is not None and bool(_MANAGED.search(ast.unparse(receiver)))
 
 
+def carrier(call: ast.Call) -> str | None:
+    """The name of what goes backward: `loss`, the `output` of `output['loss']`, what a scaler or engine is given."""
+    owner: ast.expr | None = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if call.args and isinstance(owner, (ast.Name, ast.Attribute)) and not call.keywords:
+        owner = call.args[0]  # accelerator.backward(loss)
+    while isinstance(owner, (ast.Subscript, ast.Call, ast.BinOp)):
+        if isinstance(owner, ast.Subscript):
+            owner = owner.value
+        elif isinstance(owner, ast.BinOp):
+            owner = owner.left
+        else:
+            scale = isinstance(owner.func, ast.Attribute) and owner.func.attr == "scale" and owner.args
+            owner = owner.args[0] if scale else None
+    return owner.id if isinstance(owner, ast.Name) else None
+
+
 def _last(owner: ast.expr) -> str:
     """The last word of `self.optimizers['g']`: what a person would call the object."""
     while isinstance(owner, (ast.Subscript, ast.Call)):

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from distdbg.lint import all_rules
+from distdbg.lint._modules import ABOUT_TRAINING, Modules
+from distdbg.lint._parsing import Unreadable, parse
 from distdbg.lint._rule import Context, Hit, Insert
-from distdbg.lint._script import Script, split_lines
+from distdbg.lint._script import File, Script, split_lines
 from distdbg.model import Citation, Finding
 
-#: Larger ones are generated, or no scripts at all.
-MOST_BYTES = 4_000_000
 _IGNORE = re.compile(r"#\s*distdbg:\s*ignore(?:\[(?P<ids>[\w\s,-]*)\])?")
 _IGNORE_FILE = re.compile(r"^\s*#\s*distdbg:\s*ignore-file(?:\[(?P<ids>[\w\s,-]*)\])?", re.MULTILINE)
-_PYTHON_2 = re.compile(r"^\s*(?:print\s+[\"'\w]|except\s+[\w.]+\s*,\s*\w+\s*:|exec\s+[\"'])", re.MULTILINE)
 
 
-class Unreadable(Exception):
-    """This text is no Python that can be read; the text says why, as the end of "skipped, because …"."""
+#: a statement at the top of a file: path and line
+Piece = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class _Found:
+    piece: Piece
+    at: tuple[int, int]
+    finding: Finding
+    fix: Insert | None
+    silenced: bool
 
 
 @dataclass(frozen=True)
@@ -34,40 +42,80 @@ class Linted:
 
 
 def lint_text(path: str, text: str, wanted: Collection[str] | None = None) -> Linted:
-    """Lints one file; `wanted` are the ids to report, None for all. Raises Unreadable."""
+    """Lints one file by itself; `wanted` are the ids to report, None for all. Raises Unreadable."""
+    found = _run(Script(File(path, text, parse(text))), wanted, {})
+    return _linted(found)
+
+
+def lint_files(texts: Mapping[str, str], wanted: Collection[str] | None = None) -> dict[str, Linted | Unreadable]:
+    """Lints files by path, each joined with what it calls from the others.
+
+    A function that others import is judged as those see it that nobody imports in turn: they know who calls it.
+    """
+    modules = Modules(texts)
+    silences: dict[str, _Silence] = {}
+    results: dict[str, Linted | Unreadable] = {}
+    runs: dict[str, list[_Found]] = {}
+    uses: dict[str, set[Piece]] = {}
+    for path in texts:
+        try:
+            if not ABOUT_TRAINING.search(texts[path]):
+                modules.module(path)
+                continue
+            script = modules.script(path)
+            runs[path] = _run(script, wanted, silences)
+            uses[path] = {(g.file.path, s.lineno) for g in script.grafts for s in g.statements}
+        except Unreadable as error:
+            results[path] = error
+    kept = _as_the_outermost_see_it(runs, uses)
+    for path in texts:
+        results.setdefault(path, _linted(kept.get(path, [])))
+    return results
+
+
+def _as_the_outermost_see_it(runs: dict[str, list[_Found]], uses: dict[str, set[Piece]]) -> dict[str, list[_Found]]:
+    """What is reported of each file, by path."""
+    users: dict[Piece, set[str]] = defaultdict(set)
+    for path, pieces in uses.items():
+        for piece in pieces:
+            users[piece].add(path)
+    leads_to = {path: {where for where, _ in pieces} for path, pieces in uses.items()}
+    kept: dict[str, dict[tuple[object, ...], _Found]] = defaultdict(dict)
+    for path, found in runs.items():
+        for one in found:
+            further = any(path in leads_to[user] and user not in leads_to[path] for user in users[one.piece])
+            if not further:
+                kept[one.piece[0]].setdefault((one.finding.id, one.at), one)
+    return {path: sorted(its.values(), key=lambda f: (f.at, f.finding.id)) for path, its in kept.items()}
+
+
+def _linted(found: Sequence[_Found]) -> Linted:
+    said = [f for f in found if not f.silenced]
+    fixes = tuple(f.fix for f in said if f.fix is not None)
+    return Linted(tuple(f.finding for f in said), fixes, len(found) - len(said))
+
+
+def _run(script: Script, wanted: Collection[str] | None, silences: dict[str, _Silence]) -> list[_Found]:
+    """Every hit in a script and in what it was joined with."""
     try:
-        script = Script(path, text, _parse(text))
-        hits = _hits(script, wanted)
+        return [_found(hit, script, silences) for hit in _hits(script, wanted)]
     except (RecursionError, MemoryError):
         raise Unreadable("its expressions are nested too deeply") from None
-    silent = _Silence(text)
-    kept = [hit for hit in hits if not silent.covers(hit, script)]
-    return Linted(
-        tuple(_finding(hit, script) for hit in kept),
-        tuple(hit.fix for hit in kept if hit.fix is not None),
-        len(hits) - len(kept),
-    )
 
 
-def _parse(text: str) -> ast.Module:
-    if len(text) > MOST_BYTES:
-        raise Unreadable(f"it is larger than {MOST_BYTES // 1_000_000} MB")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the file's own questionable escapes are not ours to print
-            return ast.parse(text)
-    except SyntaxError as error:
-        if _PYTHON_2.search(text):
-            raise Unreadable(f"line {error.lineno} is Python 2") from None
-        raise Unreadable(f"line {error.lineno} is no Python of this version: {error.msg}") from None
-    except ValueError as error:
-        raise Unreadable(str(error)) from None
+def _found(hit: Hit, script: Script, silences: dict[str, _Silence]) -> _Found:
+    file = script.file_of(hit.node)
+    if file.path not in silences:
+        silences[file.path] = _Silence(file.text)
+    outermost = next((o for o in (hit.node, *script.above(hit.node)) if script.parents.get(o) is file.tree), hit.node)
+    piece = (file.path, place(outermost)[0])
+    return _Found(piece, place(hit.node), _finding(hit, script), hit.fix, silences[file.path].covers(hit, script))
 
 
 def _hits(script: Script, wanted: Collection[str] | None) -> list[Hit]:
+    if not ABOUT_TRAINING.search(script.file.text):
+        return []  # asked before anything costly
     context = Context(script)
-    if not context.about_training:
-        return []
     found: dict[tuple[str, int, int], Hit] = {}
     for rule in all_rules():
         if wanted is not None and not any(doc.id in wanted for doc in rule.docs):
@@ -103,9 +151,11 @@ class _Silence:
     def covers(self, hit: Hit, script: Script) -> bool:
         if self.whole is not None and (not self.whole or hit.id in self.whole):
             return True
-        line = place(hit.node)[0]
+        first = place(hit.node)[0]
+        if hit.node in script.parents:
+            first = min(first, place(script.statement_of(hit.node))[0])
         last = _header_end(hit.node, script)
-        return any(not ids or hit.id in ids for n in range(line, last + 1) if (ids := self.lines.get(n)) is not None)
+        return any(not ids or hit.id in ids for n in range(first, last + 1) if (ids := self.lines.get(n)) is not None)
 
 
 def _ids(text: str | None) -> frozenset[str]:
@@ -139,5 +189,6 @@ def _finding(hit: Hit, script: Script) -> Finding:
 def _citations(hit: Hit, script: Script) -> Iterator[Citation]:
     for node, why in ((hit.node, ""), *hit.related):
         line, column = place(node)
-        quote = script.lines[line - 1].strip()[:240] if line <= len(script.lines) else ""
-        yield Citation(script.path, line, f"column {column}" + (f": {why}" if why else ""), quote)
+        file = script.file_of(node)
+        quote = file.lines[line - 1].strip()[:240] if line <= len(file.lines) else ""
+        yield Citation(file.path, line, f"column {column}" + (f": {why}" if why else ""), quote)

@@ -68,9 +68,11 @@ class Ranks:
 
     @cached_property
     def _mentioned(self) -> set[str]:
+        """Names and short constants of the file itself, not of what it calls from others."""
         script = self.script
-        constants = (c.value for c in script.all(ast.Constant) if isinstance(c.value, str) and len(c.value) < 20)
-        return {n.id for n in script.all(ast.Name)} | {a.attr for a in script.all(ast.Attribute)} | set(constants)
+        words: list[tuple[ast.AST, object]] = [(n, n.id) for n in script.all(ast.Name)]
+        words += [(a, a.attr) for a in script.all(ast.Attribute)] + [(c, c.value) for c in script.all(ast.Constant)]
+        return {w for n, w in words if isinstance(w, str) and len(w) < 20 and script.begin[n] < script.end[script.tree]}
 
     def mentions(self, expression: ast.AST) -> bool:
         """Does an expression, or a variable in it, hold the rank? `f"{path}.{rank}"` does."""
@@ -143,4 +145,11 @@ class Ranks:
         if function is None or function in seen or len(seen) > _DEEPEST:
             return False
         callers = self.values.callers.get(function, [])
-        return bool(callers) and all(self._guarded(call, seen | {function}) for call in callers)
+        return bool(callers) and all(
+            self._of_one_rank(call) or self._guarded(call, seen | {function}) for call in callers
+        )
+
+    def _of_one_rank(self, call: ast.Call) -> bool:
+        """A method of what only some ranks have: `if rank == 0: saver = Saver()` … `if saver: saver.save()`."""
+        sites = self.values.sites(call.func.value, "instance") if isinstance(call.func, ast.Attribute) else set()
+        return bool(sites) and all(self.guards(site) for site in sites)

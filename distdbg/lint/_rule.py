@@ -61,21 +61,16 @@ class Context:
         return Loops(self.script, self.values, self.events)
 
     @cached_property
-    def about_training(self) -> bool:
-        """Does the file train at all, as far as a look at its words can tell? Asked before anything costly."""
-        return (
-            re.search(
-                r"\btorch\b|\.backward\(|\.step\(|DataLoader|\.eval\(|_process\(|(?:\b|_)rank\b", self.script.text
-            )
-            is not None
-        )
+    def starts_group(self) -> bool:
+        """Does the file, or what it calls from others, start a process group?"""
+        return bool(self.script.calls("init_process_group", "init_distributed", "init_distributed_mode", "init_dist"))
 
     @cached_property
     def distributed(self) -> bool:
-        """Does the file show that several ranks run it?"""
-        return (
+        """Does the file show that several ranks run it? That a helper of another file could ask for a rank does not."""
+        return self.starts_group or (
             re.search(
-                r"distributed|\bddp\b|\bdist\b|DDP|FSDP|(?:\b|_)(?:rank|RANK)\b|horovod|\bhvd\b", self.script.text
+                r"distributed|\bddp\b|\bdist\b|DDP|FSDP|(?:\b|_)(?:rank|RANK)\b|horovod|\bhvd\b", self.script.file.text
             )
             is not None
         )
@@ -85,22 +80,27 @@ class Context:
         """Frameworks that drive the loop of this file, by what the file uses of them and not by what it imports."""
         found: set[str] = set()
         script = self.script
-        bases = {script.dotted(b) for c in script.all(ast.ClassDef) for b in c.bases}
+        bases = {script.dotted(b) for c in script.all(ast.ClassDef) for b in c.bases if not script.linked(b)}
         if any(re.search(r"(?:Lightning(?:Data)?Module|LightningFlow)$", b) for b in bases):
             found.add("lightning")
-        for name in script.call_names.values():
-            last = name.rpartition(".")[2]
-            if last == "Accelerator" or (last == "prepare" and "accelerator" in name.lower()):
-                found.add("accelerate")
-            elif name.startswith(("lightning.", "pytorch_lightning.")) and last in ("Trainer", "Fabric"):
-                found.add("lightning")
-            elif name.startswith("transformers.") and last.endswith("Trainer"):
-                found.add("trainer")
-            elif last == "initialize" and name.startswith("deepspeed"):
-                found.add("deepspeed")
+        for call, name in script.call_names.items():
+            its = _framework(name)
+            if its and not script.linked(call.func):  # else it is among what is linted, and does what is seen there
+                found.add(its)
         if any(re.search(r"^transformers\..*Trainer$", b) for b in bases):
             found.add("trainer")
         return found
+
+
+def _framework(name: str) -> str:
+    last = name.rpartition(".")[2]
+    if last == "Accelerator" or (last == "prepare" and "accelerator" in name.lower()):
+        return "accelerate"
+    if name.startswith(("lightning.", "pytorch_lightning.")) and last in ("Trainer", "Fabric"):
+        return "lightning"
+    if name.startswith("transformers.") and last.endswith("Trainer"):
+        return "trainer"
+    return "deepspeed" if last == "initialize" and name.startswith("deepspeed") else ""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import ast
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +27,7 @@ _DULL = frozenset(
 ) | {ast.alias}
 
 
-def _children(node: ast.AST) -> list[ast.AST]:
+def children(node: ast.AST) -> list[ast.AST]:
     """What ast.iter_child_nodes gives, without what is dull: this is the innermost loop of everything."""
     found: list[ast.AST] = []
     for name in node._fields:
@@ -38,19 +39,78 @@ def _children(node: ast.AST) -> list[ast.AST]:
     return found
 
 
+def _imported_names(tree: ast.Module) -> dict[str, str]:
+    """`dist` -> `torch.distributed`; what is imported from the file's own package begins with a dot."""
+    found: dict[str, str] = {}
+    todo: list[ast.AST] = [tree]
+    while todo:  # imports are statements: no expression is looked into
+        node = todo.pop()
+        if isinstance(node, ast.Import):
+            found |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
+                      for a in node.names}  # fmt: skip
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (f"{node.module}." if node.module else "")
+            found |= {a.asname or a.name: f"{base}{a.name}" for a in node.names}
+        else:
+            blocks = [getattr(node, name, ()) for name in ("body", "orelse", "finalbody", "handlers", "cases")]
+            todo += [s for block in reversed(blocks) if isinstance(block, list) for s in reversed(block)]
+    return found
+
+
+def _text(file: File, statement: ast.stmt) -> str:
+    first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
+    return "\n".join(file.lines[first - 1 : statement.end_lineno])
+
+
 def split_lines(text: str) -> list[str]:
     """Lines as the parser counts them: a form feed or a Unicode separator ends none."""
     return re.split(r"\r\n|\r|\n", text)
 
 
-class Script:
-    """`path` is what findings cite; `first_lines` maps a notebook's lines (see notebook.py), else it is empty."""
+@dataclass(eq=False)
+class File:
+    """One file: its text, its tree, and what its imports are called (`names`: in the file -> whole)."""
 
-    def __init__(self, path: str, text: str, tree: ast.Module) -> None:
-        self.path = path
-        self.text = text
-        self.tree = tree
-        self.lines = split_lines(text)
+    path: str
+    text: str
+    tree: ast.Module
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return split_lines(self.text)
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        return _imported_names(self.tree)
+
+
+@dataclass(frozen=True)
+class Graft:
+    """Statements of another file that a script leads to; `links` of the whole: (file, dotted name) -> (file, name)."""
+
+    file: File
+    statements: tuple[ast.stmt, ...]
+
+
+class Script:
+    """A file, and of other files what it calls from them (see _modules.py), in one index.
+
+    `names` and `tree` are the file's own; `text` goes on with the text of what was grafted.
+    """
+
+    def __init__(
+        self,
+        file: File,
+        grafts: Sequence[Graft] = (),
+        links: Mapping[tuple[ast.Module, str], tuple[ast.Module, str]] | None = None,
+    ) -> None:
+        self.file = file
+        self.tree = file.tree
+        self.grafts = grafts
+        self.links = links or {}
+        self._linked: dict[ast.AST, tuple[ast.Module, str] | None] = {}
+        self.files = {f.tree: f for f in (file, *(g.file for g in grafts))}
+        self.text = "\n".join([file.text, *(_text(g.file, s) for g in grafts for s in g.statements)])
         self.parents: dict[ast.AST, ast.AST] = {}
         self.scopes: dict[ast.AST, ast.AST] = {}
         self.begin: dict[ast.AST, int] = {}
@@ -58,11 +118,15 @@ class Script:
         self._kinds: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
         self._begins: dict[type[ast.AST], list[int]] = defaultdict(list)
         self._index()
-        self.names = self._imported_names()
+        self.names = file.names
 
     def _index(self) -> None:
         order: list[ast.AST] = []
-        stack: list[tuple[ast.AST, ast.AST]] = [(self.tree, self.tree)]
+        stack: list[tuple[ast.AST, ast.AST]] = []
+        for graft in self.grafts:
+            stack += [(s, graft.file.tree) for s in reversed(graft.statements)]
+            self.parents |= dict.fromkeys(graft.statements, graft.file.tree)
+        stack.append((self.tree, self.tree))
         while stack:
             node, scope = stack.pop()
             self.begin[node] = len(order)
@@ -71,7 +135,7 @@ class Script:
             order.append(node)
             self.scopes[node] = scope
             inner = node if isinstance(node, _SCOPES) else scope
-            for child in reversed(_children(node)):
+            for child in reversed(children(node)):
                 self.parents[child] = node
                 stack.append((child, inner))
         for number in range(len(order) - 1, -1, -1):
@@ -80,6 +144,8 @@ class Script:
             parent = self.parents.get(node)
             if parent is not None:
                 self.end[parent] = max(self.end.get(parent, 0), last)
+                if parent not in self.begin or self.begin[parent] > number:  # the tree that a graft was taken from
+                    self.begin[parent] = number
 
     def all(self, *kinds: type[ast.AST]) -> list[Any]:
         """Every node of these kinds, in the order of the source."""
@@ -146,23 +212,29 @@ class Script:
         first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", None)
         if not first or last is None:
             return ""
-        lines = [line.encode("utf-8", "surrogateescape") for line in self.lines[first - 1 : last]]
+        lines = [line.encode("utf-8", "surrogateescape") for line in self.file_of(node).lines[first - 1 : last]]
         lines[-1] = lines[-1][: getattr(node, "end_col_offset", None)]
         lines[0] = lines[0][getattr(node, "col_offset", 0) :]
         return " ".join(b" ".join(lines).decode("utf-8", "replace").split())
 
-    # names -------------------------------------------------------------------------------------------------------
+    # names ------------------------------------------------------------------------------------------------------
 
-    def _imported_names(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for node in self.all(ast.Import, ast.ImportFrom):
-            if isinstance(node, ast.Import):
-                found |= {a.asname or a.name.partition(".")[0]: a.name if a.asname else a.name.partition(".")[0]
-                          for a in node.names}  # fmt: skip
-            else:
-                base = "." * node.level + (node.module or "")
-                found |= {a.asname or a.name: f"{base}.{a.name}" for a in node.names}
-        return found
+    def module_of(self, node: ast.AST) -> ast.Module:
+        """The tree of the file that the node stands in."""
+        while not isinstance(node, ast.Module):
+            node = self.scopes[node]
+        return node
+
+    def file_of(self, node: ast.AST) -> File:
+        return self.files[self.module_of(node)] if self.grafts else self.file
+
+    def linked(self, node: ast.AST) -> tuple[ast.Module, str] | None:
+        """Where an imported name was defined, if that was grafted: the file's tree and the name there."""
+        if not self.links:
+            return None
+        if node not in self._linked:
+            self._linked[node] = self.links.get((self.module_of(node), self.dotted(node)))
+        return self._linked[node]
 
     def dotted(self, node: ast.AST) -> str:
         """`dist.barrier` as `torch.distributed.barrier`; with `()` or `[]` in it for what is no plain name."""
@@ -171,7 +243,8 @@ class Script:
             parts.append(node.attr)
             node = node.value
         if isinstance(node, ast.Name):
-            parts.append(self.names.get(node.id, node.id))
+            names = self.file_of(node).names if self.grafts else self.names
+            parts.append(names.get(node.id, node.id))
         else:
             parts.append("()" if isinstance(node, ast.Call) else "[]")
         return ".".join(reversed(parts))

@@ -8,78 +8,27 @@ mix with what others pass to it. Order is not looked at, so an answer is "may be
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
+from distdbg.lint._kinds import ATTRIBUTES, KINDS, METHODS, OPTIMIZER, SCHEDULER, WRAPPERS
 from distdbg.lint._script import FUNCTIONS, Function, Script, argument
 
 Key = tuple[object, ...]
 Source = Key | ast.Call
 
-_OPTIMIZER = re.compile(
-    r"^(?:SGD|Adam|AdamW|Adamax|NAdam|RAdam|RMSprop|Adagrad|Adadelta|LBFGS|ASGD|Rprop|Adafactor|Lion|LAMB|LARS|"
-    r"SparseAdam|Muon|FusedAdam|FusedLAMB|ZeroRedundancyOptimizer|create_optimizer(?:_v2)?|AdamW8bit|Adam8bit)$"
-)
-_SCHEDULER = re.compile(
-    r"^(?:\w+LR|LRScheduler|CosineAnnealingWarmRestarts|ReduceLROnPlateau|get_\w*schedule\w*|get_scheduler)$"
-)
-_KINDS = {
-    "DistributedSampler": "sampler",
-    "DataLoader": "loader",
-    "StatefulDataLoader": "loader",
-    "DistributedDataParallel": "ddp",
-    "DDP": "ddp",
-    "FullyShardedDataParallel": "fsdp",
-    "FSDP": "fsdp",
-    "GradScaler": "scaler",
-    "Accelerator": "accelerator",
-}
-#: f(x, …) stands for x
-_WRAPPERS = frozenset(
-    [
-        "tqdm",
-        "trange",
-        "enumerate",
-        "iter",
-        "list",
-        "tuple",
-        "cycle",
-        "islice",
-        "zip",
-        "reversed",
-        "compile",
-        "track",
-        "convert_sync_batchnorm",
-        "DataParallel",
-        "initialize",
-        "unwrap_model",
-        "MetricLogger",
-        "progress_bar",
-        "prepare_model",
-        "prepare_data_loader",
-        "prepare_optimizer",
-        "setup",
-        "checkpoint_wrapper",
-        "fully_shard",
-        "DeviceLoader",
-        "PrefetchLoader",
-    ]
-)
-#: x.f(…) stands for x
-_METHODS = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}
-_ATTRIBUTES = {"module", "_orig_mod", "model_without_ddp"}
+_NOWHERE = (ast.Module([], []), "")
 
 
 class Values:
     def __init__(self, script: Script) -> None:
         self.script = script
-        self.classes = {c.name: c for c in script.all(ast.ClassDef)}
-        self.functions: dict[str, list[Function]] = defaultdict(list)
+        self.classes = {(script.module_of(c), c.name): c for c in script.all(ast.ClassDef)}
+        self.functions: dict[tuple[ast.Module, str], list[Function]] = defaultdict(list)
         for function in script.all(*FUNCTIONS):
             if not isinstance(script.parents.get(function), ast.ClassDef):
-                self.functions[function.name].append(function)
+                self.functions[script.module_of(function), function.name].append(function)
         self._sites: dict[Key, set[ast.Call]] = defaultdict(set)
         self._edges: dict[Key, set[Key]] = defaultdict(set)
         self._kind_of: dict[ast.Call, str] = {}
@@ -139,28 +88,42 @@ class Values:
     def _kind(self, call: ast.Call) -> str:
         name = self.script.call_names[call]
         last = name.rpartition(".")[2]
-        if last in self.classes:
-            bases = {self.script.dotted(b).rpartition(".")[2] for b in self.classes[last].bases}
-            inherited = [_KINDS[b] for b in bases if b in _KINDS]
+        owner = self.class_named(call.func)
+        if owner is not None:
+            bases = {self.script.dotted(b).rpartition(".")[2] for b in owner.bases}
+            inherited = [KINDS[b] for b in bases if b in KINDS]
             return inherited[0] if inherited else "instance"
-        if last in _KINDS:
-            return _KINDS[last]
+        if last in KINDS:
+            return KINDS[last]
         if last == "fully_shard":
             return "fsdp"
-        if _OPTIMIZER.match(last):
+        if OPTIMIZER.match(last):
             return "optimizer"
-        if _SCHEDULER.match(last) and last not in self.functions:
+        if SCHEDULER.match(last) and not self._functions_named(call.func):
             return "scheduler"
         return "module" if name.startswith("torch.nn.") and last[:1].isupper() else ""
 
-    def _root_class(self, owner: ast.ClassDef) -> str:
-        seen = {owner.name}
+    def class_named(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class that a name stands for: one of the same file, or one that was grafted from where it is imported."""
+        found = self.classes.get(self.script.linked(node) or _NOWHERE)
+        if found is None and isinstance(node, (ast.Name, ast.Attribute)):
+            found = self.classes.get((self.script.module_of(node), _last_word(node)))
+        return found
+
+    def _functions_named(self, node: ast.AST) -> list[Function]:
+        found = self.functions.get(self.script.linked(node) or _NOWHERE, [])
+        if not found and isinstance(node, ast.Name):
+            found = self.functions.get((self.script.module_of(node), node.id), [])
+        return found
+
+    def _root_class(self, owner: ast.ClassDef) -> ast.ClassDef:
+        seen = {owner}
         while True:
-            above = [b.id for b in owner.bases if isinstance(b, ast.Name) and b.id in self.classes and b.id not in seen]
+            above = [c for b in owner.bases if (c := self.class_named(b)) is not None and c not in seen]
             if not above:
-                return owner.name
-            seen.add(above[0])
-            owner = self.classes[above[0]]
+                return owner
+            owner = above[0]
+            seen.add(owner)
 
     @cached_property
     def _bound(self) -> dict[ast.AST, set[str]]:
@@ -177,7 +140,7 @@ class Values:
 
     def _binder(self, node: ast.Name) -> ast.AST:
         scope = self.script.scopes[node]
-        while scope is not self.script.tree and node.id not in self._bound[scope]:
+        while not isinstance(scope, ast.Module) and node.id not in self._bound[scope]:
             scope = self.script.scopes[scope]
         return scope
 
@@ -195,10 +158,18 @@ class Values:
                 self._assign(loop.target, loop.iter)
         for returned in script.all(ast.Return):
             self._return(returned)
+        for (module, name), (origin, there) in script.links.items():
+            self._import_variable(module, name, (origin, there))
         for call in script.calls("append"):
             if isinstance(call.func, ast.Attribute) and call.args and (key := self.key(call.func.value)):
                 self._link(call.args[0], key)
         self._settle()
+
+    def _import_variable(self, module: ast.Module, dotted: str, origin: Key) -> None:
+        """`from data import loader`: what the name stands for there it stands for here."""
+        for alias, whole in self.script.files[module].names.items():
+            if whole == dotted:
+                self._edges[origin].add((module, alias))
 
     def _settle(self) -> None:
         """Objects lead to methods, whose arguments lead to objects: until nothing new turns up, three times at most."""
@@ -298,16 +269,16 @@ class Values:
                 key = self.key(one)
                 if key:
                     yield key
-                if isinstance(one, ast.Subscript) or (isinstance(one, ast.Attribute) and one.attr in _ATTRIBUTES):
+                if isinstance(one, ast.Subscript) or (isinstance(one, ast.Attribute) and one.attr in ATTRIBUTES):
                     todo.append(one.value)
 
     def _of_call(self, call: ast.Call, todo: list[ast.AST]) -> Iterator[Source]:
         kind, last = self._kind_of.get(call, ""), self.script.call_names[call].rpartition(".")[2]
         if kind:
             yield call
-        if (kind in ("ddp", "fsdp") or last in _WRAPPERS) and call.args:
+        if (kind in ("ddp", "fsdp") or last in WRAPPERS) and call.args:
             todo += call.args if last == "zip" else call.args[:1]
-        elif last in _METHODS and isinstance(call.func, ast.Attribute):
+        elif last in METHODS and isinstance(call.func, ast.Attribute):
             todo.append(call.func.value)
         elif last == "prepare":
             todo += call.args
@@ -320,8 +291,8 @@ class Values:
     def _resolve(self, call: ast.Call) -> Iterator[Function]:
         yield from self._by_name(call)
         for value in (*call.args, *(k.value for k in call.keywords if k.arg in ("target", "closure", "fn", "main_fn"))):
-            if isinstance(value, ast.Name) and value.id in self.functions and value.id not in self._parameters(call):
-                yield from self.functions[value.id]
+            if isinstance(value, ast.Name) and value.id not in self._parameters(call):
+                yield from self._functions_named(value)
 
     def _parameters(self, node: ast.AST) -> set[str]:
         function = self.script.function_of(node)
@@ -329,37 +300,39 @@ class Values:
 
     def _by_name(self, call: ast.Call) -> list[Function]:
         function = call.func
-        if isinstance(function, ast.Name):
-            if function.id in self.classes:
-                return self._methods(self.classes[function.id], "__init__")
-            return self.functions.get(function.id, []) if function.id not in self._parameters(call) else []
-        if not isinstance(function, ast.Attribute):
-            return []
+        if isinstance(function, ast.Name) or (isinstance(function, ast.Attribute) and self.script.linked(function)):
+            made = self.class_named(function)
+            if made is not None:
+                return self._methods(made, "__init__")
+            hidden = isinstance(function, ast.Name) and function.id in self._parameters(call)
+            return [] if hidden else self._functions_named(function)
+        return self._by_owner(function) if isinstance(function, ast.Attribute) else []
+
+    def _by_owner(self, function: ast.Attribute) -> list[Function]:
+        """Methods of `self`, or of what the object may be."""
         owner = function.value
         if isinstance(owner, ast.Name) and owner.id in ("self", "cls"):
-            its = self.script.class_of(call)
+            its = self.script.class_of(function)
             return self._methods(its, function.attr) if its else []
         if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super":
             return []
         key = self.key(owner)
-        sites = self._sites.get(key, set()) if key else set()
-        found: list[Function] = []
-        for site in sites:
-            name = self.script.call_names[site].rpartition(".")[2]
-            if name in self.classes:
-                found += self._methods(self.classes[name], function.attr)
-        return found
+        made = [self.class_named(site.func) for site in self._sites.get(key, ())] if key else []
+        return [f for its in made if its is not None for f in self._methods(its, function.attr)]
 
     def _methods(self, owner: ast.ClassDef, name: str) -> list[Function]:
         """The method of a class of this file: its own, else that of a base."""
-        seen: set[str] = set()
+        seen: set[ast.ClassDef] = set()
         todo = [owner]
         while todo:
             one = todo.pop(0)
-            seen.add(one.name)
+            seen.add(one)
             own = [f for f in one.body if isinstance(f, FUNCTIONS) and f.name == name]
             if own:
                 return own[-1:]
-            todo += [self.classes[b.id] for b in one.bases
-                     if isinstance(b, ast.Name) and b.id in self.classes and b.id not in seen]  # fmt: skip
+            todo += [c for b in one.bases if (c := self.class_named(b)) is not None and c not in seen]
         return []
+
+
+def _last_word(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr

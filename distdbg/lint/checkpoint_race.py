@@ -28,7 +28,7 @@ _REMOVES = {"remove", "unlink", "rmtree"}
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if not context.distributed or (not context.ranks.known and not _starts_group(context)):
+    if not context.distributed or (not context.ranks.known and not context.starts_group):
         return
     if context.frameworks & {"lightning", "trainer", "deepspeed"}:
         return
@@ -46,10 +46,6 @@ def check(context: Context) -> Iterator[Hit]:
             call,
             f"every rank that comes here {does} {context.script.source(path)[:60]}, and no `if` keeps it to one rank",
         )
-
-
-def _starts_group(context: Context) -> bool:
-    return bool(context.script.calls("init_process_group", "init_distributed", "init_distributed_mode", "init_dist"))
 
 
 def _path(context: Context, call: ast.Call) -> ast.expr | None:
@@ -84,7 +80,7 @@ def _for_this_rank(context: Context, path: ast.expr) -> bool:
 def _certain(context: Context, call: ast.Call, path: ast.expr) -> bool:
     """The file starts the process group itself, and nothing on the way down to the save asks anything unknown."""
     script = context.script
-    if not _starts_group(context) or not script.calls("DistributedDataParallel", "DDP"):
+    if not context.starts_group or not script.calls("DistributedDataParallel", "DDP"):
         return False
     if not isinstance(path, (ast.Constant, ast.JoinedStr)) and not isinstance(path, ast.Name):
         return False

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from distdbg.lint._events import Event, Events
-from distdbg.lint._rule import Context, Hit
+from distdbg.lint._rule import Context, Hit, Insert
 from distdbg.lint._script import FUNCTIONS
 from distdbg.model import FindingDoc
 
@@ -42,6 +42,7 @@ def check(context: Context) -> Iterator[Hit]:
                     clip.call,
                     "gradients are clipped here while they still carry the GradScaler's factor",
                     related=((step.call, "the step of the scaler"),),
+                    fix=_fix(context, clip.call, step.call),
                 )
 
 
@@ -52,3 +53,18 @@ def _step_after(does: list[Event], clip: Event) -> Event | None:
     plain = [e for e in does[:place] if e.kind == "backward" and not Events.scaled(e) and not e.excludes(clip)]
     after = [e for e in does[place:] if e.kind == "scaler_step" and not e.excludes(clip)]
     return after[0] if before and not plain and after else None
+
+
+def _fix(context: Context, clip: ast.AST, step: ast.AST) -> Insert | None:
+    """Only where scaler.step(optimizer) follows in the same block, and both are plain names."""
+    script = context.script
+    statement, after = script.statement_of(clip), script.statement_of(step)
+    same = script.parents[statement] is script.parents[after]
+    if not same or not isinstance(statement, (ast.Expr, ast.Assign)) or not isinstance(after, ast.Expr):
+        return None
+    before = script.file_of(statement).lines[statement.lineno - 1][: statement.col_offset]
+    match after.value:
+        case ast.Call(func=ast.Attribute(value=ast.Name() | ast.Attribute() as scaler), args=[one], keywords=[]):
+            if isinstance(one, (ast.Name, ast.Attribute)) and not before.strip():
+                return Insert(statement.lineno, f"{script.source(scaler)}.unscale_({script.source(one)})")
+    return None

@@ -1,11 +1,13 @@
-"""Eval mode that is entered in every epoch and never left."""
+"""Eval mode that is entered in every epoch and never left, or that an evaluation never enters."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from distdbg.lint._rule import Context, Hit
+from distdbg.lint._script import LOOPS
 from distdbg.model import FindingDoc
 
 DOCS = (
@@ -15,8 +17,10 @@ DOCS = (
         title="eval mode that is never left, or never entered",
         meaning="After model.eval() dropout is off and batch norm uses its stored statistics, in training as well, "
         "until model.train() is called.",
-        how_seen="A loop over epochs trains and calls eval() on the model that it trains, and calls train() nowhere.",
-        remedy="Call model.train() at the start of every epoch.",
+        how_seen="A loop over epochs trains and calls eval() on the model that it trains, and calls train() nowhere. "
+        "Or a loop that evaluates, with gradients off, calls the trained model, which has dropout or batch norm, and "
+        "the file calls eval() nowhere.",
+        remedy="Call model.train() at the start of every epoch, and model.eval() before each evaluation.",
         source="https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval",
     ),
 )
@@ -41,6 +45,36 @@ def check(context: Context) -> Iterator[Hit]:
             "the model is put into eval mode here, and no epoch puts it back into train mode",
             related=((loop, "the loop over epochs"),),
         )
+
+    if not context.events.of("eval") and context.loops.training:
+        yield from _never_entered(context)
+
+
+def _never_entered(context: Context) -> Iterator[Hit]:
+    """Dropout drops and batch norm learns while the model is measured."""
+    script = context.script
+    layers = [c for c in script.all(ast.Call) if _depends_on_mode(script.call_names[c]) and script.class_of(c)]
+    if not layers or re.search(r"\.training\s*=|eval_mode|\.train\(\w", script.text):
+        return
+    for loop in script.all(*LOOPS):
+        if not context.loops.in_evaluation(loop) or not context.loops.without_grad(loop):
+            continue
+        for call in script.within(loop, ast.Call):
+            if isinstance(call.func, (ast.Name, ast.Attribute)) and _trained(context, call.func):
+                yield Hit(
+                    "eval-mode-wrong",
+                    "warning",
+                    "likely",
+                    call,
+                    "the model is evaluated in train mode: nothing in this file calls eval()",
+                    related=((layers[0], "behaves otherwise in train mode"),),
+                )
+                return
+
+
+def _depends_on_mode(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return name.startswith("torch.nn.") and last.startswith(("Dropout", "BatchNorm", "SyncBatchNorm"))
 
 
 def _trained(context: Context, model: ast.expr | None) -> bool:

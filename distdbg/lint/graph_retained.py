@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from distdbg.lint._events import carrier
 from distdbg.lint._rule import Context, Hit
 from distdbg.lint._script import Loop, names_in
 from distdbg.model import FindingDoc
@@ -53,32 +54,16 @@ _FREES = frozenset(
 
 def check(context: Context) -> Iterator[Hit]:
     for event in _backwards(context):
-        carrier = _carrier(event)
+        kept = carrier(event)
         loops = context.script.loops_around(event)
         loop = loops[0] if loops else None
-        if carrier is None or loop is None:
+        if kept is None or loop is None:
             continue
-        yield from _kept(context, loop, carrier, event)
+        yield from _kept(context, loop, kept, event)
 
 
 def _backwards(context: Context) -> list[ast.Call]:
     return [n for n in context.events.of("backward") if isinstance(n, ast.Call)]
-
-
-def _carrier(call: ast.Call) -> str | None:
-    """The name of what goes backward: `loss`, the `output` of `output['loss']`, what a scaler or engine is given."""
-    owner: ast.expr | None = call.func.value if isinstance(call.func, ast.Attribute) else None
-    if call.args and isinstance(owner, (ast.Name, ast.Attribute)) and not call.keywords:
-        owner = call.args[0]  # accelerator.backward(loss)
-    while isinstance(owner, (ast.Subscript, ast.Call, ast.BinOp)):
-        if isinstance(owner, ast.Subscript):
-            owner = owner.value
-        elif isinstance(owner, ast.BinOp):
-            owner = owner.left
-        else:
-            scale = isinstance(owner.func, ast.Attribute) and owner.func.attr == "scale" and owner.args
-            owner = owner.args[0] if scale else None
-    return owner.id if isinstance(owner, ast.Name) else None
 
 
 def _kept(context: Context, loop: Loop, carrier: str, backward: ast.Call) -> Iterator[Hit]:

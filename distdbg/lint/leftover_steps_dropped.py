@@ -49,7 +49,7 @@ def check(context: Context) -> Iterator[Hit]:
 
 def _steps_behind(context: Context, loop: ast.For) -> bool:
     end = context.script.end[loop]
-    function = context.script.function_of(loop) or context.script.tree
+    function = context.script.function_of(loop) or context.script.module_of(loop)
     return any(
         e.kind in ("step", "scaler_step") and context.script.begin[e.top] >= end for e in context.loops.does(function)
     )

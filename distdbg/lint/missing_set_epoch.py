@@ -118,7 +118,7 @@ def _in_loop(context: Context, epochs: Loop, untold: list[ast.Call]) -> Hit | No
         here,
         "no set_epoch is called on the DistributedSampler: every epoch has the order of the first one",
         related=tuple(related),
-        fix=_fix(context, epochs, untold),
+        fix=_fix(context, epochs, untold) if context.script.file_of(epochs) is context.script.file_of(here) else None,
     )
 
 

@@ -92,7 +92,7 @@ def _answered(context: Context, guard: Guard, call: ast.Call, name: str) -> bool
     """
     script = context.script
     function = script.function_of(call)
-    for other in script.within(function or script.tree, ast.Call):
+    for other in script.within(function or script.module_of(call), ast.Call):
         if other is call or script.function_of(other) is not function:
             continue
         names = {name_ for name_, _ in _collectives(context, other)}

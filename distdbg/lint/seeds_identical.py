@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from distdbg.lint._rule import Context, Hit
+from distdbg.lint._script import names_in
 from distdbg.model import FindingDoc
 
 DOCS = (
@@ -22,6 +23,8 @@ DOCS = (
 )
 _OF_LIBRARIES = ("manual_seed", "manual_seed_all")
 _OF_HELPERS = ("seed_everything", "set_seed", "set_random_seed", "setup_seed", "init_seeds", "fix_random_seeds")
+#: another number in each process
+_DRAWN = {"uuid4", "urandom", "time", "time_ns", "getpid", "initial_seed", "randint", "getrandbits", "worker_id"}
 
 
 def check(context: Context) -> Iterator[Hit]:
@@ -51,22 +54,25 @@ def _used(context: Context, call: ast.Call) -> bool:
     function = context.script.function_of(call)
     name = context.script.call_names[call]
     given = call.args[0]
-    if function is not None and isinstance(given, ast.Name) and any(a.arg == given.id for a in function.args.args):
+    plain = {
+        n.id
+        for n in context.script.within(given, ast.Name)
+        if not isinstance(context.script.parents[n], ast.Attribute)  # `args.seed` is what the command line said
+    }
+    if function is not None and {a.arg for a in function.args.args} & (plain | {"worker_id"}):
         return False
     return name.startswith(("torch.", "numpy.", "random.")) or name.rpartition(".")[2] in _OF_HELPERS
 
 
 def _differs(context: Context, call: ast.Call) -> bool:
-    """The rank, or something computed from it, is part of the seed."""
+    """The rank, or something computed from it, is part of the seed; or each process draws its own."""
     if any(context.ranks.mentions(a) for a in (*call.args, *(k.value for k in call.keywords))):
         return True
+    if names_in(call.args[0]) & _DRAWN:
+        return True
     key = context.values.key(call.args[0])
-    for assigned in context.script.all(ast.Assign, ast.AugAssign):
+    bound: list[ast.expr] = []
+    for assigned in context.script.all(ast.Assign, ast.AugAssign) if key is not None else ():
         targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
-        if (
-            key is not None
-            and any(context.values.key(t) == key for t in targets)
-            and context.ranks.mentions(assigned.value)
-        ):
-            return True
-    return False
+        bound += [assigned.value] if any(context.values.key(t) == key for t in targets) else []
+    return any(map(context.ranks.mentions, bound)) or (bool(bound) and all(names_in(b) & _DRAWN for b in bound))

@@ -132,5 +132,9 @@ def _location(citation: Citation) -> dict[str, Any]:
 
 
 def _uri(path: str) -> str:
+    """Relative to where lint was called, as upload actions want it; an absolute path says so by its scheme."""
     safe = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/")
-    return "".join(c if c in safe else "".join(f"%{b:02X}" for b in c.encode("utf-8", "surrogateescape")) for c in path)
+    scheme = "file://" if path.startswith("/") else ""
+    return scheme + "".join(
+        c if c in safe else "".join(f"%{b:02X}" for b in c.encode("utf-8", "surrogateescape")) for c in path
+    )

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from distdbg.cli import cli
 from distdbg.errors import DistdbgError
 from distdbg.lint._fixing import with_edits
-from distdbg.lint._linting import Unreadable, lint_text
+from distdbg.lint._linting import lint_text
+from distdbg.lint._parsing import Unreadable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MISTAKE = """\
@@ -90,6 +92,7 @@ def test_sarif_has_what_readers_need(tmp_path: Path) -> None:
             region = place["physicalLocation"]["region"]
             assert region["startLine"] >= 1 and region["startColumn"] >= 1
             assert place["physicalLocation"]["artifactLocation"]["uri"].endswith("a%20b%25.py")
+            assert place["physicalLocation"]["artifactLocation"]["uri"].startswith("file:///"), "the path is absolute"
     assert len(run["invocations"][0]["toolExecutionNotifications"]) == 1
 
 
@@ -168,6 +171,29 @@ def test_comments_silence_a_line_or_a_file(tmp_path: Path) -> None:
     assert lint(written(tmp_path, "a.py", f"# distdbg: ignore-file[missing-zero-grad]\n{MISTAKE}")).exit_code == 0
 
 
+def test_a_comment_above_a_statement_of_several_lines(tmp_path: Path) -> None:
+    spread = MISTAKE.replace(
+        "        optimizer.step()", "        {}\n        print(\n            optimizer.step(),\n        )"
+    )
+    assert lint(written(tmp_path, "a.py", spread.format("# distdbg: ignore[missing-zero-grad]"))).exit_code == 0
+    assert lint(written(tmp_path, "a.py", spread.format("pass"))).exit_code == 10
+
+
+def test_a_comment_in_one_file_silences_nothing_in_another(tmp_path: Path) -> None:
+    written(tmp_path, "a.py", MISTAKE)
+    written(tmp_path, "b.py", f"# distdbg: ignore-file\n{MISTAKE}")
+    done = lint(tmp_path)
+    assert "a.py:8:9 error" in done.stdout and "b.py" not in done.stdout and "in 2 files" in done.stdout
+
+
+def test_the_hook_calls_a_command_that_there_is(tmp_path: Path) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    program, *arguments = hook["entry"].split()
+    path = written(tmp_path, "train.py", MISTAKE)
+    assert program == "distdbg" and CliRunner().invoke(cli, [*arguments, str(path)]).exit_code == 10
+    assert hook["id"] in (ROOT / "docs" / "lint.md").read_text() and hook["require_serial"]
+
+
 def test_pyproject_and_options(tmp_path: Path) -> None:
     path = written(tmp_path, "train.py", MISTAKE)
     config = tmp_path / "pyproject.toml"
@@ -188,6 +214,7 @@ def test_pyproject_and_options(tmp_path: Path) -> None:
         '[tool.distdbg.lint]\nselekt = ["x"]',
         '[tool.distdbg.lint]\nignore = "x"',
         "[tool",
+        "[tool.distdbg]\nlint = 3",
         '[tool.distdbg.lint]\nignore = ["nothing-such"]',
     ],
 )
@@ -217,6 +244,22 @@ def test_fix_inserts_one_line_and_then_finds_nothing(tmp_path: Path, ending: str
     before = path.read_bytes()
     lint(path, "--fix")
     assert path.read_bytes() == before, "a second --fix changes nothing"
+
+
+def test_fix_unscales_before_the_clip(tmp_path: Path) -> None:
+    path = written(tmp_path, "train.py", (ROOT / "tests/lint/clip-before-unscale/bad_plain.py").read_text())
+    before = path.read_text().splitlines()
+    assert "clip-before-unscale" not in lint(path, "--fix").stdout
+    (new,) = [line for line in path.read_text().splitlines() if line not in before]
+    assert new.strip() == "scaler.unscale_(optimizer)"
+
+
+def test_fix_mends_the_file_that_the_mistake_is_in(tmp_path: Path) -> None:
+    written(tmp_path, "data.py", f"import torch\n\n{NO_SET_EPOCH}")
+    written(tmp_path, "train.py", "import torch\nfrom data import main\n\nmain(torch.arange(9), None, None)\n")
+    done = lint(tmp_path, "--fix")
+    assert "missing-set-epoch" not in done.stdout and "data.py:10: inserted sampler.set_epoch(epoch)" in done.stderr
+    assert "set_epoch" not in (tmp_path / "train.py").read_text()
 
 
 def test_fix_leaves_alone_what_is_not_certain(tmp_path: Path) -> None:

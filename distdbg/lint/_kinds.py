@@ -1,0 +1,59 @@
+"""What constructors are called, and what passes an object on as it is."""
+
+from __future__ import annotations
+
+import re
+
+OPTIMIZER = re.compile(
+    r"^(?:SGD|Adam|AdamW|Adamax|NAdam|RAdam|RMSprop|Adagrad|Adadelta|LBFGS|ASGD|Rprop|Adafactor|Lion|LAMB|LARS|"
+    r"SparseAdam|Muon|FusedAdam|FusedLAMB|ZeroRedundancyOptimizer|create_optimizer(?:_v2)?|AdamW8bit|Adam8bit)$"
+)
+SCHEDULER = re.compile(
+    r"^(?:\w+LR|LRScheduler|CosineAnnealingWarmRestarts|ReduceLROnPlateau|get_\w*schedule\w*|get_scheduler)$"
+)
+KINDS = {
+    "DistributedSampler": "sampler",
+    "DataLoader": "loader",
+    "StatefulDataLoader": "loader",
+    "DistributedDataParallel": "ddp",
+    "DDP": "ddp",
+    "FullyShardedDataParallel": "fsdp",
+    "FSDP": "fsdp",
+    "GradScaler": "scaler",
+    "Accelerator": "accelerator",
+    "autocast": "autocast",
+}
+#: f(x, …) stands for x
+WRAPPERS = frozenset(
+    [
+        "tqdm",
+        "trange",
+        "enumerate",
+        "iter",
+        "list",
+        "tuple",
+        "cycle",
+        "islice",
+        "zip",
+        "reversed",
+        "compile",
+        "track",
+        "convert_sync_batchnorm",
+        "DataParallel",
+        "initialize",
+        "unwrap_model",
+        "MetricLogger",
+        "progress_bar",
+        "prepare_model",
+        "prepare_data_loader",
+        "prepare_optimizer",
+        "setup",
+        "checkpoint_wrapper",
+        "fully_shard",
+        "DeviceLoader",
+        "PrefetchLoader",
+    ]
+)
+#: x.f(…) stands for x
+METHODS = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}
+ATTRIBUTES = {"module", "_orig_mod", "model_without_ddp"}

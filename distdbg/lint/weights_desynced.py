@@ -1,0 +1,54 @@
+"""Weights that only some ranks load or set once DDP has made all ranks equal."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.lint._rule import Context, Hit
+from distdbg.model import FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="weights-desynced",
+        severity="error",
+        title="ranks train different weights",
+        meaning="DDP sends rank 0's weights to all when the model is wrapped, and never again: what one rank changes "
+        "after that stays with it. All ranks then average gradients of different models.",
+        how_seen="Below the line that wraps the model, load_state_dict is called on it under an `if` about the rank, "
+        "and the file broadcasts nothing.",
+        remedy="Load on every rank (torch.load with map_location), or before the model is wrapped.",
+        source="https://docs.pytorch.org/docs/stable/notes/ddp.html#internal-design",
+    ),
+)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    script = context.script
+    if context.frameworks or re.search(r"broadcast|sync_params|_sync_", script.text):
+        return
+    for call in script.calls("load_state_dict"):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        wraps = context.values.sites(owner, "ddp") if owner is not None else set()
+        guards = context.ranks.guards(call)
+        if len(wraps) != 1 or len(guards) != 1 or not isinstance(guards[0].node, ast.If) or guards[0].otherwise:
+            continue
+        wrap = next(iter(wraps))
+        same = script.scopes[wrap] is script.scopes[call] and script.begin[wrap] < script.begin[call]
+        if same and not guards[0].node.orelse and not _may_be_all(context, guards[0].test):
+            yield Hit(
+                "weights-desynced",
+                "error",
+                "likely",
+                call,
+                "only some ranks load these weights, after DDP has made all ranks equal",
+                related=((guards[0].node, "asks for the rank"), (wrap, "wrapped here")),
+            )
+
+
+def _may_be_all(context: Context, test: ast.expr | None) -> bool:
+    """`args.resume or rank == 0`: not certain that anybody is left out."""
+    if isinstance(test, ast.BoolOp):
+        return isinstance(test.op, ast.Or) or not any(context.ranks.asks(v) for v in test.values)
+    return test is None

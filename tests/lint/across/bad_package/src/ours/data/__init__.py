@@ -1,0 +1,3 @@
+from .loaders import training_loader
+
+__all__ = ["training_loader"]

@@ -1,0 +1,6 @@
+import torch
+
+
+def save_checkpoint(model, path):
+    state = {"model": model.module.state_dict()}
+    torch.save(state, path)

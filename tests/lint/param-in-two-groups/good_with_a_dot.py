@@ -1,0 +1,13 @@
+import torch
+
+
+def layer_of(name, layers):
+    for i in range(layers):
+        if f"encoder.layer.{i}." in name:
+            return i
+    return layers
+
+
+def optimizer_of(model, rate):
+    groups = [{"params": [p], "lr": rate * 0.9 ** layer_of(n, 24)} for n, p in model.named_parameters()]
+    return torch.optim.AdamW(groups)
