@@ -85,6 +85,7 @@ def look(model_type: str) -> dict[str, Any]:
         lost = [s.name for s in found.stacks if {s.kinds[i] for i in s.kept} != set(s.kinds)]
         row |= {"outcome": "failed" if lost else "shrunk", "why": f"kinds lost in {lost}" if lost else ""}
         row["stacks"] = {s.name: [s.group.layers, s.kept] for s in found.stacks}
+        row["whole"] = [w.split(" ", 1)[0] for w in found.warnings if w.endswith("kept whole")]
         row["builds"] = builder.builds
     except Refused as error:
         row |= {"outcome": "refused" if row["outcome"] == "failed" else "not built", "why": error.message}

@@ -59,7 +59,7 @@ def _kinds(full: Builder, small: Builder, stacks: list[Kept]) -> str:
         before, after = fingerprints(a, stack.path), fingerprints(b, stack.path)
         numbers = counting(before)
         for new, old in enumerate(stack.kept):
-            off = same(before[old], after[new], numbers, stack.layers, len(stack.kept))
+            off = same(before, after[new], numbers, stack.kept, new)
             if off:
                 return (
                     f"fail: {stack.path}.{new} is not what layer {old} was: {'.'.join(p for p in off[0] if p)} differs"
