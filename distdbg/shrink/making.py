@@ -17,7 +17,7 @@ from distdbg.shrink.config_leaves import changed, value_at
 from distdbg.shrink.extrapolating import extrapolated
 from distdbg.shrink.header import Tensor
 from distdbg.shrink.pickled import PICKLED_INDEX, pickled_files
-from distdbg.shrink.places import kept_and_cuts
+from distdbg.shrink.places import places_of
 from distdbg.shrink.quantized import renumbered_names
 from distdbg.shrink.record import record
 from distdbg.shrink.slicing import Piece, pieces
@@ -137,6 +137,7 @@ def verified(
             full=full,
             small=str(folder),
             stacks=probe["stacks"],
+            entries=probe["entries"],
             trust=order.trust,
             everything=order.verify == "full",
         )
@@ -212,8 +213,8 @@ def _code_and_config(source: Source, folder: Path, order: Order) -> None:
 
 def sliced(tensors: Mapping[str, Tensor], probe: Mapping[str, Any]) -> tuple[list[Piece], list[str]]:
     """(pieces to write, names dropped)"""
-    kept, cuts = kept_and_cuts({name: tensor.shape for name, tensor in tensors.items()}, probe)
-    return pieces(tensors.values(), kept, cuts)
+    places = places_of({name: tensor.shape for name, tensor in tensors.items()}, probe)
+    return pieces(tensors.values(), places.kept, places.cuts, places.names)
 
 
 def _with(config: dict[str, Any], edits: Sequence[Any], probe: Mapping[str, Any]) -> dict[str, Any]:

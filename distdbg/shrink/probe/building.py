@@ -21,7 +21,7 @@ class Anatomy:
 
     lists: path of each ModuleList or Sequential -> number of its children.
     tensors: parameter or buffer name -> shape. modules: path -> class and plain attributes (None, bool, int, str).
-    numbers: (module path, attribute) -> float.
+    numbers: (module path, attribute) -> float. tied: names of one parameter, where it has several.
     """
 
     lists: dict[str, int]
@@ -29,6 +29,7 @@ class Anatomy:
     modules: dict[str, Facts]
     numbers: dict[tuple[str, str], float] = field(default_factory=dict)
     parameters: frozenset[str] = frozenset()
+    tied: tuple[tuple[str, ...], ...] = ()
 
     def outside(self, lists: frozenset[str]) -> dict[str, Shape]:
         """Tensors that are in none of these lists."""
@@ -87,8 +88,12 @@ def examine(model: Any) -> Anatomy:
         modules[path] = (type(module).__name__, tuple(_attributes(module)))
         numbers.update({(path, k): v for k, v in vars(module).items() if isinstance(v, float)})
     tensors = {n: (tuple(t.shape), t.element_size()) for n, t in _tensors(model)}
-    parameters = frozenset(n for n, _ in model.named_parameters(remove_duplicate=False))
-    return Anatomy(lists, tensors, modules, numbers, parameters)
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    parameters = frozenset(n for alike in names.values() for n in alike)
+    tied = tuple(tuple(alike) for alike in names.values() if len(alike) > 1)
+    return Anatomy(lists, tensors, modules, numbers, parameters, tied)
 
 
 def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
