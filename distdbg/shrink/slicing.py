@@ -43,7 +43,8 @@ def pieces(
 ) -> tuple[list[Piece], list[str]]:
     """(what to write, names that were dropped). `kept`: prefix -> layers; `cuts`: source name -> what to take of it.
 
-    `names`: other names that tensors go by.     The order is that of the source's files and bytes, so that neighbours there are read in one go.
+    `names`: other names that tensors go by. The order is that of the source's files and bytes, so that neighbours there
+    are read in one go.
     """
     taken: list[Piece] = []
     dropped: list[str] = []

@@ -1,4 +1,4 @@
-"""A block that layers share is in a checkpoint once, under one layer's name, and has a list with an entry for each use."""
+"""A block that layers share is in a checkpoint once, under one layer's name, with a list that has an entry a use."""
 
 from __future__ import annotations
 
