@@ -45,6 +45,10 @@ def _attempt(check: Callable[[], dict[str, str]], names: tuple[str, ...]) -> dic
 def on_meta(builder: Builder) -> Any:
     """On meta, whatever type either config names: what is compared is what the layers do."""
     model: Any = prepared(builder.model(builder.full))
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and not parameter.is_meta:  # made by a constructor that heeds no default device
+                module._parameters[name] = type(parameter)(parameter.to("meta"))
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     return model
