@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from distdbg.shrink.extrapolating import extrapolated
 from distdbg.shrink.header import Tensor
 from distdbg.shrink.pickled import PICKLED_INDEX, pickled_files
 from distdbg.shrink.places import places_of
-from distdbg.shrink.quantized import renumbered_names
+from distdbg.shrink.quantized import FILES, following, renumbered_names
 from distdbg.shrink.record import record
 from distdbg.shrink.slicing import Piece, pieces
 from distdbg.shrink.source import Folder, Source
@@ -83,9 +83,11 @@ def make(
     probe = probed(source, order)
     small_config = _with(_narrower(config, probe), probe["edits"], probe)
     taken, dropped = sliced(tensors, probe) if tensors is not None else ([], [])
-    if small_config.get("quantization_config") and not order.random:
-        kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
-        small_config["quantization_config"] = renumbered_names(small_config["quantization_config"], kept)
+    kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
+    if tensors is not None:
+        kept |= places_of({name: tensor.shape for name, tensor in tensors.items()}, probe).kept
+    modules = frozenset(name.rpartition(".")[0] for name in tensors or ())
+    small_config = following(small_config, kept, modules)
     files = output_files(taken) if taken else []
     total = sum(f.size for f in files)
     refuse_a_full_disk(destination, total)
@@ -99,6 +101,7 @@ def make(
 
     with staged(destination, plan) as folder:
         copy_the_rest(source, folder)
+        _quantization_files(folder, kept, modules)
         (folder / CONFIG).write_text(json.dumps(small_config, indent=2) + "\n", encoding="utf-8")
         if order.random:
             ask("random", folder=str(folder), trust=order.trust, dtype=order.dtype, seed=0)
@@ -112,6 +115,15 @@ def make(
         (folder / RECORD).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     say(f"wrote {destination}")
     return made
+
+
+def _quantization_files(folder: Path, kept: Mapping[str, Sequence[int]], modules: Collection[str]) -> None:
+    for path in (folder / name for name in FILES if (folder / name).is_file()):
+        try:
+            said = json.loads(path.read_bytes())
+        except (ValueError, RecursionError):
+            raise EvidenceUnreadable(f"{path.name} beside the config is not JSON", "Fetch it again.") from None
+        path.write_text(json.dumps(renumbered_names(said, kept, modules), indent=2) + "\n", encoding="utf-8")
 
 
 def _pickled(source: Source, folder: Path, files: list[str], probe: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Which layers of a checkpoint to keep when there is no model to ask: by the names and shapes of its tensors alone.
 
 The layer is the outermost number of a name, where the numbers of a prefix run from 0 without a gap; or, on request, a
-row of tensors that hold all layers. Layers are of one kind when they have the same names, shapes and types. Names of PyTorch, torchtitan, Megatron and PEFT fit.
+row of tensors that hold all layers. Layers are of one kind when they have the same names, shapes and types. Names of
+PyTorch, torchtitan, Megatron and PEFT fit.
 """
 
 from __future__ import annotations
