@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, Refused
@@ -159,4 +160,4 @@ def model_class(config: Any, architecture: str | None, trust: bool) -> Any:
 def brief(error: BaseException) -> str:
     """An exception on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines[:3])[:300]}"
+    return f"{type(error).__name__}: {shorten(' '.join(lines[:3]), 300, placeholder=' …')}"

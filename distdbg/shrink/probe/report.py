@@ -48,7 +48,8 @@ def _stack(stack: Stack, shrunk: Shrunk) -> dict[str, Any]:
     for kind in range(max(stack.kinds) + 1):
         layers = [i for i, k in enumerate(stack.kinds) if k == kind]
         size = _size(shrunk, stack, layers[0])
-        kinds.append({"layers": layers, "kept": [i for i in layers if i in stack.kept], **size})
+        unlike = _unlike(stack, layers[0]) if kind else ""
+        kinds.append({"layers": layers, "kept": [i for i in layers if i in stack.kept], "unlike": unlike, **size})
     group = stack.group
     return {
         "path": group.stacks[0],
@@ -59,6 +60,22 @@ def _stack(stack: Stack, shrunk: Shrunk) -> dict[str, Any]:
         "fields": [dotted(p) for p in stack.edits],
         "driven_by": dotted(group.leaf) if group.leaf is not None else ", ".join(dotted(p) for p in group.lists),
     }
+
+
+def _unlike(stack: Stack, layer: int) -> str:
+    """The first thing in which a layer differs from the first kind's; empty where only a list of the config says so."""
+    prints = stack.prints[stack.name]
+    first, other = prints[stack.kinds.index(0)], prints[layer]
+    numbers = stack.numbers[stack.name].names
+    off = [k for k in sorted({*first, *other}) if k not in numbers and first.get(k) != other.get(k)]
+    if not off:
+        return ""
+    inner, key = min(off, key=lambda k: (k[1] != "class", k[0].count("."), k))
+    name = ".".join(part for part in (inner, "" if key in ("class", "shape") else key) if part) or "the layer"
+    if (inner, key) not in first or (inner, key) not in other:
+        return f"{'it has' if (inner, key) in other else 'it has no'} {name}"
+    what = "has the shape " if key == "shape" else "is "
+    return f"{name} {what}{other[inner, key]}, not {first[inner, key]}"
 
 
 def _size(shrunk: Shrunk, stack: Stack, layer: int) -> dict[str, Any]:
