@@ -13,7 +13,7 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint import tensors_of
-from distdbg.shrink.config_leaves import changed, value_at
+from distdbg.shrink.config_leaves import changed, dotted, integers, value_at
 from distdbg.shrink.extrapolating import extrapolated
 from distdbg.shrink.header import Tensor
 from distdbg.shrink.pickled import PICKLED_INDEX, pickled_files
@@ -23,7 +23,7 @@ from distdbg.shrink.record import record
 from distdbg.shrink.slicing import Piece, pieces
 from distdbg.shrink.source import Folder, Source
 from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, staged
-from distdbg.shrink.weights_check import compared
+from distdbg.shrink.weights_check import compared, only_nan
 from distdbg.shrink.writing import output_files, write_files
 
 CONFIG = "config.json"
@@ -43,6 +43,7 @@ _WEIGHTS = (
     ".tflite",
     ".ot",
 )
+_MOST_LAYERS = 100_000
 _LARGEST_OTHER_FILE = 200_000_000
 
 
@@ -155,6 +156,9 @@ def verified(
         )
     if taken:
         found["weights"] = compared(source, folder, taken, everything=order.verify == "full")
+    if not order.random and only_nan(folder):
+        raise EvidenceUnreadable(f"{source.where}: every weight that was looked at is NaN",
+                                 "Fetch the model again; --no-verify writes it all the same.")  # fmt: skip
     failed = {check: said for check, said in found.items() if said.startswith("fail")}
     if failed:
         check, said = next(iter(failed.items()))
@@ -189,9 +193,18 @@ def read_config(source: Source) -> dict[str, Any]:
         raise EvidenceUnreadable(
             f"{source.where}: {CONFIG} is no model's config: it has no 'model_type'", "Fetch it again."
         )
+    _refuse_the_absurd(source, config)
     if config.get("auto_map") and not isinstance(config["auto_map"], dict):
         raise EvidenceUnreadable(f"{source.where}: 'auto_map' in {CONFIG} is no JSON object", "Fetch it again.")
     return config
+
+
+def _refuse_the_absurd(source: Source, config: Mapping[str, Any]) -> None:
+    """A config may make a list with an entry a layer before anything else is looked at."""
+    for path, value in integers(config):
+        if str(path[-1]).endswith(("layer", "layers", "depth", "blocks")) and value > _MOST_LAYERS:
+            raise EvidenceUnreadable(f"{source.where}: {dotted(path)} in {CONFIG} is {value}: no model has so many",
+                                     "Fetch it again.")  # fmt: skip
 
 
 def probed(source: Source, order: Order) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.shrink.config_leaves import Config
 
+#: the largest models that are published have fewer than a fifth of them
+MOST_MODULES = 500_000
 Shape = tuple[int, ...]
 #: a module's class and its plain attributes
 Facts = tuple[str, tuple[tuple[str, Any], ...]]
@@ -57,7 +60,7 @@ class Builder:
         import torch
 
         self.builds += 1
-        with torch.device("meta"), torch.no_grad():
+        with torch.device("meta"), torch.no_grad(), _bounded():
             config = self.config(values)
             if hasattr(self.model_class, "from_config"):
                 return self.model_class.from_config(config, trust_remote_code=self.trust)
@@ -72,6 +75,26 @@ class Builder:
             except Exception as error:  # whatever a model's own code raises is the answer
                 self._known[key] = error
         return self._known[key]
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """A config that asks for a billion layers would fill the memory, meta device or not."""
+    from torch.nn.modules.module import register_module_module_registration_hook
+
+    made = 0
+
+    def count(*_: Any) -> None:
+        nonlocal made
+        made += 1
+        if made > MOST_MODULES:
+            raise MemoryError(f"it is made of more than {MOST_MODULES:,} modules")
+
+    handle = register_module_module_registration_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def examine(model: Any) -> Anatomy:
