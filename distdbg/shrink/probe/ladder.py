@@ -296,7 +296,7 @@ def _number_for(stack: Stack, wanted: Wanted) -> int | None:
 
 def answers_to(stack: Stack, name: str) -> bool:
     """A stack is named by its path, by parts of it, or by the section of the config that counts it."""
-    words = {part for path in stack.group.stacks for part in path.replace("_", ".").split(".")}
+    words = {part for path in stack.group.stacks for part in (*path.split("."), *path.replace("_", ".").split("."))}
     words |= {word for part in stack.group.section for word in (str(part), str(part).removesuffix("_config"))}
     if stack.group.leaf is not None:
         words |= set(str(stack.group.leaf[-1]).split("_")) | {dotted(stack.group.leaf)}

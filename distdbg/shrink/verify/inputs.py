@@ -56,7 +56,8 @@ def _with_the_rest(model: Any, name: str, main: Any) -> dict[str, Any]:
     with torch.device("meta"):
         found = {name: main}
         if getattr(model.config, "is_encoder_decoder", False) and "decoder_input_ids" in _takes(model):
-            found["decoder_input_ids"] = _ids(model.config)
+            length = main.shape[1] if name == "input_ids" else LENGTH
+            found["decoder_input_ids"] = torch.zeros(_BATCH, length, dtype=torch.long)
         if name == "input_ids" and "pixel_values" in _takes(model) and _needs(model, "pixel_values"):
             found["pixel_values"] = _pixels(model.config)
     if name in SOUNDS:
@@ -74,12 +75,6 @@ def _needs(model: Any, name: str) -> bool:
     """Two towers that are compared (CLIP) need both inputs, and say so by a config for each."""
     config = model.config
     return hasattr(config, "projection_dim") and hasattr(config, "vision_config") and name in _takes(model)
-
-
-def _ids(config: Any) -> Any:  # noqa: ARG001
-    import torch
-
-    return torch.zeros(_BATCH, LENGTH, dtype=torch.long)
 
 
 def _pixels(config: Any) -> Any:
