@@ -69,15 +69,13 @@ def shrink(builder: Builder, wanted: Wanted) -> Shrunk:
     groups, rest = find_groups(builder)
     if not groups:
         raise Refused(
-            "nothing in the config decides how many layers the model has: "
-            + (f"{rest[0]!r} looks like a stack, but no field resizes it" if rest else "it has no stack of layers"),
+            "nothing in the config counts the model's layers: "
+            + (_why_not_counted(builder, rest[0]) if rest else "it has no stack of layers"),
             "Shrink another dimension, or write the small config by hand.",
         )
     stacks = _without_tapped_lists(_outermost(builder, full, groups))
     _refuse_unknown(stacks, wanted)
-    warnings = [
-        f"{path} has {full.lists[path]} layers that no field of the config resizes: kept whole" for path in rest
-    ]
+    warnings = [f"{path} has {full.lists[path]} layers that no field of the config counts: kept whole" for path in rest]
     edits: Edits = {}
     for stack in stacks:
         _climb(builder, stack, wanted, stacks=stacks, others=edits, warnings=warnings)
@@ -91,6 +89,21 @@ def shrink(builder: Builder, wanted: Wanted) -> Shrunk:
             raise Refused(f"the stacks shrink one by one but not together: {problem}", "Name the stacks with --stack.")
     warnings += _numbers_that_moved(full, small, stacks)
     return Shrunk(stacks, edits, full, small, warnings)
+
+
+def _why_not_counted(builder: Builder, path: str) -> str:
+    """Of a list that looks like a stack: the fields that change how long it is, though not by a layer."""
+    full = builder.anatomy(builder.full)
+    assert isinstance(full, Anatomy)
+    fields = []
+    for leaf, value in integers(builder.full):
+        found = builder.anatomy(changed(builder.full, {leaf: value - 1}))
+        if not isinstance(found, Exception) and found.lists.get(path, full.lists[path]) != full.lists[path]:
+            fields.append(dotted(leaf))
+    what = f"that {path!r} has {full.lists[path]} of them"
+    if fields:
+        return f"{what} depends on {', '.join(fields[:4])}, which do not count them one by one"
+    return f"{what} depends on no number in it"
 
 
 def _outermost(builder: Builder, full: Anatomy, groups: list[Group]) -> list[Stack]:
