@@ -179,7 +179,7 @@ def _climb(
     for keep, lists in _rungs(stack, number, wanted.keep, max(LEAST, taps)):
         for extra in _thresholds(builder, stack, keep, leaves):
             edits = edits_for(builder, stack.group, keep, lists, [*stack.kind_lists, *stack.tap_lists]) | extra
-            edits |= followers(builder, stack.group, edits)
+            edits |= {p: v for p, v in followers(builder, stack.group, edits).items() if p not in leaves}
             found = builder.anatomy(changed(builder.full, others | edits))
             problem = _problem(before, found, stack, keep) or _problem_beside(before, found, stack, stacks)
             if not problem:
