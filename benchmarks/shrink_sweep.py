@@ -24,7 +24,12 @@ from distdbg.shrink.probe.building import Builder, model_class
 from distdbg.shrink.probe.ladder import Wanted, shrink
 from distdbg.shrink.probe.task import quiet
 
+#: of this process, not of the clock: a machine may have other things to do
 SECONDS_A_TYPE = 120
+
+
+class TooLongError(BaseException):
+    """Not an Exception: whatever a model's code raises while it is built is an answer, and this is none."""
 
 
 def main() -> None:
@@ -35,7 +40,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write an object a line")
     options = parser.parse_args()
     quiet()
-    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGPROF, _too_long)
     rows = _known(options.json)
     for model_type in options.types or sorted(transformers.CONFIG_MAPPING.keys()):
         if model_type not in {row["type"] for row in rows}:
@@ -77,7 +82,7 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
 def look(model_type: str) -> dict[str, Any]:
     begin = time.monotonic()
     row: dict[str, Any] = {"type": model_type, "builds": 0, "outcome": "not built", "why": ""}
-    signal.alarm(SECONDS_A_TYPE)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS_A_TYPE)
     try:
         builder = _builder(model_type)
         row["outcome"] = "failed"
@@ -85,6 +90,7 @@ def look(model_type: str) -> dict[str, Any]:
         lost = [s.name for s in found.stacks if {s.kinds[i] for i in s.kept} != set(s.kinds)]
         row |= {"outcome": "failed" if lost else "shrunk", "why": f"kinds lost in {lost}" if lost else ""}
         row["stacks"] = {s.name: [s.group.layers, s.kept] for s in found.stacks}
+        row["whole"] = [w.split(" ", 1)[0] for w in found.warnings if w.endswith("kept whole")]
         row["builds"] = builder.builds
     except Refused as error:
         row |= {"outcome": "refused" if row["outcome"] == "failed" else "not built", "why": error.message}
@@ -92,7 +98,9 @@ def look(model_type: str) -> dict[str, Any]:
         row["why"] = error.message
     except Exception as error:
         row["why"] = f"{type(error).__name__}: {str(error)[:160]}"
-    signal.alarm(0)
+    except TooLongError as error:
+        row |= {"outcome": "failed", "why": str(error)}
+    signal.setitimer(signal.ITIMER_PROF, 0)
     return row | {"seconds": round(time.monotonic() - begin, 2)}
 
 
@@ -108,7 +116,7 @@ def _builder(model_type: str) -> Builder:
 
 
 def _too_long(*_: object) -> None:
-    raise TimeoutError(f"longer than {SECONDS_A_TYPE} s")
+    raise TooLongError(f"longer than {SECONDS_A_TYPE} s")
 
 
 if __name__ == "__main__":

@@ -90,7 +90,12 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
         width,
     )
     if anatomy:
-        for line in anatomy_lines(probed(open_source(src), order)):
+        asked = [
+            f"--layers {layers}",
+            *([f"--keep {keep}"] if keep != "kinds" else []),
+            *(f"--stack {s}" for s in stacks),
+        ]
+        for line in anatomy_lines(probed(open_source(src), order), " ".join(asked)):
             click.echo(line)
         return
     if dst is None:

@@ -8,8 +8,9 @@ from typing import Any
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def anatomy_lines(probe: Mapping[str, Any], width: int = 100) -> Iterator[str]:
-    """Lines for a terminal; sizes are of one layer, of the type that the config names or float32."""
+def anatomy_lines(probe: Mapping[str, Any], asked: str = "--layers auto", width: int = 100) -> Iterator[str]:
+    """Lines for a terminal; sizes are of one layer, of the type that the config names or float32. `asked`: the options
+    that choose the layers."""
     yield f"{probe['model_type']} ({probe['model_class']})"
     for stack in probe["stacks"]:
         yield ""
@@ -19,8 +20,10 @@ def anatomy_lines(probe: Mapping[str, Any], width: int = 100) -> Iterator[str]:
                 f"  {_letter(number)}  {kind['class']:<28} {len(kind['layers']):>4} x {_count(kind['parameters']):>7} "
                 f"parameters {_count(kind['bytes']):>7}B   layers {_ranges(kind['layers'])}"
             )
+            if kind.get("unlike"):
+                yield f"     unlike A: {kind['unlike']}"
         yield from (f"  {row}" for row in _picture(stack, width - 4))
-        yield f"  --layers auto keeps {', '.join(map(str, stack['kept']))}"
+        yield f"  {asked} keeps {', '.join(map(str, stack['kept']))}"
     for warning in probe["warnings"]:
         yield f"warning: {warning}"
 

@@ -31,13 +31,21 @@ def extrapolation_lines(full: Mapping[str, float], tokens: int) -> Iterator[str]
     parameters = full["parameters"]
     yield "the full model, from the small one's layers:"
     yield f"  parameters            {parameters:,.0f}"
-    state = parameters * ADAMW_BYTES / 1e9
-    kept = full["activation_bytes"] / 1e9
-    yield f"  training state        {state:,.2f} GB (float32 weights, gradients, AdamW's moments)"
-    yield f"  activations           {kept:,.3f} GB kept by its layers, float32, 1 x {tokens} tokens"
-    yield f"  forward pass          {full['flops'] / 1e12:,.3f} TFLOP, 1 x {tokens} tokens"
+    state, kept = _size(parameters * ADAMW_BYTES), _size(full["activation_bytes"])
+    yield f"  training state        {state}B (float32 weights, gradients, AdamW's moments)"
+    yield f"  activations           {kept}B kept by its layers, float32, 1 x {tokens} tokens"
+    yield f"  forward pass          {_size(full['flops'])}FLOP, 1 x {tokens} tokens"
     if "collectives" in full:
-        size = full["gathered_bytes"] / 1e9
-        yield f"  FSDP2, a step         {full['collectives']:,.0f} collectives, {size:,.3f} GB gathered (float32)"
+        size = _size(full["gathered_bytes"])
+        yield f"  FSDP2, a step         {full['collectives']:,.0f} collectives, {size}B gathered (float32)"
     else:
         yield "  FSDP2, a step         not known: the model does not run under it with fake tensors"
+
+
+def _size(number: float) -> str:
+    """`128.00 G`, to be followed by B or FLOP."""
+    for unit in ("k", "M", "G"):
+        number /= 1000
+        if number < 1000:
+            return f"{number:,.2f} {unit}"
+    return f"{number / 1000:,.2f} T"

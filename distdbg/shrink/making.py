@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,17 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint import tensors_of
-from distdbg.shrink.config_leaves import changed, value_at
+from distdbg.shrink.config_leaves import changed, dotted, integers, value_at
 from distdbg.shrink.extrapolating import extrapolated
 from distdbg.shrink.header import Tensor
 from distdbg.shrink.pickled import PICKLED_INDEX, pickled_files
-from distdbg.shrink.places import kept_and_cuts
-from distdbg.shrink.quantized import renumbered_names
+from distdbg.shrink.places import places_of
+from distdbg.shrink.quantized import FILES, following, renumbered_names
 from distdbg.shrink.record import record
 from distdbg.shrink.slicing import Piece, pieces
 from distdbg.shrink.source import Folder, Source
 from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, staged
-from distdbg.shrink.weights_check import compared
+from distdbg.shrink.weights_check import compared, only_nan
 from distdbg.shrink.writing import output_files, write_files
 
 CONFIG = "config.json"
@@ -43,6 +43,7 @@ _WEIGHTS = (
     ".tflite",
     ".ot",
 )
+_MOST_LAYERS = 100_000
 _LARGEST_OTHER_FILE = 200_000_000
 
 
@@ -83,9 +84,11 @@ def make(
     probe = probed(source, order)
     small_config = _with(_narrower(config, probe), probe["edits"], probe)
     taken, dropped = sliced(tensors, probe) if tensors is not None else ([], [])
-    if small_config.get("quantization_config") and not order.random:
-        kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
-        small_config["quantization_config"] = renumbered_names(small_config["quantization_config"], kept)
+    kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
+    if tensors is not None:
+        kept |= places_of({name: tensor.shape for name, tensor in tensors.items()}, probe).kept
+    modules = frozenset(name.rpartition(".")[0] for name in tensors or ())
+    small_config = following(small_config, kept, modules)
     files = output_files(taken) if taken else []
     total = sum(f.size for f in files)
     refuse_a_full_disk(destination, total)
@@ -99,6 +102,7 @@ def make(
 
     with staged(destination, plan) as folder:
         copy_the_rest(source, folder)
+        _quantization_files(folder, kept, modules)
         (folder / CONFIG).write_text(json.dumps(small_config, indent=2) + "\n", encoding="utf-8")
         if order.random:
             ask("random", folder=str(folder), trust=order.trust, dtype=order.dtype, seed=0)
@@ -107,11 +111,22 @@ def make(
         if pickled:
             probe["pickled"] = _pickled(source, folder, pickled, probe)
         made = record(probe, taken, dropped, folder, read=source.bytes_read, random=order.random)
+        if not order.random and only_nan(folder):
+            made["warnings"].append("every weight that was looked at is NaN; they are copied as they are")
         if order.verify != "none":
             made["verified"] = verified(source, folder, probe, taken, order)
         (folder / RECORD).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     say(f"wrote {destination}")
     return made
+
+
+def _quantization_files(folder: Path, kept: Mapping[str, Sequence[int]], modules: Collection[str]) -> None:
+    for path in (folder / name for name in FILES if (folder / name).is_file()):
+        try:
+            said = json.loads(path.read_bytes())
+        except (ValueError, RecursionError):
+            raise EvidenceUnreadable(f"{path.name} beside the config is not JSON", "Fetch it again.") from None
+        path.write_text(json.dumps(renumbered_names(said, kept, modules), indent=2) + "\n", encoding="utf-8")
 
 
 def _pickled(source: Source, folder: Path, files: list[str], probe: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,6 +152,7 @@ def verified(
             full=full,
             small=str(folder),
             stacks=probe["stacks"],
+            entries=probe["entries"],
             trust=order.trust,
             everything=order.verify == "full",
         )
@@ -176,9 +192,18 @@ def read_config(source: Source) -> dict[str, Any]:
         raise EvidenceUnreadable(
             f"{source.where}: {CONFIG} is no model's config: it has no 'model_type'", "Fetch it again."
         )
+    _refuse_the_absurd(source, config)
     if config.get("auto_map") and not isinstance(config["auto_map"], dict):
         raise EvidenceUnreadable(f"{source.where}: 'auto_map' in {CONFIG} is no JSON object", "Fetch it again.")
     return config
+
+
+def _refuse_the_absurd(source: Source, config: Mapping[str, Any]) -> None:
+    """A config may make a list with an entry a layer before anything else is looked at."""
+    for path, value in integers(config):
+        if str(path[-1]).endswith(("layer", "layers", "depth", "blocks")) and value > _MOST_LAYERS:
+            raise EvidenceUnreadable(f"{source.where}: {dotted(path)} in {CONFIG} is {value}: no model has so many",
+                                     "Fetch it again.")  # fmt: skip
 
 
 def probed(source: Source, order: Order) -> dict[str, Any]:
@@ -212,8 +237,8 @@ def _code_and_config(source: Source, folder: Path, order: Order) -> None:
 
 def sliced(tensors: Mapping[str, Tensor], probe: Mapping[str, Any]) -> tuple[list[Piece], list[str]]:
     """(pieces to write, names dropped)"""
-    kept, cuts = kept_and_cuts({name: tensor.shape for name, tensor in tensors.items()}, probe)
-    return pieces(tensors.values(), kept, cuts)
+    places = places_of({name: tensor.shape for name, tensor in tensors.items()}, probe)
+    return pieces(tensors.values(), places.kept, places.cuts, places.names)
 
 
 def _with(config: dict[str, Any], edits: Sequence[Any], probe: Mapping[str, Any]) -> dict[str, Any]:

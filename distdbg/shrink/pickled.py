@@ -8,8 +8,7 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
 from distdbg.shrink.checkpoint import INDEX, ONE_FILE
-from distdbg.shrink.layer_names import renumbered
-from distdbg.shrink.places import kept_and_cuts
+from distdbg.shrink.places import places_of
 
 PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
@@ -23,22 +22,22 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     state: dict[str, Any] = {}
     for file in task["files"]:
         state.update(_load(torch, Path(task["source"], file)))
-    kept, cuts = kept_and_cuts({name: tuple(tensor.shape) for name, tensor in state.items()}, task["probe"])
+    places = places_of({name: tuple(tensor.shape) for name, tensor in state.items()}, task["probe"])
     renamed: dict[str, str] = {}
     sliced: dict[str, Any] = {}
     small: dict[str, Any] = {}
     for name, tensor in state.items():
-        new = renumbered(name, kept)
+        new = places.new_name(name)
         if new is None:
             continue
         part = tensor
-        for cut in cuts.get(name, ()):
+        for cut in places.cuts.get(name, ()):
             part = part.index_select(cut.dim, torch.tensor(cut.kept))
         small[new] = part.clone().contiguous()
         renamed |= {name: new} if name != new else {}
         sliced |= {new: {"from": list(tensor.shape), "to": list(part.shape)}} if part is not tensor else {}
     save_file(small, Path(task["folder"], ONE_FILE), metadata={"format": "pt"})
-    return {"renamed": renamed, "sliced": sliced, "dropped": [n for n in state if renumbered(n, kept) is None]}
+    return {"renamed": renamed, "sliced": sliced, "dropped": [n for n in state if places.new_name(n) is None]}
 
 
 def _load(torch: Any, path: Path) -> dict[str, Any]:

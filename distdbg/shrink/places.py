@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from distdbg.errors import Refused
-from distdbg.shrink.layer_names import match_stacks, numbered_prefixes
+from distdbg.shrink.layer_names import match_stacks, numbered_prefixes, renumbered
 from distdbg.shrink.slicing import Cut
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def kept_and_cuts(shapes: Shapes, probe: Mapping[str, Any]) -> tuple[dict[str, list[int]], dict[str, list[Cut]]]:
-    """(prefix -> numbers to keep, tensor -> cuts), by the checkpoint's own names. `shapes`: of all its tensors.
+@dataclass(frozen=True)
+class Places:
+    """By the checkpoint's own names: prefix -> numbers to keep, tensor -> cuts, tensor -> the name that it goes by."""
+
+    kept: dict[str, list[int]]
+    cuts: dict[str, list[Cut]]
+    names: dict[str, str]
+
+    def new_name(self, name: str) -> str | None:
+        """In the small checkpoint; None for what is not kept."""
+        return renumbered(self.names.get(name, name), self.kept)
+
+
+def places_of(shapes: Shapes, probe: Mapping[str, Any]) -> Places:
+    """Where in a checkpoint what the probe found is. `shapes`: of all its tensors.
 
     Raises Refused where the checkpoint has not what the model is made of.
     """
@@ -24,13 +38,29 @@ def kept_and_cuts(shapes: Shapes, probe: Mapping[str, Any]) -> tuple[dict[str, l
         _in_checkpoint(name, prefixes, shapes): [Cut(dim, tuple(k)) for dim, k in found]
         for name, found in probe["cuts"].items()
     }
+    kept |= {_in_checkpoint(path, prefixes, {}): list(entries) for path, entries in probe.get("entries", {}).items()}
     for narrowed in probe.get("narrowed", ()):
         own = _first_of(narrowed["cuts"], prefixes, shapes)
         if narrowed["experts"]:
             own |= _experts(narrowed, prefixes, shapes, own, kept)
         for name, cut in own.items():
             cuts.setdefault(name, []).append(cut)
-    return kept, cuts
+    return Places(kept, cuts, _other_names(shapes, probe, prefixes, kept))
+
+
+def _other_names(
+    shapes: Shapes, probe: Mapping[str, Any], prefixes: Mapping[str, str], kept: Mapping[str, list[int]]
+) -> dict[str, str]:
+    """A tensor that layers share lies in a checkpoint under one layer's name. Where that layer goes, it is known by the
+    name of one that stays."""
+    found: dict[str, str] = {}
+    for names in probe.get("tied", ()):
+        alike = [_in_checkpoint(name, prefixes, shapes) for name in names]
+        there = [name for name in alike if name in shapes]
+        staying = [name for name in alike if renumbered(name, kept) is not None]
+        if there and staying and not set(there) & set(staying):
+            found[there[0]] = staying[0]
+    return found
 
 
 def _first_of(found: Mapping[str, Any], prefixes: Mapping[str, str], shapes: Shapes) -> dict[str, Cut]:

@@ -12,10 +12,10 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint import read_header
-from distdbg.shrink.plain_names import PlainOrder, plain_stacks
+from distdbg.shrink.plain_names import PlainOrder, plain_stacks, rows_kept
 from distdbg.shrink.quantized import renumbered_names
 from distdbg.shrink.record import record
-from distdbg.shrink.slicing import pieces
+from distdbg.shrink.slicing import Cut, pieces
 from distdbg.shrink.source import Folder
 from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, staged
 from distdbg.shrink.weights_check import compared
@@ -54,7 +54,8 @@ def make_plain(src: str, destination: Path, order: PlainOrder, progress: Callabl
     forms = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
     stacks = plain_stacks(forms, replace(order, gaps=kind == "adapter"))
     kept = {stack["path"]: stack["kept"] for stack in stacks}
-    taken, dropped = pieces(tensors.values(), kept, {})
+    cuts = {name: [Cut(0, tuple(rows))] for name, rows in rows_kept(forms, stacks).items()}
+    taken, dropped = pieces(tensors.values(), kept, cuts)
     output = OutputFile(file, tuple(taken))
     refuse_a_full_disk(destination, output.size)
     done = 0
@@ -89,7 +90,7 @@ def _record(
     if kind == "adapter":
         warnings.append("the adapter is for a base with the same layers kept: give that the same --keep")
     probe = {"model_type": kind, "stacks": stacks, "narrowed": [], "warnings": [*warnings, *told.get("warnings", ())],
-             "pickled": {k: told[k] for k in ("renamed", "dropped") if k in told}}  # fmt: skip
+             "pickled": {k: told[k] for k in ("renamed", "dropped", "sliced") if k in told}}  # fmt: skip
     return record(probe, taken, dropped, folder, read=read, random=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import pickle
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable
 from distdbg.shrink.layer_names import renumbered
-from distdbg.shrink.plain_names import PlainOrder, plain_stacks
+from distdbg.shrink.plain_names import PlainOrder, plain_stacks, rows_kept
 
 #: keys from the top of a checkpoint to a tensor
 Keys = tuple[str, ...]
@@ -32,16 +33,16 @@ def _one_file(source: Path, folder: Path, order: PlainOrder) -> dict[str, Any]:
     forms = {name: (tuple(tensors[keys].shape), str(tensors[keys].dtype)) for name, keys in names.items()}
     told = _plan(forms, order)
     small: dict[str, Any] = {}
-    _copy_the_rest(whole, small, told["warnings"], ())
+    _copy_the_rest(whole, small, told, ())
     for name, keys in names.items():
         new = told["new"].get(name)
         if new is not None:
-            _put(small, _split(new, keys), tensors[keys].clone())
+            _put(small, _split(new, keys), _part(tensors[keys], told, name))
     path = folder / source.name
     torch.save(small, path)
     again = dict(_tensors(_loaded(path), ()))
     differ = [n for n, keys in names.items() if (new := told["new"].get(n)) is not None
-              and not torch.equal(again[_split(new, keys)], tensors[keys])]  # fmt: skip
+              and not torch.equal(again[_split(new, keys)], _part(tensors[keys], told, n))]  # fmt: skip
     return _answer(told, f"fail: {differ[0]} differs" if differ else "pass", source.stat().st_size)
 
 
@@ -49,11 +50,19 @@ def _plan(forms: Mapping[str, Any], order: PlainOrder) -> dict[str, Any]:
     stacks = plain_stacks(forms, order)
     kept = {stack["path"]: stack["kept"] for stack in stacks}
     new = {name: renumbered(name, kept) for name in forms}
-    return {"stacks": stacks, "new": new, "warnings": []}
+    rows = rows_kept(forms, stacks)
+    sliced = {n: {"from": list(forms[n][0]), "to": [len(kept), *forms[n][0][1:]]} for n, kept in rows.items()}
+    return {"stacks": stacks, "kept": kept, "new": new, "rows": rows, "sliced": sliced, "warnings": []}
+
+
+def _part(tensor: Any, told: Mapping[str, Any], name: str) -> Any:
+    """A copy of what stays of a tensor."""
+    rows = told["rows"].get(name)
+    return tensor.clone() if rows is None else tensor[rows]
 
 
 def _answer(told: dict[str, Any], weights: str, read: int) -> dict[str, Any]:
-    new = told.pop("new")
+    new, _, _ = (told.pop(key) for key in ("new", "kept", "rows"))
     renamed = {a: b for a, b in new.items() if b is not None and a != b}
     return told | {"renamed": renamed, "dropped": [a for a, b in new.items() if b is None], "weights": weights,
                    "bytes_read": read}  # fmt: skip
@@ -63,7 +72,8 @@ def _loaded(path: Path) -> Any:
     import torch
 
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):  # what Megatron keeps its arguments in
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:
         why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
         raise EvidenceUnreadable(f"{path} is not read by torch's safe loader: {why}",
@@ -83,19 +93,24 @@ def _tensors(value: Mapping[Any, Any], at: Keys) -> Iterator[tuple[Keys, Any]]:
             yield from _tensors(inner, (*at, key))
 
 
-def _copy_the_rest(value: Mapping[Any, Any], small: dict[Any, Any], warnings: list[str], at: Keys) -> None:
-    """What is no tensor stays. States by number (an optimizer's) cannot be told apart by layers: they go."""
+def _copy_the_rest(value: Mapping[Any, Any], small: dict[Any, Any], told: Mapping[str, Any], at: Keys) -> None:
+    """What is no tensor stays, or goes with its layer (`layers.3._extra_state`). States by number (an optimizer's)
+    cannot be told apart by layers: they go."""
     import torch
 
     for key, inner in value.items():
-        if isinstance(inner, Mapping) and isinstance(key, str):
-            if any(not isinstance(k, str) for k in inner):
-                warnings.append(f"{'.'.join((*at, key))} is left out: its states have numbers and no names")
-                continue
-            small[key] = {}
-            _copy_the_rest(inner, small[key], warnings, (*at, key))
-        elif not isinstance(inner, torch.Tensor):
-            small[key] = inner
+        here = (*at, key)
+        name = renumbered(".".join(here), told["kept"]) if isinstance(key, str) else ""
+        if name is None or isinstance(inner, torch.Tensor):
+            continue
+        new = _split(name, here)[-1] if isinstance(key, str) else key
+        if not isinstance(inner, Mapping) or not isinstance(key, str):
+            small[new] = inner
+        elif any(not isinstance(k, str) for k in inner):
+            told["warnings"].append(f"{'.'.join(here)} is left out: its states have numbers and no names")
+        else:
+            small[new] = {}
+            _copy_the_rest(inner, small[new], told, here)
 
 
 def _split(name: str, keys: Keys) -> Keys:
@@ -131,7 +146,7 @@ def _distributed(source: Path, folder: Path, order: PlainOrder) -> dict[str, Any
         told["warnings"].append(f"left out, since they are pickles and no tensors: {', '.join(sorted(others)[:6])}")
     state = {name: torch.empty(tensors[name].size, dtype=tensors[name].properties.dtype) for name in kept}
     dcp.load(state, storage_reader=_reader(source, metadata), no_dist=True)
-    small = {kept[name]: tensor for name, tensor in state.items()}
+    small = {kept[name]: _part(tensor, told, name) for name, tensor in state.items()}
     dcp.save(small, checkpoint_id=str(folder), no_dist=True)
     again = {name: torch.empty_like(tensor) for name, tensor in small.items()}
     dcp.load(again, checkpoint_id=str(folder), no_dist=True)

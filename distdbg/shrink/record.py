@@ -26,7 +26,8 @@ def record(
         "renamed": {p.source.name: p.name for p in taken if p.name != p.source.name} | pickled.get("renamed", {}),
         "sliced": {
             p.name: {"from": list(p.source.shape), "to": list(p.shape)} for p in taken if p.shape != p.source.shape
-        },
+        }
+        | pickled.get("sliced", {}),
         "dropped": [*dropped, *pickled.get("dropped", ())],
         "warnings": list(probe["warnings"]),
         "verified": {},

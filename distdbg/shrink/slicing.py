@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from distdbg.errors import Refused
 from distdbg.shrink.header import BITS, Tensor
@@ -35,16 +36,20 @@ class Piece:
 
 
 def pieces(
-    tensors: Iterable[Tensor], kept: Mapping[str, Sequence[int]], cuts: Mapping[str, Sequence[Cut]]
+    tensors: Iterable[Tensor],
+    kept: Mapping[str, Sequence[int]],
+    cuts: Mapping[str, Sequence[Cut]],
+    names: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[Piece], list[str]]:
     """(what to write, names that were dropped). `kept`: prefix -> layers; `cuts`: source name -> what to take of it.
 
-    The order is that of the source's files and bytes, so that neighbours there are read in one go.
+    `names`: other names that tensors go by. The order is that of the source's files and bytes, so that neighbours there
+    are read in one go.
     """
     taken: list[Piece] = []
     dropped: list[str] = []
     for tensor in sorted(tensors, key=lambda t: (t.file, t.start)):
-        name = renumbered(tensor.name, kept)
+        name = renumbered(names.get(tensor.name, tensor.name), kept)
         if name is None:
             dropped.append(tensor.name)
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +16,9 @@ from distdbg.shrink.source import Folder, Source
 _SAMPLE = 4096
 _BLOCK = 4 << 20
 _FROM_A_SERVER = 32
+_BEGIN = 64
+#: type in a safetensors header -> its format for struct
+_FORMATS = {"F64": "<d", "F32": "<f", "F16": "<e", "BF16": "<H"}
 
 
 def compared(source: Source, folder: Path, taken: Sequence[Piece], *, everything: bool, file: str | None = None) -> str:
@@ -39,6 +44,23 @@ def compared(source: Source, folder: Path, taken: Sequence[Piece], *, everything
     if everything:
         return "pass"
     return f"pass; {count} bytes compared, the first and last of each range of {len(chosen)} of {len(taken)} tensors"
+
+
+def only_nan(folder: Path) -> bool:
+    """Whether each tensor of floating point numbers in a checkpoint begins with nothing but NaN."""
+    tensors = [t for t in (tensors_of(Folder(folder)) or {}).values() if t.dtype in _FORMATS and t.length]
+    for tensor in tensors:
+        with Folder(folder).open(tensor.file) as file:
+            begin = file.read(tensor.start, min(_BEGIN, tensor.length))
+        if not all(_is_nan(tensor.dtype, value) for (value,) in struct.iter_unpack(_FORMATS[tensor.dtype], begin)):
+            return False
+    return bool(tensors)
+
+
+def _is_nan(dtype: str, value: float) -> bool:
+    if dtype == "BF16":  # the upper half of a float32, which struct does not know
+        (value,) = struct.unpack("<f", struct.pack("<I", int(value) << 16))
+    return math.isnan(value)
 
 
 def _samples(piece: Piece, everything: bool) -> list[tuple[int, int, int]]:

@@ -88,7 +88,8 @@ def test_a_run_past_its_time_does_not_show_it(distdbg, tmp_path):
         (("--vary", "--len=9", "make --len 3"), "which is less"),
         (("--finding", "nonesuch", "distdbg launch train.py"), "no such finding"),
         (("--finding", "cuda-oom", "make"), "COMMAND is no launch"),
-        (("no-such-program-at-all",), "cannot be started"),
+        (("--vary", "--len=1", "no-such-program-at-all --len 3"), "cannot be started"),
+        (("make",), "nothing can be made smaller"),
     ],
 )
 def test_bad_input(distdbg, words, said):

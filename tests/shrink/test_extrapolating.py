@@ -37,7 +37,7 @@ def test_a_kind_that_was_lost_cannot_be_told() -> None:
 def test_lines_for_people() -> None:
     text = "\n".join(extrapolation_lines({"parameters": 8e9, "flops": 3.2e13, "activation_bytes": 5e9}, 2048))
     assert "not known: the model does not run" in text
-    assert "8,000,000,000" in text and "128.00 GB" in text and "32.000 TFLOP" in text
+    assert "8,000,000,000" in text and "128.00 GB" in text and "32.00 TFLOP" in text and "5.00 GB kept" in text
 
 
 @pytest.mark.slow

@@ -62,6 +62,37 @@ def test_a_tower_whose_last_layer_is_not_used():
     assert compare_gradients(full, small, kept) == {"gradients_image": "pass"}
 
 
+SPECTRUM = {"d_model": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 32,
+            "decoder_ffn_dim": 32, "vocab_size": 64, "decoder_layers": 2}  # fmt: skip
+
+
+def whisper(layers):
+    return model("whisper", **SPECTRUM, encoder_layers=layers, max_source_positions=20, pad_token_id=0,
+                 decoder_start_token_id=1)  # fmt: skip
+
+
+def test_a_sound_reaches_what_is_before_and_behind_the_layers():
+    full, small, kept = whisper(4), whisper(2), [Kept("model.encoder.layers", 4, [0, 3])]
+    assert compare_gradients(full, small, kept) == {"gradients_audio": "pass"}
+    small.model.encoder.conv1.weight.requires_grad_(False)
+    said = compare_gradients(full, small, kept)["gradients_audio"]
+    assert said == "fail: model.encoder.conv1.weight gets no gradient, unlike in the full model"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "config"),
+    [
+        ("wav2vec2", {"num_hidden_layers": 2}),  # samples, and a parameter that is never on the default device
+        ("audio-spectrogram-transformer", {"num_hidden_layers": 2}),  # spectra under the samples' name
+        ("speech_to_text", {**SPECTRUM, "encoder_layers": 2}),  # time before bins
+        ("parakeet_ctc", {"encoder_config": {"num_hidden_layers": 2}}),  # bins are known to the encoder's config alone
+    ],
+)
+def test_sounds_of_every_shape(model_type, config):
+    full = model(model_type, **config)
+    assert compare_gradients(full, full, []) == {"gradients_audio": "pass"}
+
+
 def test_text_alone_has_no_other_modality():
     full = model("llama", **TEXT, num_hidden_layers=2)
     assert compare_gradients(full, full, []) == {}

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from distdbg.errors import Refused, UsageError
-from distdbg.shrink.places import kept_and_cuts
+from distdbg.shrink.places import places_of
 from tests.shrink import models
 
 SIZES = {**models.TINY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3}
@@ -71,7 +71,8 @@ def test_what_cannot_be_is_refused(model_type, wanted, error, said, fields):
 
 def places(shapes, narrowed):
     stack = {"path": "model.layers", "also": [], "layers": 2, "kept": [1]}
-    return kept_and_cuts(shapes, {"stacks": [stack], "cuts": {}, "narrowed": narrowed})
+    found = places_of(shapes, {"stacks": [stack], "cuts": {}, "narrowed": narrowed})
+    return found.kept, found.cuts
 
 
 def experts(**cuts):

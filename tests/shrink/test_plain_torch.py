@@ -73,3 +73,43 @@ def test_what_is_no_checkpoint_runs_nothing(tmp_path, distdbg):
         assert done.code == 5 and len(done.err.splitlines()) == 2, done
         assert not (tmp_path / "ran").exists() and not (tmp_path / "small").exists()
     assert sys.modules["torch"] is torch
+
+
+def test_names_of_megatron_with_what_is_no_tensor(tmp_path, distdbg):
+    """Fused tensors, arguments in a Namespace, and a state beside the weights of each layer that is no tensor."""
+    import argparse
+
+    torch.manual_seed(0)
+    names = ("self_attention.linear_qkv.weight", "mlp.linear_fc1.weight", "mlp.linear_fc2.weight")
+    whole = {f"decoder.layers.{i}.{name}": torch.randn(3, 4) for i in range(5) for name in names}
+    states = {f"decoder.layers.{i}.self_attention._extra_state": f"of {i}" for i in range(5)}
+    torch.save({"model": whole | states, "args": argparse.Namespace(num_layers=5)}, tmp_path / "model_optim_rng.pt")
+    done = distdbg("shrink-model", "model_optim_rng.pt", "small", "--keep", "0,4")
+    assert done.code == 0, done
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        small = torch.load(tmp_path / "small" / "model_optim_rng.pt", weights_only=True)
+    assert small["args"].num_layers == 5
+    said = {name: value for name, value in small["model"].items() if isinstance(value, str)}
+    assert list(said.values()) == ["of 0", "of 4"] and list(said)[1] == "decoder.layers.1.self_attention._extra_state"
+    for name in names:
+        assert torch.equal(small["model"][f"decoder.layers.1.{name}"], whole[f"decoder.layers.4.{name}"])
+
+
+def test_all_layers_in_one_tensor(tmp_path, distdbg):
+    """Megatron's sharded checkpoints: the weights, and the optimizer's states with the same names."""
+    import torch.distributed.checkpoint as dcp
+
+    torch.manual_seed(0)
+    names = [f"{at}decoder.layers.{name}.weight" for at in ("", "optimizer.state.exp_avg.")
+             for name in ("self_attention.linear_qkv", "mlp.linear_fc1")]  # fmt: skip
+    whole = {name: torch.randn(6, 3, 4) for name in names} | {"embedding.word_embeddings.weight": torch.randn(6, 2)}
+    dcp.save(whole, checkpoint_id=str(tmp_path / "whole"), no_dist=True)
+    unknown = distdbg("shrink-model", "whole", "small", "--keep", "0,5")
+    assert unknown.code == 3 and "--pattern decoder.layers" in unknown.err, unknown
+    done = distdbg("shrink-model", "whole", "small", "--keep", "0,5", "--pattern", "decoder.layers")
+    assert done.code == 0, done
+    found = {name: torch.empty(2, 3, 4) for name in names} | {"embedding.word_embeddings.weight": torch.empty(6, 2)}
+    dcp.load(found, checkpoint_id=str(tmp_path / "small"), no_dist=True)
+    equal(found, {name: t[[0, 5]] if t.dim() == 3 else t for name, t in whole.items()})
+    made = json.loads((tmp_path / "small" / "shrink.json").read_text())
+    assert made["sliced"]["decoder.layers.mlp.linear_fc1.weight"] == {"from": [6, 3, 4], "to": [2, 3, 4]}

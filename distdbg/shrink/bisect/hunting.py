@@ -67,6 +67,9 @@ def hunt(command: Command, order: Order, folder: Path, say: Say) -> Hunt:
     for vary in order.vary:
         command = command if vary.high is None else command.with_argument(vary.flag, vary.high)
     own = list(_own_axes(command, order))
+    if not command.launcher and not own:
+        raise UsageError("the command is no launch, and no --vary names an option of it: nothing can be made smaller",
+                         "Name one, with its lowest value: --vary --steps=1.")  # fmt: skip
     trials = Trials(folder)
     first = trials.run(command, order.limit_s)
     limit = order.limit_s or _PATIENCE * first.seconds + _START_S
@@ -77,8 +80,7 @@ def hunt(command: Command, order: Order, folder: Path, say: Say) -> Hunt:
     _layers(found, order)
     for axis in own:
         _shorten(found, axis, found.command.with_argument)
-    if found.trials.done[-1].number > 1:
-        found.confirmed = sum(found.tries(found.command, "the smallest again")[0] for _ in range(CONFIRMATIONS))
+    found.confirmed = sum(found.tries(found.command, "the smallest again")[0] for _ in range(CONFIRMATIONS))
     return found
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, Refused
 from distdbg.shrink.config_leaves import Config
 
+#: the largest models that are published have fewer than a fifth of them
+MOST_MODULES = 500_000
 Shape = tuple[int, ...]
 #: a module's class and its plain attributes
 Facts = tuple[str, tuple[tuple[str, Any], ...]]
@@ -21,7 +25,7 @@ class Anatomy:
 
     lists: path of each ModuleList or Sequential -> number of its children.
     tensors: parameter or buffer name -> shape. modules: path -> class and plain attributes (None, bool, int, str).
-    numbers: (module path, attribute) -> float.
+    numbers: (module path, attribute) -> float. tied: names of one parameter, where it has several.
     """
 
     lists: dict[str, int]
@@ -29,6 +33,7 @@ class Anatomy:
     modules: dict[str, Facts]
     numbers: dict[tuple[str, str], float] = field(default_factory=dict)
     parameters: frozenset[str] = frozenset()
+    tied: tuple[tuple[str, ...], ...] = ()
 
     def outside(self, lists: frozenset[str]) -> dict[str, Shape]:
         """Tensors that are in none of these lists."""
@@ -55,7 +60,7 @@ class Builder:
         import torch
 
         self.builds += 1
-        with torch.device("meta"), torch.no_grad():
+        with torch.device("meta"), torch.no_grad(), _bounded():
             config = self.config(values)
             if hasattr(self.model_class, "from_config"):
                 return self.model_class.from_config(config, trust_remote_code=self.trust)
@@ -70,6 +75,26 @@ class Builder:
             except Exception as error:  # whatever a model's own code raises is the answer
                 self._known[key] = error
         return self._known[key]
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """A config that asks for a billion layers would fill the memory, meta device or not."""
+    from torch.nn.modules.module import register_module_module_registration_hook
+
+    made = 0
+
+    def count(*_: Any) -> None:
+        nonlocal made
+        made += 1
+        if made > MOST_MODULES:
+            raise MemoryError(f"it is made of more than {MOST_MODULES:,} modules")
+
+    handle = register_module_module_registration_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def examine(model: Any) -> Anatomy:
@@ -87,8 +112,12 @@ def examine(model: Any) -> Anatomy:
         modules[path] = (type(module).__name__, tuple(_attributes(module)))
         numbers.update({(path, k): v for k, v in vars(module).items() if isinstance(v, float)})
     tensors = {n: (tuple(t.shape), t.element_size()) for n, t in _tensors(model)}
-    parameters = frozenset(n for n, _ in model.named_parameters(remove_duplicate=False))
-    return Anatomy(lists, tensors, modules, numbers, parameters)
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    parameters = frozenset(n for alike in names.values() for n in alike)
+    tied = tuple(tuple(alike) for alike in names.values() if len(alike) > 1)
+    return Anatomy(lists, tensors, modules, numbers, parameters, tied)
 
 
 def _tensors(model: Any) -> Iterator[tuple[str, Any]]:
@@ -154,4 +183,4 @@ def model_class(config: Any, architecture: str | None, trust: bool) -> Any:
 def brief(error: BaseException) -> str:
     """An exception on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines[:3])[:300]}"
+    return f"{type(error).__name__}: {shorten(' '.join(lines[:3]), 300, placeholder=' …')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,20 +63,71 @@ def kind_of(layer: Fingerprint, numbers: Counting) -> tuple[Any, ...]:
     return tuple(sorted(((k, v) for k, v in layer.items() if k not in numbers.names), key=repr))
 
 
-def same(full: Fingerprint, small: Fingerprint, numbers: Counting, layers: int, left: int) -> list[tuple[str, str]]:
-    """What differs between a layer of the full model and the one that stands for it; empty where they are alike.
+def same(
+    before: Sequence[Fingerprint], small: Fingerprint, numbers: Counting, kept: Sequence[int], new: int
+) -> list[tuple[str, str]]:
+    """What differs between layer `new` of the small model and the one of the full model (`before`) that it stands for.
 
-    An attribute that holds the stack's own length in both is no difference: it says how many layers there are.
+    Empty where they are alike. An attribute that holds the stack's own length in both is no difference: it says how
+    many layers there are, or are of its class. A list with an entry for each of those has lost the same ones.
     """
     missing = object()
+    uses = _uses(before, kept[new])
+    left = [number for number, layer in enumerate(uses) if layer in kept]
+    full = _with_entries(before[kept[new]], lists_a_use(before, small, kept, new))
     return [
         key
         for key in sorted({*full, *small})
         if key not in numbers.names
         and (a := full.get(key, missing)) != (b := small.get(key, missing))
-        and not (type(a) is int and type(b) is int and key[1] != "shape" and a - layers == b - left)
-        and not (key[1] == "shape" and is_resized(a, b, layers, left))
+        and not (type(a) is int and type(b) is int and key[1] != "shape" and a - len(before) == b - len(kept))
+        and (a, b) != (len(uses), len(left))
+        and not (key[1] == "shape" and is_resized(a, b, len(before), len(kept)))
     ]
+
+
+def lists_a_use(
+    before: Sequence[Fingerprint], small: Fingerprint, kept: Sequence[int], new: int
+) -> dict[str, list[int]]:
+    """Lists inside a layer with an entry for each layer of its class: what a block that layers share has for its uses.
+
+    Path in the layer -> entries of the full model's list that the small one's are.
+    """
+    uses = _uses(before, kept[new])
+    left = [number for number, layer in enumerate(uses) if layer in kept]
+    if len(left) == len(uses):
+        return {}
+    there, here = _lists(before[kept[new]]), _lists(small)
+    return {p: left for p, count in there.items() if count == len(uses) and here.get(p) == len(left)}
+
+
+def _uses(before: Sequence[Fingerprint], layer: int) -> list[int]:
+    """The layers of this layer's class."""
+    return [i for i, one in enumerate(before) if one["", "class"] == before[layer]["", "class"]]
+
+
+def _lists(layer: Fingerprint) -> dict[str, int]:
+    """Paths that the numbers from 0 on follow, and how many of them."""
+    numbered: dict[str, set[int]] = defaultdict(set)
+    for inner, _ in layer:
+        parts = inner.split(".")
+        for at in (at for at in range(1, len(parts)) if parts[at].isdecimal()):
+            numbered[".".join(parts[:at])].add(int(parts[at]))
+    return {path: len(found) for path, found in numbered.items() if found == set(range(len(found)))}
+
+
+def _with_entries(layer: Fingerprint, lists: Mapping[str, list[int]]) -> Fingerprint:
+    """The layer with these entries of its lists alone, renumbered."""
+    found: Fingerprint = {}
+    for (inner, key), value in layer.items():
+        path = next((p for p in lists if inner.startswith(f"{p}.")), None)
+        if path is None:
+            found[inner, key] = value
+            continue
+        number, dot, rest = inner[len(path) + 1 :].partition(".")
+        if int(number) in lists[path]:
+            found[f"{path}.{lists[path].index(int(number))}{dot}{rest}", key] = value
+    return found
 
 
 def is_resized(full: Any, small: Any, layers: int, left: int) -> bool:

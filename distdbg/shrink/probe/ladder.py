@@ -69,28 +69,41 @@ def shrink(builder: Builder, wanted: Wanted) -> Shrunk:
     groups, rest = find_groups(builder)
     if not groups:
         raise Refused(
-            "nothing in the config decides how many layers the model has: "
-            + (f"{rest[0]!r} looks like a stack, but no field resizes it" if rest else "it has no stack of layers"),
+            "nothing in the config counts the model's layers: "
+            + (_why_not_counted(builder, rest[0]) if rest else "it has no stack of layers"),
             "Shrink another dimension, or write the small config by hand.",
         )
     stacks = _without_tapped_lists(_outermost(builder, full, groups))
     _refuse_unknown(stacks, wanted)
-    warnings = [
-        f"{path} has {full.lists[path]} layers that no field of the config resizes: kept whole" for path in rest
-    ]
+    warnings = [f"{path} has {full.lists[path]} layers that no field of the config counts: kept whole" for path in rest]
     edits: Edits = {}
     for stack in stacks:
-        _climb(builder, full, stack, wanted, stacks=stacks, others=edits, warnings=warnings)
+        _climb(builder, stack, wanted, stacks=stacks, others=edits, warnings=warnings)
         edits |= stack.edits
     small = builder.anatomy(changed(builder.full, edits))
     if isinstance(small, Exception):
         raise Refused(f"the stacks shrink one by one but not together: {small}", "Name the stacks with --stack.")
     for stack in stacks:
-        problem = _problem(full, small, stack, stack.kept, edits)
+        problem = _problem_inside(small, stack, stack.kept)
         if problem:
             raise Refused(f"the stacks shrink one by one but not together: {problem}", "Name the stacks with --stack.")
     warnings += _numbers_that_moved(full, small, stacks)
     return Shrunk(stacks, edits, full, small, warnings)
+
+
+def _why_not_counted(builder: Builder, path: str) -> str:
+    """Of a list that looks like a stack: the fields that change how long it is, though not by a layer."""
+    full = builder.anatomy(builder.full)
+    assert isinstance(full, Anatomy)
+    fields = []
+    for leaf, value in integers(builder.full):
+        found = builder.anatomy(changed(builder.full, {leaf: value - 1}))
+        if not isinstance(found, Exception) and found.lists.get(path, full.lists[path]) != full.lists[path]:
+            fields.append(dotted(leaf))
+    what = f"that {path!r} has {full.lists[path]} of them"
+    if fields:
+        return f"{what} depends on {', '.join(fields[:4])}, which do not count them one by one"
+    return f"{what} depends on no number in it"
 
 
 def _outermost(builder: Builder, full: Anatomy, groups: list[Group]) -> list[Stack]:
@@ -149,7 +162,6 @@ def _look(builder: Builder, full: Anatomy, group: Group) -> Stack:
 
 def _climb(
     builder: Builder,
-    full: Anatomy,
     stack: Stack,
     wanted: Wanted,
     *,
@@ -162,12 +174,14 @@ def _climb(
     why = ""
     taps = max((len(value_at(builder.full, p)) for s in stacks if s is not stack for p in s.tap_lists), default=0)
     leaves = [s.group.leaf for s in stacks]
+    before = builder.anatomy(changed(builder.full, others))
+    assert isinstance(before, Anatomy)
     for keep, lists in _rungs(stack, number, wanted.keep, max(LEAST, taps)):
         for extra in _thresholds(builder, stack, keep, leaves):
             edits = edits_for(builder, stack.group, keep, lists, [*stack.kind_lists, *stack.tap_lists]) | extra
-            edits |= followers(builder, stack.group, edits)
+            edits |= {p: v for p, v in followers(builder, stack.group, edits).items() if p not in leaves}
             found = builder.anatomy(changed(builder.full, others | edits))
-            problem = _problem(full, found, stack, keep, others)
+            problem = _problem(before, found, stack, keep) or _problem_beside(before, found, stack, stacks)
             if not problem:
                 stack.kept, stack.edits = list(keep), edits
                 _say_what_is_lost(stack, warnings)
@@ -235,32 +249,39 @@ def _matters(builder: Builder, stack: Stack, path: Any, value: int) -> bool:
     return bool(moved) and found.lists.keys() >= set(stack.group.stacks) and all(p.startswith(inside) for p in moved)
 
 
-def _problem(full: Anatomy, found: Anatomy | Exception, stack: Stack, keep: Sequence[int], others: Edits) -> str:
-    """Why this small model's layers are not the full one's; empty where they are."""
+def _problem(before: Anatomy, found: Anatomy | Exception, stack: Stack, keep: Sequence[int]) -> str:
+    """Why this small model's layers are not the full one's; empty where they are.
+
+    `before`: the model as it was when this stack's turn came; what is in no layer of the stack is compared with that.
+    """
     if isinstance(found, Exception):
         text = " ".join(str(found).split())
         return f"{type(found).__name__}: {text[:200]}"
+    lost = set(stack.kinds) > {stack.kinds[i] for i in keep}
+    return _problem_inside(found, stack, keep) or _problem_outside(before, found, stack, len(keep), lost=lost)
+
+
+def _problem_inside(found: Anatomy, stack: Stack, keep: Sequence[int]) -> str:
     for path in stack.group.stacks:
         if found.lists.get(path) != len(keep):
             return f"{path} has {found.lists.get(path)} layers where {len(keep)} were asked for"
-        for new, (old, layer) in enumerate(zip(keep, fingerprints(found, path), strict=True)):
-            off = same(stack.prints[path][old], layer, stack.numbers[path], stack.group.layers, len(keep))
+        for new, layer in enumerate(fingerprints(found, path)):
+            off = same(stack.prints[path], layer, stack.numbers[path], keep, new)
             if off:
-                return f"layer {new} would not be what layer {old} is: {'.'.join(p for p in off[0] if p)} differs"
-    if others:
-        return ""
-    lost = set(stack.kinds) > {stack.kinds[i] for i in keep}
-    return _problem_outside(full, found, stack.group.layers, len(keep), lost=lost)
+                return f"layer {new} would not be what layer {keep[new]} is: {'.'.join(p for p in off[0] if p)} differs"
+    return ""
 
 
-def _problem_outside(full: Anatomy, found: Anatomy, layers: int, left: int, *, lost: bool) -> str:
-    """The same for what is in no list of layers: all of it is there, and as large as it was.
+def _problem_outside(before: Anatomy, found: Anatomy, stack: Stack, left: int, *, lost: bool) -> str:
+    """The same for what is in no layer of the stack: all of it is there, and as large as it was.
 
-    Where a kind of layers is `lost` on request, what served that kind alone may go with it.
+    Lists with an entry a layer become shorter with the stack. Where a kind of layers is `lost` on request, what served
+    that kind alone may go with it.
     """
-    moved = frozenset(p for p, n in full.lists.items() if found.lists.get(p) != n)
-    after = found.outside(moved)
-    for name, shape in full.outside(moved).items():
+    layers = stack.group.layers
+    moved = {p for p, n in before.lists.items() if is_resized((n,), (found.lists.get(p, 0),), layers, left)}
+    after = found.outside(frozenset())
+    for name, shape in before.outside(frozenset({*moved, *stack.group.stacks})).items():
         if name not in after:
             if lost:
                 continue
@@ -268,6 +289,14 @@ def _problem_outside(full: Anatomy, found: Anatomy, layers: int, left: int, *, l
         new = after[name]
         if new != shape and not is_resized(shape, new, layers, left):
             return f"{name} would have the shape {new} and not {shape}"
+    return ""
+
+
+def _problem_beside(before: Anatomy, found: Anatomy | Exception, stack: Stack, stacks: list[Stack]) -> str:
+    """A list beside the leaf may be as long as the stack and count the layers of another (EfficientLoFTR's stages)."""
+    for path in (p for other in stacks if other is not stack for p in other.group.stacks):
+        if not isinstance(found, Exception) and found.lists.get(path) != before.lists[path]:
+            return f"{path} would have {found.lists.get(path)} layers and not {before.lists[path]}"
     return ""
 
 
@@ -280,7 +309,7 @@ def _number_for(stack: Stack, wanted: Wanted) -> int | None:
 
 def answers_to(stack: Stack, name: str) -> bool:
     """A stack is named by its path, by parts of it, or by the section of the config that counts it."""
-    words = {part for path in stack.group.stacks for part in path.replace("_", ".").split(".")}
+    words = {part for path in stack.group.stacks for part in (*path.split("."), *path.replace("_", ".").split("."))}
     words |= {word for part in stack.group.section for word in (str(part), str(part).removesuffix("_config"))}
     if stack.group.leaf is not None:
         words |= set(str(stack.group.leaf[-1]).split("_")) | {dotted(stack.group.leaf)}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distdbg.shrink.config_leaves import changed, dotted, value_at
 from distdbg.shrink.probe.building import Builder
+from distdbg.shrink.probe.kinds import fingerprints, lists_a_use
 from distdbg.shrink.probe.ladder import Shrunk, Stack
 from distdbg.shrink.probe.narrowing import Narrowed
 
 
 def as_json(builder: Builder, shrunk: Shrunk, fewer: Sequence[Narrowed] = ()) -> dict[str, Any]:
-    """The keys: edits [[path, value]], stacks, tensors {small name: shape}, cuts {small name: [dim, kept]}, …"""
+    """The keys: edits [[path, value]], stacks, cuts {full name: [[dim, kept]]}, entries {full path: kept}, …"""
     config = builder.config(builder.full)
     return {
         "model_type": config.model_type,
@@ -21,7 +22,9 @@ def as_json(builder: Builder, shrunk: Shrunk, fewer: Sequence[Narrowed] = ()) ->
         "edits": _whole_edits(builder, shrunk),
         "stacks": [_stack(stack, shrunk) for stack in shrunk.stacks],
         "cuts": _cuts(shrunk),
+        "entries": {path: kept for stack in shrunk.stacks for path, kept in _entries(stack, shrunk)},
         "narrowed": [_narrowed(one) for one in fewer],
+        "tied": [names for names in shrunk.full.tied if len(_inside(names, shrunk)) > 1],
         "warnings": [*(one.words for one in fewer), *shrunk.warnings],
         "builds": builder.builds,
     }
@@ -45,7 +48,8 @@ def _stack(stack: Stack, shrunk: Shrunk) -> dict[str, Any]:
     for kind in range(max(stack.kinds) + 1):
         layers = [i for i, k in enumerate(stack.kinds) if k == kind]
         size = _size(shrunk, stack, layers[0])
-        kinds.append({"layers": layers, "kept": [i for i in layers if i in stack.kept], **size})
+        unlike = _unlike(stack, layers[0]) if kind else ""
+        kinds.append({"layers": layers, "kept": [i for i in layers if i in stack.kept], "unlike": unlike, **size})
     group = stack.group
     return {
         "path": group.stacks[0],
@@ -56,6 +60,22 @@ def _stack(stack: Stack, shrunk: Shrunk) -> dict[str, Any]:
         "fields": [dotted(p) for p in stack.edits],
         "driven_by": dotted(group.leaf) if group.leaf is not None else ", ".join(dotted(p) for p in group.lists),
     }
+
+
+def _unlike(stack: Stack, layer: int) -> str:
+    """The first thing in which a layer differs from the first kind's; empty where only a list of the config says so."""
+    prints = stack.prints[stack.name]
+    first, other = prints[stack.kinds.index(0)], prints[layer]
+    numbers = stack.numbers[stack.name].names
+    off = [k for k in sorted({*first, *other}) if k not in numbers and first.get(k) != other.get(k)]
+    if not off:
+        return ""
+    inner, key = min(off, key=lambda k: (k[1] != "class", k[0].count("."), k))
+    name = ".".join(part for part in (inner, "" if key in ("class", "shape") else key) if part) or "the layer"
+    if (inner, key) not in first or (inner, key) not in other:
+        return f"{'it has' if (inner, key) in other else 'it has no'} {name}"
+    what = "has the shape " if key == "shape" else "is "
+    return f"{name} {what}{other[inner, key]}, not {first[inner, key]}"
 
 
 def _size(shrunk: Shrunk, stack: Stack, layer: int) -> dict[str, Any]:
@@ -70,6 +90,19 @@ def _size(shrunk: Shrunk, stack: Stack, layer: int) -> dict[str, Any]:
             parameters += count
             size += count * element
     return {"class": shrunk.full.modules[start[:-1]][0], "parameters": parameters, "bytes": size}
+
+
+def _inside(names: Sequence[str], shrunk: Shrunk) -> list[str]:
+    layers = tuple(f"{path}." for stack in shrunk.stacks for path in stack.group.stacks)
+    return [name for name in names if name.startswith(layers)]
+
+
+def _entries(stack: Stack, shrunk: Shrunk) -> Iterator[tuple[str, list[int]]]:
+    """Lists in a kept layer, by their path in the full model, of which entries go with the layers that use them."""
+    for path in stack.group.stacks:
+        for new, layer in enumerate(fingerprints(shrunk.small, path)):
+            for inner, kept in lists_a_use(stack.prints[path], layer, stack.kept, new).items():
+                yield f"{path}.{stack.kept[new]}.{inner}", kept
 
 
 def _cuts(shrunk: Shrunk) -> dict[str, list[list[Any]]]:

@@ -64,6 +64,7 @@ def by_layer(builder: Builder, stacks: Sequence[Kept], *, whole: bool) -> ByLaye
     found: ByLayer = defaultdict(Counter)
     inside: list[str] = []
     model: Any = prepared(builder.model(builder.full))
+    given = inputs_for(model)  # on meta still, where it may try what runs
     mesh = init_device_mesh("cpu", (RANKS,))
     with FakeTensorMode(allow_non_fake_inputs=True), ExitStack() as stack:
         _as_fake(model)
@@ -73,7 +74,7 @@ def by_layer(builder: Builder, stacks: Sequence[Kept], *, whole: bool) -> ByLaye
         scalars = {p for p in model.parameters() if p.dim() == 0}  # which FSDP2 does not shard
         fully_shard(model, mesh=mesh, ignored_params=scalars)
         model.train()
-        inputs = {name: _fake(value) for name, value in inputs_for(model).items()}
+        inputs = {name: _fake(value) for name, value in given.items()}
         stack.enter_context(_told_groups(inside))
         stack.enter_context(_mode(found, inside))
         output = model(**inputs)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from distdbg.shrink.layer_names import renumbered
 from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.measuring import Measured, measure
 
@@ -16,11 +17,24 @@ PASS = "pass"
 
 @dataclass(frozen=True)
 class Kept:
-    """A stack: its path, and the layer of the full model that each layer of the small one stands for."""
+    """A stack: its path, and the layer of the full model that each layer of the small one stands for.
+
+    entries: lists in layers of the full model, and which of their entries the small model has.
+    """
 
     path: str
     layers: int
     kept: Sequence[int]
+    entries: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def here(self, name: str) -> str | None:
+        """What a parameter of the full model's stack is called in the small one; None where it is not there."""
+        return renumbered(name, {self.path: self.kept, **self.entries})
+
+
+def kept_of(stacks: Sequence[Mapping[str, Any]], entries: Mapping[str, Sequence[int]]) -> list[Kept]:
+    """From what a probe says."""
+    return [Kept(path, s["layers"], s["kept"], entries) for s in stacks for path in (s["path"], *s["also"])]
 
 
 def compare(full: Any, small: Any, stacks: Sequence[Kept]) -> dict[str, str]:
@@ -98,15 +112,12 @@ def _gradients(full: Measured, small: Measured, stack: Kept, part: str) -> str:
     if why:
         return f"not run, because backward of {part or 'the model'} raised {why}"
     start = f"{stack.path}."
-    for new, old in enumerate(stack.kept):
-        a = {n[len(f"{start}{old}.") :] for n in full.gradients if n.startswith(f"{start}{old}.")}
-        b = {n[len(f"{start}{new}.") :] for n in small.gradients if n.startswith(f"{start}{new}.")}
-        if a != b:
-            odd = min(a ^ b)
-            return (
-                f"fail: {start}{new}.{odd} gets {'no' if odd in a else 'a'} gradient; {start}{old}.{odd} was unlike it"
-            )
-    return PASS
+    there = {new: n for n in full.gradients if n.startswith(start) and (new := stack.here(n)) is not None}
+    odd = sorted(there.keys() ^ {n for n in small.gradients if n.startswith(start)})
+    if not odd:
+        return PASS
+    unlike = there.get(odd[0], "what it stands for")
+    return f"fail: {odd[0]} gets {'no' if odd[0] in there else 'a'} gradient; {unlike} was unlike it"
 
 
 def _summary(found: Mapping[str, str], stacks: Sequence[Kept], ops: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from distdbg.shrink.probe.building import open_builder
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify import collectives
-from distdbg.shrink.verify.comparing import Kept
+from distdbg.shrink.verify.comparing import kept_of
 from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.measuring import measure
 from distdbg.shrink.verify.task import on_meta
@@ -28,7 +28,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     parameters: Counter[str] = Counter()
     for name, parameter in model.named_parameters():
         parameters[next((p for p in layers if name.startswith(f"{p}.")), "")] += parameter.numel()
-    kept = [Kept(path, s["layers"], s["kept"]) for s in task["stacks"] for path in (s["path"], *s["also"])]
+    kept = kept_of(task["stacks"], {})
     try:
         told = collectives.costs(builder, kept)
     except Exception:

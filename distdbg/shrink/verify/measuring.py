@@ -155,6 +155,8 @@ def _no_dropout(model: Any) -> None:
         for name, value in list(vars(holder).items()):
             if isinstance(value, float) and (name in ("p", "drop_prob") or name.endswith("layerdrop")):
                 setattr(holder, name, 0.0)
+            if isinstance(value, float) and name.startswith("mask_") and name.endswith("_prob"):
+                setattr(holder, name, 0.0)  # parts of a spectrum left out by chance
 
 
 def _tensors(value: Any) -> Iterator[Any]:

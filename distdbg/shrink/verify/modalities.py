@@ -12,7 +12,7 @@ from typing import Any
 
 from distdbg.shrink.probe.building import brief
 from distdbg.shrink.verify.comparing import PASS, Kept
-from distdbg.shrink.verify.inputs import LENGTH, inputs_for
+from distdbg.shrink.verify.inputs import LENGTH, SOUNDS, inputs_for, masks_for
 from distdbg.shrink.verify.measuring import measure, on_meta_only
 
 #: modality -> (the method that gives its features, names of the token that stands for it in a config)
@@ -20,12 +20,15 @@ _KNOWN = {
     "image": ("get_image_features", ("image_token_id", "image_token_index")),
     "audio": ("get_audio_features", ("audio_token_id", "audio_token_index")),
 }
+#: modality -> what a part that takes nothing else names as its main input
+_MAIN = {"image": ("pixel_values",), "audio": SOUNDS}
 
 
 def modalities(model: Any) -> Iterator[str]:
-    """Those that stand for themselves in a text, as tokens of their own."""
-    for modality, (method, tokens) in _KNOWN.items():
-        if hasattr(model, method) and any(isinstance(getattr(model.config, t, None), int) for t in tokens):
+    """Those that the model takes by themselves, or in a text, as tokens of their own."""
+    for modality, (_, tokens) in _KNOWN.items():
+        in_text = any(isinstance(getattr(model.config, t, None), int) for t in tokens)
+        if in_text or model.main_input_name in _MAIN[modality]:
             yield modality
 
 
@@ -47,6 +50,8 @@ def _with_gradient(model: Any, modality: str) -> set[str]:
     found = measure(model, model, inputs_of(model, modality), [])
     if found.why_no_gradients:
         raise LookupError(f"backward raised {found.why_no_gradients}")
+    if not found.gradients:
+        raise LookupError("no parameter gets a gradient")
     return found.gradients
 
 
@@ -70,13 +75,17 @@ def _counterparts(name: str, stacks: Sequence[Kept]) -> Iterator[str]:
 
 
 def inputs_of(model: Any, modality: str) -> dict[str, Any]:
-    """Keyword arguments for `model.forward`: a text with one image or sound in it.
+    """Keyword arguments for `model.forward`: an image or a sound, in a text where the model takes text.
 
     Raises LookupError where what it takes is not known, and whatever the tower raises.
     """
     import torch
 
+    if model.main_input_name in _MAIN[modality]:
+        return inputs_for(model)
     method, names = _KNOWN[modality]
+    if not hasattr(model, method):
+        raise LookupError(f"the model has no {method}, which would say how many tokens it takes")
     token = next(v for t in names if isinstance(v := getattr(model.config, t, None), int))
     tower = _tower(model, modality)
     own = inputs_for(tower)
@@ -84,6 +93,8 @@ def inputs_of(model: Any, modality: str) -> dict[str, Any]:
     takes, known = set(inspect.signature(call).parameters), set(inspect.signature(model.forward).parameters)
     names_of = {"hidden_states": "pixel_values", "grid_thw": "image_grid_thw"}
     given = {names_of.get(k, k): v for k, v in own.items() if k != "use_cache"}
+    for sound in SOUNDS:
+        given |= masks_for(given[sound], takes | known) if sound in given else {}
     if not set(given) <= known:
         raise LookupError(f"forward takes no {', '.join(sorted(set(given) - known))}")
     with torch.no_grad(), on_meta_only():
@@ -103,7 +114,7 @@ def inputs_of(model: Any, modality: str) -> dict[str, Any]:
 
 def _tower(model: Any, modality: str) -> Any:
     """The outermost part that takes pixels, or sounds, as its main input."""
-    wanted = {"image": ("pixel_values",), "audio": ("input_features", "input_values")}[modality]
+    wanted = _MAIN[modality]
     for path, module in model.named_modules():
         named = getattr(module, "main_input_name", "") in wanted and hasattr(module, "config")
         patches = modality == "image" and {"hidden_states", "grid_thw"} <= _takes(module)

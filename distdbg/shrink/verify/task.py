@@ -9,20 +9,21 @@ from distdbg.shrink.probe.building import Anatomy, Builder, open_builder
 from distdbg.shrink.probe.kinds import counting, fingerprints, same
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify.collectives import compare_collectives
-from distdbg.shrink.verify.comparing import PASS, Kept, compare
+from distdbg.shrink.verify.comparing import PASS, Kept, compare, kept_of
 from distdbg.shrink.verify.modalities import compare_gradients
 from distdbg.shrink.verify.reloading import loads, round_trip
 from distdbg.shrink.verify.running import prepared
 
 
 def run(task: dict[str, Any]) -> dict[str, str]:
-    """`task`: full (folder with the source's config), small (folder that was written), stacks, trust, everything.
+    """`task`: full (folder with the source's config), small (folder that was written), stacks, entries, trust,
+    everything.
 
     Check -> `pass`, `fail: …` or `not run, because …`.
     """
     quiet()
     full, small = open_builder(task["full"], task["trust"]), open_builder(task["small"], task["trust"])
-    stacks = [Kept(path, s["layers"], s["kept"]) for s in task["stacks"] for path in (s["path"], *s["also"])]
+    stacks = kept_of(task["stacks"], task["entries"])
     found = {"kinds": _kinds(full, small, stacks)}
     found |= _attempt(lambda: compare(on_meta(full), on_meta(small), stacks), ("ops", "activation_bytes", "gradients"))
     found |= _attempt(lambda: compare_gradients(on_meta(full), on_meta(small), stacks), ())
@@ -44,6 +45,10 @@ def _attempt(check: Callable[[], dict[str, str]], names: tuple[str, ...]) -> dic
 def on_meta(builder: Builder) -> Any:
     """On meta, whatever type either config names: what is compared is what the layers do."""
     model: Any = prepared(builder.model(builder.full))
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and not parameter.is_meta:  # made by a constructor that heeds no default device
+                module._parameters[name] = type(parameter)(parameter.to("meta"))
     for parameter in model.parameters():
         parameter.requires_grad_(parameter.is_floating_point())
     return model
@@ -59,7 +64,7 @@ def _kinds(full: Builder, small: Builder, stacks: list[Kept]) -> str:
         before, after = fingerprints(a, stack.path), fingerprints(b, stack.path)
         numbers = counting(before)
         for new, old in enumerate(stack.kept):
-            off = same(before[old], after[new], numbers, stack.layers, len(stack.kept))
+            off = same(before, after[new], numbers, stack.kept, new)
             if off:
                 return (
                     f"fail: {stack.path}.{new} is not what layer {old} was: {'.'.join(p for p in off[0] if p)} differs"
