@@ -57,6 +57,16 @@ class Row:
 
 
 @dataclass(frozen=True)
+class OwnLine:
+    """A line of the user's, 0 for what the function does beside its lines; `us` a step, without what is below it."""
+
+    file: str
+    line: int
+    function: str
+    us: float
+
+
+@dataclass(frozen=True)
 class RankProfile:
     """`rank` is None where neither the trace nor its name tells. `unknown` are (what, because)."""
 
@@ -75,6 +85,9 @@ class RankProfile:
     data_us: float = 0.0
     #: the loader's kind, as torch names its iterator; "" where no trace of one is there
     loader: str = ""
+    #: us of each step, by its label, without communication that nothing hid; and the user's dearest lines in it
+    own: Mapping[str, float] = field(default_factory=dict)
+    own_lines: tuple[OwnLine, ...] = ()
     operators: tuple[Row, ...] = ()
     kernels: tuple[Row, ...] = ()
     device: Device | None = None
@@ -149,6 +162,8 @@ class _Digest:
             hidden_us=hidden / count,
             data_us=median(self.phases.parted(step)["data wait"] for step in steps),
             loader=_loader(self.trace),
+            own={step.label: step.lasts - self.phases.parted(step)["communication"] for step in steps},
+            own_lines=self._own_lines(),
             operators=self._operators(),
             kernels=self._kernels(),
             device=self.gaps.tell(self.device or 0, self.typical, sites) if self.gaps else None,
@@ -166,6 +181,15 @@ class _Digest:
             )
 
         return _largest(row(name, operator) for name, operator in self.calls.operators.items())
+
+    def _own_lines(self) -> tuple[OwnLine, ...]:
+        """By the median of all steps, as every place; a function that two ranks entered elsewhere is still the same."""
+        numbers, us = range(len(self.steps.steps)), dict[tuple[str, int, str], float]()
+        for place, by_step in self.calls.own.items():
+            key = place.file, place.at, place.function
+            us[key] = us.get(key, 0.0) + median(by_step.get(n, 0.0) for n in numbers)
+        dearest = sorted(us.items(), key=lambda item: -item[1])[:_MOST_DEAR]
+        return tuple(OwnLine(*key, lasts) for key, lasts in dearest)
 
     def _kernels(self) -> tuple[Row, ...]:
         if self.gaps is None:

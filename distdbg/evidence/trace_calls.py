@@ -37,6 +37,8 @@ _CALLS_OF_CUDA = ("cuda_runtime", "cuda_driver")
 _CONSTANTS = frozenset({"aten::zeros", "aten::ones", "aten::full", "aten::eye", "aten::arange"})
 _MATH_ATTENTION = "aten::_scaled_dot_product_attention_math"
 _ATTENTION = "aten::scaled_dot_product_attention"
+#: What `print(tensor)` and `f"{tensor}"` come to: it reads the values, some by themselves.
+_SHOWS = re.compile(r"(?:^|/)torch/_tensor_str\.py\(\d+\): _str$")
 _EVALUATES = "autograd::engine::evaluate_function"
 
 
@@ -78,18 +80,25 @@ class Operator:
 class Calls:
     sites: dict[tuple[str, Place | None, str], Site] = field(default_factory=dict)
     operators: dict[str, Operator] = field(default_factory=dict)
+    #: us by step of each line of the user's, and of what a function does beside its lines (`at` 0), without those below;
+    #: not of lines that communicate
+    own: dict[Place, dict[int, float]] = field(default_factory=dict)
 
 
 class _Open:
     """An event that has begun, with what its callees must know."""
 
-    __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "inner", "line", "loads",
-                 "over", "site")  # fmt: skip
+    __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "inner", "line", "loads", "nested",
+                 "over", "site", "talks", "users")  # fmt: skip
 
     def __init__(self, event: HostEvent, above: _Open | None, data: Spans) -> None:
         self.event, self.end, self.over = event, event.end, above
-        #: time in operators below it
-        self.inner = 0.0
+        #: time in operators below it, and in the user's lines and functions
+        self.inner = self.nested = 0.0
+        #: whether it is one of those
+        self.users = event.category == LINE
+        #: whether it waits for other ranks: then its time is theirs
+        self.talks = False
         self.site: Site | None = above.site if above else None
         self.frame: Place | None = above.frame if above else None
         self.callee: str = above.callee if above else ""
@@ -104,13 +113,15 @@ class _Open:
             self.line = _line(event.args or {})
         elif event.category == "python_function":
             if (frame := frame_of(event.name)) is not None and is_users(frame.file):
-                self.frame, self.callee, self.line = frame, "", None
+                self.frame, self.callee, self.line, self.users = frame, "", None, True
                 self.loads = bool(within(data, event.begin, event.begin + 0.01))
             elif not self.callee:
                 self.callee = _called(event.name)
                 self.calls = self.frame is not None
         elif event.name == _ATTENTION:
             self.attention = event.args
+        elif event.name.startswith("c10d::"):
+            self.talks = True
 
 
 @dataclass(frozen=True)
@@ -175,6 +186,7 @@ def _note(found: Calls, top: _Open, number: int, looked: Looked) -> None:
 
 
 def _close(found: Calls, top: _Open, steps: Sequence[Step], begins: Sequence[float]) -> None:
+    _count(found, top, steps, begins)
     event = top.event
     if event.category == "cpu_op":
         number = _step_at(event.begin, steps, begins)
@@ -188,6 +200,20 @@ def _close(found: Calls, top: _Open, steps: Sequence[Step], begins: Sequence[flo
         top.over.inner += top.inner
 
 
+def _count(found: Calls, top: _Open, steps: Sequence[Step], begins: Sequence[float]) -> None:
+    """The user's own time, line by line."""
+    event = top.event
+    lasts = event.end - event.begin
+    if top.over is not None:
+        top.over.nested += lasts if top.users else top.nested
+        top.over.talks |= top.talks and not top.users
+    number = _step_at(event.begin, steps, begins) if top.users and not top.talks else None
+    if number is None or (place := _place(top)) is None:
+        return
+    by_step = found.own.setdefault(place, {})
+    by_step[number] = by_step.get(number, 0.0) + max(0.0, lasts - top.nested)
+
+
 def _step_at(t: float, steps: Sequence[Step], begins: Sequence[float]) -> int | None:
     at = bisect_right(begins, t) - 1
     return at if at >= 0 and t < steps[at].end else None
@@ -199,7 +225,7 @@ def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911
     if event.category == LINE:
         return ""
     if event.category == "python_function":
-        if (found := _OF_TENSOR.match(name)) and found[1] in WAITS:
+        if ((found := _OF_TENSOR.match(name)) and found[1] in WAITS) or _SHOWS.search(name):
             return "wait"
         return "load" if top.loads and top.calls else ""
     if event.category in _CALLS_OF_CUDA:
@@ -230,15 +256,20 @@ def _below(top: _Open, name: str) -> bool:
 
 
 def _site(found: Calls, kind: str, top: _Open) -> Site:
-    place = top.frame._replace(callee=top.callee) if top.frame else None
-    if top.line is not None and (place is None or _same_file(place.file, top.line[0])):
-        place = (place or Place(top.line[0], top.line[1], "<module>", top.callee))._replace(at=top.line[1])
+    place = _place(top)
     what = top.event.name if kind in ("alloc", "constant") else ""
     args = top.attention if kind == "attention" else top.event.args
     what += str((args or {}).get("Input Dims", "")) if kind == "attention" else ""
     if kind == "constant":
         what += f" {((args or {}).get('Concrete Inputs') or [''])[0]}"
     return found.sites.setdefault((kind, place, what), Site(kind, place, what, args))
+
+
+def _place(top: _Open) -> Place | None:
+    place = top.frame._replace(callee=top.callee) if top.frame else None
+    if top.line is not None and (place is None or _same_file(place.file, top.line[0])):
+        place = (place or Place(top.line[0], top.line[1], "<module>", top.callee))._replace(at=top.line[1])
+    return place
 
 
 def _line(args: Mapping[str, Any]) -> tuple[str, int] | None:
