@@ -35,14 +35,20 @@ def places(evidence: RunEvidence, kind: str, worth: Callable[[Seen], bool] = lam
 
     A rank that waits for others has longer steps, and a smaller share of them: it is of those that have it, too.
     """
+    all_of_them = same_places(evidence, kind)
+    sick = (group for group in all_of_them if any(is_dear(s.profile, s.dear.gain_us) and worth(s) for s in group))
+    groups = [sorted(_alike(group), key=lambda s: -s.profile.share(s.dear.gain_us)) for group in sick]
+    return sorted(groups, key=lambda g: -g[0].profile.share(g[0].dear.gain_us))[:_MOST]
+
+
+def same_places(evidence: RunEvidence, kind: str) -> list[list[Seen]]:
+    """Each place of this kind, with all ranks that have it, whatever it costs."""
     same: dict[tuple[object, ...], list[Seen]] = {}
     for profile in evidence.profiles:
         for dear in profile.dear:
             if dear.kind == kind:
                 same.setdefault(_sameness(dear), []).append(Seen(profile, dear))
-    sick = (group for group in same.values() if any(is_dear(s.profile, s.dear.gain_us) and worth(s) for s in group))
-    groups = [sorted(_alike(group), key=lambda s: -s.profile.share(s.dear.gain_us)) for group in sick]
-    return sorted(groups, key=lambda g: -g[0].profile.share(g[0].dear.gain_us))[:_MOST]
+    return list(same.values())
 
 
 def _alike(group: list[Seen]) -> list[Seen]:

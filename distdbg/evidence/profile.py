@@ -16,10 +16,11 @@ from distdbg.evidence.jsonl import integer, text
 from distdbg.evidence.profile_names import HEADER
 from distdbg.evidence.spans import Spans, length, union, within
 from distdbg.evidence.trace_attention import fused
-from distdbg.evidence.trace_calls import Calls, Looked, Operator, Place, Site, find_calls
+from distdbg.evidence.trace_calls import Calls, Looked, Operator, Site, find_calls
 from distdbg.evidence.trace_device import Device, Gaps, pageable_copies
 from distdbg.evidence.trace_events import Trace
 from distdbg.evidence.trace_phases import Step, Steps, find_phases, find_steps, whole
+from distdbg.evidence.trace_places import Place
 
 #: (place, kind of site) -> the lines where its function makes that call, as far as its source tells.
 LinesOf = Callable[[Place, str], tuple[int, ...]]
@@ -28,8 +29,13 @@ _MOST_DEAR = 24
 #: Values that are read one by one, so many in a step, and mostly no further apart than this, are read in a loop.
 _LOOP_CALLS = 16
 _LOOP_US = 10.0
+#: Operators of one line, so many in a step, and mostly not longer than this, are a loop that could be one operator.
+_SMALL_CALLS = 256
+_SMALL_US = 15.0
 #: Of what happens in a step it is asked that it happens in most of them.
 _IN_STEPS = 0.5
+#: A loader that starts its workers so often in the steps of a profile does so at each pass.
+_RESTARTS = 2
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,8 @@ class RankProfile:
     operators: tuple[Row, ...] = ()
     kernels: tuple[Row, ...] = ()
     device: Device | None = None
+    #: the GPU's compute capability before the point; 0 where the trace does not tell
+    compute_major: int = 0
     dear: tuple[Dear, ...] = ()
     stacks: bool = False
     unknown: tuple[tuple[str, str], ...] = ()
@@ -123,8 +131,17 @@ def digest(trace: Trace, header: Mapping[str, Any], path: str, rank: int | None,
     stacks = any(e.category == "python_function" for e in trace.threads[steps.thread])
     if not stacks:
         unknown.append((f"files and lines of {path}", "it was recorded without stacks (with_stack=True)"))
-    known = RankProfile(path, rank, host, stacks=stacks, unknown=tuple(unknown))
+    known = RankProfile(path, rank, host, stacks=stacks, unknown=tuple(unknown), compute_major=_compute_major(header))
     return _Digest(trace, steps).profile(known, lines_of)
+
+
+def _compute_major(header: Mapping[str, Any]) -> int:
+    """The least of all GPUs that the trace names."""
+    devices = header.get("deviceProperties")
+    told = (
+        [integer(d, "computeMajor") or 0 for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    )
+    return min(told, default=0)
 
 
 def _object(header: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -153,7 +170,7 @@ class _Digest:
         parted = [self.phases.parted(step) for step in self.typical.values()]
         hidden = sum(length(within(self.phases.hidden, s.begin, s.end)) for s in self.typical.values())
         counted = self.steps.by != "nothing"
-        sites = [s for s in self.calls.sites.values() if len(s.spans) >= _IN_STEPS * len(steps)]
+        sites = [s for s in self.calls.sites.values() if _is_usual(s, len(steps))]
         return replace(
             known,
             steps=len(steps) if counted else 0, first=steps[0].label, last=steps[-1].label, by=self.steps.by,
@@ -203,12 +220,14 @@ class _Digest:
         return _largest(Row(name, sum(lasts) / count, len(lasts) / count) for name, lasts in us.items())
 
     def _dear(self, sites: Iterable[Site], lines_of: LinesOf) -> tuple[Dear, ...]:
-        largest = sorted(map(self._one, sites), key=_dearness)[:_MOST_DEAR]
+        largest = sorted([*map(self._one, sites), *self._small()], key=_dearness)[:_MOST_DEAR]
         return _folded(replace(one, lines=_lines(one, lines_of)) for one in largest)
 
     def _one(self, site: Site) -> Dear:
         """By the median of all steps: a call that was preempted once is not dear for that."""
         numbers = range(len(self.steps.steps))
+        if site.kind == "workers":
+            return self._restarts(site, len(numbers))
         us = median(length(union(site.spans.get(n, []))) for n in numbers)
         calls = median(len(site.spans.get(n, [])) for n in numbers)
         gain = us
@@ -219,7 +238,23 @@ class _Digest:
         elif self.gaps is not None and site.kind != "load":
             gain = median(length(self.gaps.lost(site, n, self.steps.steps[n])) for n in numbers)
         judged = fused(site.args, device=self.gaps is not None) if site.kind == "attention" else None
-        return Dear(site.kind, site.place, (), site.what, calls, us, gain, judged)
+        what = f"{median(site.counts.get(n, 0) for n in numbers):.0f}" if site.kind == "buffers" else site.what
+        return Dear(site.kind, site.place, (), what, calls, us, gain, judged)
+
+    def _restarts(self, site: Site, steps: int) -> Dear:
+        """Between the passes, so in a few steps only: the mean of all. What the first batch waits for comes on top."""
+        us = sum(length(union(spans)) for spans in site.spans.values()) / steps
+        return Dear(site.kind, site.place, (), str(len(site.counts)), sum(site.counts.values()) / steps, us, us)
+
+    def _small(self) -> Iterable[Dear]:
+        """Lines that run so many tiny operators that they are loops. On a GPU its kernels tell."""
+        numbers = range(len(self.steps.steps))
+        for place, by_step in self.calls.plain.items() if self.gaps is None else ():
+            calls = median(len(by_step.get(n, ())) for n in numbers)
+            if calls < _SMALL_CALLS or median(b - a for spans in by_step.values() for a, b in spans) > _SMALL_US:
+                continue
+            us = median(length(union(by_step.get(n, []))) for n in numbers)
+            yield Dear("small", place, (), "", calls, us, us)
 
     def _loops(self, spans: Spans) -> Spans:
         """Values that are read one by one without another operator between them: the whole loop could be gained."""
@@ -231,9 +266,17 @@ class _Digest:
         return union([*calls, *idle])
 
 
+def _is_usual(site: Site, steps: int) -> bool:
+    if site.kind == "workers":
+        return len(site.counts) >= _RESTARTS
+    return len(site.spans) >= _IN_STEPS * steps
+
+
 def _lines(one: Dear, lines_of: LinesOf) -> tuple[int, ...]:
     if one.place is None:
         return ()
+    if one.kind == "masked":  # only the source tells what is in a mask: no line where it does not
+        return lines_of(one.place, one.kind)
     return (one.place.at,) if one.place.at else lines_of(one.place, one.kind)
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _TRACE = "torch.__trace"
 #: So many places are told of, each with its first reason.
+#: Compiled together with its model, DDP leaves the graph in its own forward, and means to: nobody can mend that.
+_LEAVES_BY_ITSELF = "torch/nn/parallel/distributed.py"
 _MOST_SITES = 50
 _MOST_REASON = 600
 #: Losses of so many steps are compared, and so many of the newest steps are timed.
@@ -134,6 +136,8 @@ class CompileWatch(logging.Handler):
             (m["file"], int(m["line"]), _plain(m["function"]))
             for m in _STACK.finditer(text.partition("Traceback (")[0])
         ]
+        if stack and stack[-1][0].endswith(_LEAVES_BY_ITSELF):
+            return
         place, reason, hint = _BREAK.search(text), _REASON.search(text), _HINT.search(text)
         where = next((site for site in reversed(stack) if belongs_to_user(site[0])), None)
         if where is None and place is not None:

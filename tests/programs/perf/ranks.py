@@ -39,6 +39,8 @@ def main(programs):
         told._end_profile()
         del kept
         gc.collect()
+        if "torch._dynamo" in sys.modules:
+            torch._dynamo.reset()  # or what one program compiled is compiled again for the next
         dist.barrier()
 
 
