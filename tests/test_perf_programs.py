@@ -47,7 +47,7 @@ def ran(request, tmp_path_factory):
     levels = ("--watch", "numerics,gradients,compile")
     command = [sys.executable, "-m", "distdbg", "launch", "--nodes", "2", "--nproc-per-node", "2", *levels]
     environment = {"OMP_NUM_THREADS": "1", "HOME": str(folder)}
-    done = run_command([*command, str(FOLDER / "ranks.py"), *map(str, wanted)], folder, env=environment, timeout=280)
+    done = run_command([*command, str(FOLDER / "ranks.py"), *map(str, wanted)], folder, env=environment, timeout=400)
     assert done.code == 0, done
     attempt = done.run.attempt(1)
     files = [attempt.rank(rank) for rank in range(RANKS)]

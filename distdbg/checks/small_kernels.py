@@ -19,7 +19,7 @@ DOCS = (
         "them, however fast it is. On a CPU, too, an operator on a few numbers is mostly Python and torch's own work.",
         how_seen="In a profile: most kernels are shorter than 10 us, the GPU is busy for less than 80 % of the step, "
         "and gaps of at most 20 us are 5 % of it or more. Without a GPU: one line of the script runs 256 operators or "
-        "more a step, mostly of at most 15 us, which are 10 % of it or more; layers and optimizers are not meant.",
+        "more a step, mostly of at most 25 us, which are 10 % of it or more; layers and optimizers are not meant.",
         remedy="torch.compile(mode='reduce-overhead') or CUDA graphs; a larger batch; fused optimizers "
         "(AdamW(fused=True)); one operator on a stack of tensors instead of a loop.",
         source="https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/",

@@ -31,7 +31,7 @@ _LOOP_CALLS = 16
 _LOOP_US = 10.0
 #: Operators of one line, so many in a step, and mostly not longer than this, are a loop that could be one operator.
 _SMALL_CALLS = 256
-_SMALL_US = 15.0
+_SMALL_US = 25.0
 #: Of what happens in a step it is asked that it happens in most of them.
 _IN_STEPS = 0.5
 #: A loader that starts its workers so often in the steps of a profile does so at each pass.

@@ -16,6 +16,10 @@ _SHARE = 0.2
 _LEAST_US = 1000.0
 #: A line explains it that has so much of what the rank takes longer.
 _MOST_OF_IT = 0.5
+#: And that takes so many times longer than there, beyond what its other lines do: a processor that is wanted by others,
+#: too, has been seen to make one line of a healthy rank four times slower.
+_UNLIKE = 10.0
+_NOISE_US = 50.0
 
 
 @dataclass(frozen=True)
@@ -66,14 +70,23 @@ def _last(own: dict[int, float]) -> tuple[tuple[int, ...], float]:
 def _told(ranks: tuple[int, ...], worst: RankProfile, others: tuple[RankProfile, ...], us: float) -> Slow | None:
     usual = {name: median(p.parts[name] for p in others) for name in worst.parts if name != "communication"}
     phase = max(usual, key=lambda name: worst.parts[name] - usual[name])
-    found, line_usual = None, 0.0
-    for line in worst.own_lines:
-        here = median(_us(p, line) for p in others)
-        if line.us - here >= max(_MOST_OF_IT * us, found.us - line_usual if found else 0.0):
-            found, line_usual = line, here
-    if found is None and worst.device is None:
+    line, line_usual = _culprit(worst, others, us)
+    if line is None and worst.device is None:
         return None  # to be woken up late, after a collective, looks the same
-    return Slow(ranks, worst, others, us, phase, usual[phase], found, line_usual)
+    return Slow(ranks, worst, others, us, phase, usual[phase], line, line_usual)
+
+
+def _culprit(worst: RankProfile, others: tuple[RankProfile, ...], us: float) -> tuple[OwnLine | None, float]:
+    """The line that takes most of what the rank takes longer, and what it takes the others.
+
+    Where another program has a part of its processor, all of its lines are slower, and none is to blame.
+    """
+    usual = [(line, median(_us(p, line) for p in others)) for line in worst.own_lines]
+    line, here = max(usual, key=lambda one: one[0].us - one[1], default=(None, 0.0))
+    if line is None or line.us - here < _MOST_OF_IT * us:
+        return None, 0.0
+    slower = median([other.us / there for other, there in usual if other is not line and there >= _NOISE_US] or [1.0])
+    return (line, here) if line.us >= _UNLIKE * max(slower, 1.0) * here else (None, 0.0)
 
 
 def _us(profile: RankProfile, line: OwnLine) -> float:

@@ -136,10 +136,11 @@ class CompileWatch(logging.Handler):
             (m["file"], int(m["line"]), _plain(m["function"]))
             for m in _STACK.finditer(text.partition("Traceback (")[0])
         ]
-        if stack and stack[-1][0].endswith(_LEAVES_BY_ITSELF):
+        users = [number for number, site in enumerate(stack) if belongs_to_user(site[0])]
+        if any(site[0].endswith(_LEAVES_BY_ITSELF) for site in stack[users[-1] + 1 if users else 0 :]):
             return
         place, reason, hint = _BREAK.search(text), _REASON.search(text), _HINT.search(text)
-        where = next((site for site in reversed(stack) if belongs_to_user(site[0])), None)
+        where = stack[users[-1]] if users else None
         if where is None and place is not None:
             where = place["file"], int(place["line"]), "?"
         if where is not None and (where in self._breaks or len(self._breaks) < _MOST_SITES):

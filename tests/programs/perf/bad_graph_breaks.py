@@ -22,7 +22,7 @@ class Net(torch.nn.Module):
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-model = torch.compile(DistributedDataParallel(Net()), backend="eager")
+model = DistributedDataParallel(torch.compile(Net(), backend="eager"))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(10):
     model(torch.randn(4, 8)).square().mean().backward()

@@ -14,7 +14,7 @@ class Masked(torch.nn.Module):
         self.layer = torch.nn.Linear(64, 64)
 
     def forward(self, inputs):
-        mask = torch.ones(4096, 2048)  # the fault
+        mask = torch.ones(4096, 4096)  # the fault
         return self.layer(inputs) * mask[:32, :64]
 
 
