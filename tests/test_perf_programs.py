@@ -1,6 +1,6 @@
 """Programs with one planted fault each, and healthy ones that look like them, under the watch and the profiler.
 
-Each runs in all four ranks of one launch over two nodes, with every guard and watch on and six of its steps profiled;
+Each runs in all four ranks of one launch over two nodes, with every guard and watch on and five of its steps profiled;
 every check judges what its ranks have left in the run directory. `Verdict:` in its docstring says what must come of it,
 and nothing else may; the line that ends in `# the fault` is the one that must be named.
 """
@@ -24,35 +24,26 @@ FOLDER = Path(__file__).parent / "programs" / "perf"
 PROGRAMS = sorted(FOLDER.glob("bad_*.py")) + sorted(FOLDER.glob("good_*.py"))
 RANKS = 4
 #: The steps of each program that ranks.py has profiled.
-FIRST, LAST = 4, 9
+FIRST, LAST = 4, 8
 TROUBLE = ("subscriber-dropped", "guard-failed", "not-hooked", "watch-failed", "profile-failed")
 _VERDICT = re.compile(r"^Verdict: (?P<id>[\w-]+)(?:; ranks: (?P<ranks>[\d,-]+))?(?:; says: (?P<says>.+))?$", re.M)
 
 pytestmark = pytest.mark.slow
 
 
-class Ran(NamedTuple):
-    """What one program's ranks left of it: its findings, and what stood in the way of looking."""
-
-    findings: list
-    trouble: list[str]
-    profiles: list
-
-
 @pytest.fixture(scope="module")
 def ran(request, tmp_path_factory):
-    """The programs that are selected, by path: one launch, two nodes of two ranks."""
+    """What each rank left of all programs that are selected: one launch, two nodes of two ranks."""
     wanted = [i.callspec.params["program"] for i in request.session.items if getattr(i, "function", None) is test_perf]
     folder = tmp_path_factory.mktemp("perf")
     levels = ("--watch", "numerics,gradients,compile")
     command = [sys.executable, "-m", "distdbg", "launch", "--nodes", "2", "--nproc-per-node", "2", *levels]
     environment = {"OMP_NUM_THREADS": "1", "HOME": str(folder)}
-    done = run_command([*command, str(FOLDER / "ranks.py"), *map(str, wanted)], folder, env=environment, timeout=400)
+    done = run_command([*command, str(FOLDER / "ranks.py"), *map(str, wanted)], folder, env=environment, timeout=280)
     assert done.code == 0, done
     attempt = done.run.attempt(1)
     files = [attempt.rank(rank) for rank in range(RANKS)]
-    told = [Told(lines(f.facts), lines(f.gradients), f.folder) for f in files]
-    return {program: judged(program.name, told) for program in wanted}
+    return [Told(lines(f.facts), lines(f.gradients), f.folder) for f in files]
 
 
 class Told(NamedTuple):
@@ -78,7 +69,7 @@ def lines(file):
 
 
 def judged(name, told):
-    """Every check on what stands in the run directory of this one program."""
+    """What every check finds in what stands in the run directory of this one program, and what stood in its way."""
     ranks, profiles, trouble = [], [], []
     for rank, of_rank in enumerate(told):
         facts, gradients, before = of_rank.of(name)
@@ -88,7 +79,7 @@ def judged(name, told):
         file = of_rank.folder / "profile" / f"steps-{before + FIRST}-{before + LAST}.json.gz"
         profiles.append(read_trace_file(file, file.name, (FOLDER,)))
     evidence = RunEvidence({}, 1, tuple(ranks), (), profiles=tuple(profiles))
-    return Ran([finding for check in all_checks() for finding in check.run(evidence)], trouble, profiles)
+    return [finding for check in all_checks() for finding in check.run(evidence)], trouble
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
@@ -96,8 +87,9 @@ def test_perf(program, ran):
     source = program.read_text()
     wanted = _VERDICT.search(source)
     assert wanted, f"{program} promises no verdict"
-    assert ran[program].trouble == []
-    found = [finding for finding in ran[program].findings if finding.severity != "info"]
+    findings, trouble = judged(program.name, ran)
+    assert trouble == []
+    found = [finding for finding in findings if finding.severity != "info"]
     context = "\n".join(f"{f.id} {f.ranks}: {f.summary} | {f.cause}" for f in found)
     assert [f.id for f in found] == ([] if wanted["id"] == "none" else [wanted["id"]]), context
     for finding in found:

@@ -8,10 +8,10 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Linear(32, 32))
+model = DistributedDataParallel(torch.nn.Linear(16, 16))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(10):
-    outputs = model(torch.randn(16, 32))
+    outputs = model(torch.randn(16, 16))
     if step > 2:
         print("outputs", outputs)  # the fault
     outputs.square().mean().backward()

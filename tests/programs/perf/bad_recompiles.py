@@ -19,12 +19,15 @@ class Net(torch.nn.Module):
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-model = DistributedDataParallel(torch.compile(Net(), backend="eager", dynamic=False))
+net = torch.compile(Net(), backend="eager", dynamic=False)
+for length in range(4, 9):
+    net(torch.randn(length, 8))
+model = DistributedDataParallel(net)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for step in range(12):
-    model(torch.randn(4 + min(step, 4), 8)).square().mean().backward()
+for step in range(10):
+    model(torch.randn(4 + step % 5, 8)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
 dist.barrier()
-del model, optimizer
+del model, optimizer, net
 dist.destroy_process_group()

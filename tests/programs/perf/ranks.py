@@ -1,7 +1,7 @@
 """What all ranks of one launch run: the programs that are named, one after another, each watched and profiled anew.
 
 To start ranks is nearly all that a launch of a small program costs. `init_process_group` and its opposite do nothing in
-the programs; each is told of in the rank's facts, and profiled from its fourth step to its ninth.
+the programs; each is told of in the rank's facts, and profiled from its fourth step to its eighth.
 """
 
 import gc
@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from distdbg.worker import session
 
-FIRST, COUNT = 4, 6
+FIRST, COUNT = 4, 5
 
 
 def main(programs):
