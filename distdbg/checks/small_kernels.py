@@ -33,7 +33,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "small", lambda seen: is_dear(seen.profile, seen.dear.gain_us, _SHARE)):
         dear = group[0].dear
         each = dear.us / dear.calls
-        summary = f"{where(dear)} runs {dear.calls:.0f} operators a step, of {each:.0f} us each"
+        summary = f"{where(dear)} goes round a loop of {dear.calls:.0f} operators a step, of {each:.0f} us each"
         yield of_place(evidence, DOCS[0], group, summary, "Their backward, where there is one, comes on top.")
     sick = [profile for profile in evidence.profiles if _lost(profile) > 0]
     if not sick:

@@ -32,6 +32,8 @@ _LOOP_US = 10.0
 #: Operators of one line, so many in a step, and mostly not longer than this, are a loop that could be one operator.
 _SMALL_CALLS = 256
 _SMALL_US = 25.0
+#: Between two of them Python goes round the loop.
+_SMALL_GAP_US = 250.0
 #: Of what happens in a step it is asked that it happens in most of them.
 _IN_STEPS = 0.5
 #: A loader that starts its workers so often in the steps of a profile does so at each pass.
@@ -254,7 +256,8 @@ class _Digest:
             if calls < _SMALL_CALLS or median(b - a for spans in by_step.values() for a, b in spans) > _SMALL_US:
                 continue
             us = median(length(union(by_step.get(n, []))) for n in numbers)
-            yield Dear("small", place, (), "", calls, us, us)
+            loop = median(length(union(by_step.get(n, []), gap=_SMALL_GAP_US)) for n in numbers)
+            yield Dear("small", place, (), "", calls, us, loop)
 
     def _loops(self, spans: Spans) -> Spans:
         """Values that are read one by one without another operator between them: the whole loop could be gained."""

@@ -65,5 +65,5 @@ def test_a_mask_is_named_where_the_source_shows_that_it_is_causal():
 
 def test_a_loop_of_small_operators_is_a_tenth_of_a_step():
     (finding,) = findings(profile(0, dear("small", 3e3, calls=600.0)))
-    assert finding.id == "small-kernels" and "runs 600 operators a step, of 5 us each" in finding.summary
+    assert finding.id == "small-kernels" and "a loop of 600 operators a step, of 5 us each" in finding.summary
     assert findings(profile(0, dear("small", 1.5e3, calls=300.0))) == []

@@ -191,7 +191,7 @@ def multiplying(kernel):
 @pytest.mark.parametrize("kernel", ["ampere_sgemm_128x64_nn", "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64"])
 def test_float32_products_without_tf32_are_told_as_a_choice(kernel):
     (finding,) = findings(read(build(multiplying(kernel))))
-    assert finding.id == "tf32-off" and finding.severity == "info" and "39% of the step" in finding.summary
+    assert finding.id == "tensor-float-off" and finding.severity == "info" and "39% of the step" in finding.summary
 
 
 @pytest.mark.parametrize("kernel", ["cutlass_80_tensorop_s1688gemm_128x128", "sm80_xmma_gemm_f32f32_tf32f32_f32_tn",

@@ -12,7 +12,7 @@ from distdbg.model import Finding, FindingDoc
 
 DOCS = (
     FindingDoc(
-        id="tf32-off",
+        id="tensor-float-off",
         severity="info",
         title="matrix products in float32 do not use TF32",
         meaning="From compute capability 8.0 on a GPU multiplies float32 several times faster in TF32: the same range, "
