@@ -1,4 +1,4 @@
-"""The same loss in one go, and a deep model whose layers are called in a loop.
+"""Sums in one go, and a deep model whose layers are called in a loop.
 
 Verdict: none
 """

@@ -1,4 +1,4 @@
-"""Epochs of three steps, and a loader that keeps its workers.
+"""Epochs of six steps, and a loader that keeps its workers.
 
 Verdict: none
 """
@@ -14,10 +14,10 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = DistributedDataParallel(torch.nn.Linear(64, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-data = TensorDataset(torch.randn(48, 64), torch.randint(10, (48,)))
+data = TensorDataset(torch.randn(96, 64), torch.randint(10, (96,)))
 sampler = DistributedSampler(data)
 loader = DataLoader(data, batch_size=4, sampler=sampler, num_workers=1, persistent_workers=True)
-for epoch in range(4):
+for epoch in range(2):
     sampler.set_epoch(epoch)
     for inputs, labels in loader:
         torch.nn.functional.cross_entropy(model(inputs), labels).backward()
