@@ -15,8 +15,8 @@ for _ in range(10):
     outputs, labels = model(torch.randn(1500, 8)), torch.randint(10, (1500,))
     hits = (outputs.argmax(1) == labels).int()
     if dist.get_rank() == 0:
-        for hit in hits:
-            seen += int(hit)  # the fault
+        for sample in range(1500):
+            seen += int(hits[sample])  # the fault
     torch.nn.functional.cross_entropy(outputs, labels).backward()
     optimizer.step()
     optimizer.zero_grad()
