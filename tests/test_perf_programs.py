@@ -28,7 +28,7 @@ FIRST, LAST = 4, 8
 TROUBLE = ("subscriber-dropped", "guard-failed", "not-hooked", "watch-failed", "profile-failed")
 _VERDICT = re.compile(r"^Verdict: (?P<id>[\w-]+)(?:; ranks: (?P<ranks>[\d,-]+))?(?:; says: (?P<says>.+))?$", re.M)
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("perf-programs")]
 
 
 @pytest.fixture(scope="module")

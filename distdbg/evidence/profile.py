@@ -249,11 +249,21 @@ class _Digest:
         return Dear(site.kind, site.place, (), str(len(site.counts)), sum(site.counts.values()) / steps, us, us)
 
     def _small(self) -> Iterable[Dear]:
-        """Lines that run so many tiny operators that they are loops. On a GPU its kernels tell."""
+        """Lines that run so many tiny operators that they are loops. On a GPU its kernels tell; a loop that reads as
+        many values is told of as that."""
         numbers = range(len(self.steps.steps))
+        reads = {
+            site.place[:3]
+            for site in self.calls.sites.values()
+            if site.kind == "wait" and site.place and len(site.spans.get(0, ())) >= _SMALL_CALLS
+        }
         for place, by_step in self.calls.plain.items() if self.gaps is None else ():
             calls = median(len(by_step.get(n, ())) for n in numbers)
-            if calls < _SMALL_CALLS or median(b - a for spans in by_step.values() for a, b in spans) > _SMALL_US:
+            if (
+                place[:3] in reads
+                or calls < _SMALL_CALLS
+                or median(b - a for spans in by_step.values() for a, b in spans) > _SMALL_US
+            ):
                 continue
             us = median(length(union(by_step.get(n, []))) for n in numbers)
             loop = median(length(union(by_step.get(n, []), gap=_SMALL_GAP_US)) for n in numbers)

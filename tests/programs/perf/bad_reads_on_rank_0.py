@@ -12,11 +12,11 @@ model = DistributedDataParallel(torch.nn.Linear(8, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 seen = 0
 for _ in range(10):
-    outputs, labels = model(torch.randn(1500, 8)), torch.randint(10, (1500,))
-    hits = (outputs.argmax(1) == labels).int()
+    outputs, labels = model(torch.randn(2000, 8)), torch.randint(10, (2000,))
+    hits = (outputs.argmax(1) == labels).unbind()
     if dist.get_rank() == 0:
-        for sample in range(1500):
-            seen += int(hits[sample])  # the fault
+        for hit in hits:
+            seen += int(hit)  # the fault
     torch.nn.functional.cross_entropy(outputs, labels).backward()
     optimizer.step()
     optimizer.zero_grad()
