@@ -13,7 +13,12 @@ from distdbg.model import Citation, Confidence, Finding, FindingDoc, fold_ranks
 #: Less of a step than this is not worth a word, nor what is below a clock's and a profiler's own noise.
 SHARE = 0.05
 _FEWEST_US = 100.0
+#: Of a wait for data; a loader that is asked for a batch takes its time, too.
+_STARVED = 0.10
+_STARVED_US = 1000.0
 _MOST_CITED = 3
+#: A rank that has so much of what the worst has has the same fault, though its own steps hide it.
+_SAME = 0.1
 #: Of one kind so many places are told, the dearest first.
 _MOST = 4
 
@@ -26,19 +31,52 @@ class Seen(NamedTuple):
 
 
 def places(evidence: RunEvidence, kind: str, worth: Callable[[Seen], bool] = lambda _: True) -> list[list[Seen]]:
-    """Each place of this kind that costs a real share on some rank, with all ranks that have it; the dearest first."""
+    """Each place of this kind that costs a real share on some rank, with all ranks that have it; the dearest first.
+
+    A rank that waits for others has longer steps, and a smaller share of them: it is of those that have it, too.
+    """
+    all_of_them = same_places(evidence, kind)
+    sick = (group for group in all_of_them if any(is_dear(s.profile, s.dear.gain_us) and worth(s) for s in group))
+    groups = [sorted(_alike(group), key=lambda s: -s.profile.share(s.dear.gain_us)) for group in sick]
+    return sorted(groups, key=lambda g: -g[0].profile.share(g[0].dear.gain_us))[:_MOST]
+
+
+def same_places(evidence: RunEvidence, kind: str) -> list[list[Seen]]:
+    """Each place of this kind, with all ranks that have it, whatever it costs."""
     same: dict[tuple[object, ...], list[Seen]] = {}
     for profile in evidence.profiles:
         for dear in profile.dear:
-            one = Seen(profile, dear)
-            if dear.kind == kind and is_dear(profile, dear.gain_us) and worth(one):
-                same.setdefault((dear.place, dear.what), []).append(one)
-    groups = [sorted(group, key=lambda s: -s.profile.share(s.dear.gain_us)) for group in same.values()]
-    return sorted(groups, key=lambda g: -g[0].profile.share(g[0].dear.gain_us))[:_MOST]
+            if dear.kind == kind:
+                same.setdefault(_sameness(dear), []).append(Seen(profile, dear))
+    return list(same.values())
+
+
+def _alike(group: list[Seen]) -> list[Seen]:
+    """By the host's time, too: what of it could be gained is not counted in one way on all ranks."""
+    gain, us = max(s.dear.gain_us for s in group), max(s.dear.us for s in group)
+    return [s for s in group if s.dear.gain_us >= _SAME * gain or s.dear.us >= _SAME * us]
+
+
+def _sameness(dear: Dear) -> tuple[object, ...]:
+    """Functions that were open when the profiler began have the line where they stood: another on another rank."""
+    place = dear.place
+    return (place and (place.file, place.function, place.callee), dear.lines or (place and place.line), dear.what)
 
 
 def is_dear(profile: RankProfile, us: float, share: float = SHARE) -> bool:
     return us >= _FEWEST_US and profile.share(us) >= share
+
+
+def starved_us(profile: RankProfile) -> float:
+    """us of a step; on a GPU as far as it stood idle meanwhile."""
+    us = profile.parts.get("data wait", 0.0)
+    return us if profile.device is None else min(us, profile.device.idle.get("data wait", 0.0) * profile.step_us)
+
+
+def starves(profile: RankProfile) -> bool:
+    """By the median of the steps, too: one long wait among them is none."""
+    us = min(starved_us(profile), profile.data_us)
+    return profile.steps > 0 and us >= _STARVED_US and is_dear(profile, us, _STARVED)
 
 
 def where(dear: Dear) -> str:
@@ -46,11 +84,15 @@ def where(dear: Dear) -> str:
     if dear.place is None:
         return "a line that is not known (the profile has no stacks)"
     file, line, function = dear.place[:3]
-    short = file.rpartition("/")[2]
-    named = "" if function == "<module>" else f" in {function}"
     if dear.lines:
-        return f"{short}:{' or '.join(map(str, dear.lines[:4]))}{named}"
-    return f"{function} ({short}, which has it near line {line})"
+        return at(file, function, dear.lines[:4])
+    return f"{function} ({file.rpartition('/')[2]}, which has it near line {line})"
+
+
+def at(file: str, function: str, lines: Iterable[int]) -> str:
+    """`train.py:33 in main`, `train.py:33 or 40`."""
+    named = "" if function == "<module>" else f" in {function}"
+    return f"{file.rpartition('/')[2]}:{' or '.join(map(str, lines))}{named}"
 
 
 def times(calls: float) -> str:

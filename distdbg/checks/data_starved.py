@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._profiles import cost, found, is_dear, times, where
+from distdbg.checks._profiles import cost, found, starved_us, starves, times, where
 from distdbg.evidence.profile import Dear, RankProfile
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
@@ -23,8 +23,6 @@ DOCS = (
         source="https://pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading",
     ),
 )
-_SHARE = 0.10
-_FEWEST_US = 1000.0
 _MOST_OF_IT = 0.5
 _SURE_STEPS = 3
 _WITHOUT_WORKERS = (
@@ -34,11 +32,11 @@ _WITHOUT_WORKERS = (
 
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
-    sick = sorted((p for p in evidence.profiles if _starves(p)), key=lambda p: -p.share(_lost(p)))
+    sick = sorted((p for p in evidence.profiles if starves(p)), key=lambda p: -p.share(starved_us(p)))
     if not sick:
         return
     worst = sick[0]
-    lost, single = _lost(worst), "_SingleProcess" in worst.loader
+    lost, single = starved_us(worst), "_SingleProcess" in worst.loader
     loads = [d for d in worst.dear if d.kind == "load" and d.us >= _MOST_OF_IT * worst.data_us]
     dearest = max(loads, key=lambda dear: dear.us, default=None)
     yield found(
@@ -51,18 +49,6 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
         remedy=_WITHOUT_WORKERS if single else "",
         confidence="certain" if worst.steps >= _SURE_STEPS else "likely",
     )
-
-
-def _lost(profile: RankProfile) -> float:
-    """us of a step; on a GPU as far as it stood idle meanwhile."""
-    us = profile.parts.get("data wait", 0.0)
-    return us if profile.device is None else min(us, profile.device.idle.get("data wait", 0.0) * profile.step_us)
-
-
-def _starves(profile: RankProfile) -> bool:
-    """By the median of the steps, too: one long wait among them is none."""
-    us = min(_lost(profile), profile.data_us)
-    return profile.steps > 0 and us >= _FEWEST_US and is_dear(profile, us, _SHARE)
 
 
 def _at(dearest: Dear | None) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from distdbg.checks._findings import hosts, who
+from distdbg.checks._profiles import at, cost, is_dear, starves
+from distdbg.checks._profiles import found as found_in
 from distdbg.checks._stuck import short
 from distdbg.evidence.arrivals import Late, Longer, late_ranks, longer_phases
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.hang import hang_of
 from distdbg.evidence.judge import stand
 from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.slow_rank import Slow, slow_ranks
 from distdbg.evidence.waits import groups
 from distdbg.model import Citation, Finding, FindingDoc
 
@@ -23,7 +27,8 @@ DOCS = (
         "last nearly every time: the job runs at its pace.",
         how_seen="In a dump, by when each rank came to each collective of the flight recorder; over a whole run, by "
         "the phases that its agent sees each rank in, ten times a second: the slow one is longer in one of "
-        "its own, the others are longer where they wait. Ranks that are slow by turns are not meant.",
+        "its own, the others are longer where they wait; in profiles of the same steps, by what each rank takes "
+        "beside communication, and at which line. Ranks that are slow by turns are not meant.",
         remedy="Look at what this rank does more in the phase that is named: larger or slower data, a slower disk, a "
         "throttled or shared GPU or CPU, work that only it does (logging, evaluation, a profiler). `distdbg hang-dump` "
         "on the running job shows its stack while the others wait.",
@@ -34,6 +39,8 @@ DOCS = (
 _PHASES = {"data": "waiting for data", "saving": "saving a checkpoint", "computing": "computing before its backward",
            "other": "its own code between the steps", "forward": "its forward", "backward": "its backward",
            "optimizer": "its optimizer's step"}  # fmt: skip
+#: What the parts of a profiled step do.
+_PARTS = {**_PHASES, "data wait": "its wait for data"}
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
@@ -42,11 +49,16 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         return  # who is last then is last for good
     longer = longer_phases({record.rank: record.phases for record in evidence.ranks})
     late = _late(evidence, evidence.dump) if evidence.dump is not None else None
+    slow = slow_ranks(evidence.profiles)
     if late is not None and evidence.dump is not None:
-        yield _by_arrivals(evidence, evidence.dump, late, [p for p in longer if p.rank in late.ranks])
-        return
-    for phase in longer:
-        yield _by_phase(evidence, phase)
+        found = [_by_arrivals(evidence, evidence.dump, late, [p for p in longer if p.rank in late.ranks])]
+    else:
+        found = [_by_phase(evidence, phase) for phase in longer]
+    for one in found:
+        same = slow is not None and set(one.ranks) <= set(slow.ranks)
+        yield replace(one, cause=f"{one.cause} {_in_profile(slow)}".strip()) if same and slow is not None else one
+    if slow is not None and not found and not _told_by_another(slow):
+        yield _by_profile(evidence, slow)
 
 
 def _late(evidence: RunEvidence, dump: Dump) -> Late | None:
@@ -107,6 +119,46 @@ def _by_phase(evidence: RunEvidence, found: Longer) -> Finding:
         ranks=(found.rank,),
         nodes=hosts(evidence, (found.rank,)),
         evidence=(Citation(record.exit_path, None, quote=f'"phases": {dict(record.phases)}'),),
+    )
+
+
+def _by_profile(evidence: RunEvidence, slow: Slow) -> Finding:
+    one = len(slow.ranks) == 1
+    return found_in(
+        evidence,
+        DOCS[0],
+        [slow.worst, *(p for p in evidence.profiles if p.rank in slow.ranks and p is not slow.worst)],
+        summary=f"the others wait for {'it' if one else 'them'} in each step, {cost(slow.worst, slow.us)}, "
+        f"which {'it is' if one else 'they are'} longer in {_PARTS[slow.phase]}{_line(slow)}",
+        cause=_in_profile(slow),
+        quote=f"{slow.phase} {slow.worst.parts[slow.phase] / 1000:.2f} ms, the others {slow.usual_us / 1000:.2f} ms",
+    )
+
+
+def _line(slow: Slow) -> str:
+    return f", at {at(slow.line.file, slow.line.function, [slow.line.line])}" if slow.line and slow.line.line else ""
+
+
+def _in_profile(slow: Slow) -> str:
+    """What a profile adds: the line."""
+    spent = f"In the profile {slow.worst.who} spends {slow.worst.parts[slow.phase] / 1000:.2f} ms of a step in "
+    spent += f"{_PARTS[slow.phase]}, the others {slow.usual_us / 1000:.2f} ms."
+    if slow.line is None:
+        return f"{spent} No single line of the script explains it."
+    us = f"{slow.line.us / 1000:.2f} ms a step, on the others {slow.line_usual_us / 1000:.2f} ms"
+    if not slow.line.line:
+        return f"{spent} What {slow.line.function} ({slow.line.file.rpartition('/')[2]}) does by itself takes {us}."
+    return f"{spent}{_line(slow).replace(', at', ' The line')} takes {us}."
+
+
+def _told_by_another(slow: Slow) -> bool:
+    """A fault that only these ranks have, and that explains it, is a finding of its own, with its line."""
+    if slow.phase == "data wait" and starves(slow.worst) and not any(map(starves, slow.others)):
+        return True
+    usual = {(dear.kind, dear.lines): dear.gain_us for p in slow.others for dear in p.dear}
+    return any(
+        is_dear(slow.worst, dear.gain_us) and dear.gain_us - usual.get((dear.kind, dear.lines), 0.0) >= slow.us / 2
+        for dear in slow.worst.dear
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from distdbg.evidence.trace_calls import Place
 from distdbg.evidence.trace_lines import lines_of
+from distdbg.evidence.trace_places import Place
 
 _MOST_BYTES = 4 << 20
 

@@ -16,10 +16,11 @@ from distdbg.evidence.jsonl import integer, text
 from distdbg.evidence.profile_names import HEADER
 from distdbg.evidence.spans import Spans, length, union, within
 from distdbg.evidence.trace_attention import fused
-from distdbg.evidence.trace_calls import Calls, Looked, Operator, Place, Site, find_calls
+from distdbg.evidence.trace_calls import Calls, Looked, Operator, Site, find_calls
 from distdbg.evidence.trace_device import Device, Gaps, pageable_copies
 from distdbg.evidence.trace_events import Trace
 from distdbg.evidence.trace_phases import OWN_MARKS, Step, Steps, find_phases, find_steps, whole
+from distdbg.evidence.trace_places import Place
 
 #: (place, kind of site) -> the lines where its function makes that call, as far as its source tells.
 LinesOf = Callable[[Place, str], tuple[int, ...]]
@@ -28,8 +29,15 @@ _MOST_DEAR = 24
 #: Values that are read one by one, so many in a step, and mostly no further apart than this, are read in a loop.
 _LOOP_CALLS = 16
 _LOOP_US = 10.0
+#: Operators of one line, so many in a step, and mostly not longer than this, are a loop that could be one operator.
+_SMALL_CALLS = 256
+_SMALL_US = 25.0
+#: Between two of them Python goes round the loop.
+_SMALL_GAP_US = 250.0
 #: Of what happens in a step it is asked that it happens in most of them.
 _IN_STEPS = 0.5
+#: A loader that starts its workers so often in the steps of a profile does so at each pass.
+_RESTARTS = 2
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,16 @@ class Row:
 
 
 @dataclass(frozen=True)
+class OwnLine:
+    """A line of the user's, 0 for what the function does beside its lines; `us` a step, without what is below it."""
+
+    file: str
+    line: int
+    function: str
+    us: float
+
+
+@dataclass(frozen=True)
 class RankProfile:
     """`rank` is None where neither the trace nor its name tells. `unknown` are (what, because)."""
 
@@ -77,9 +95,14 @@ class RankProfile:
     data_us: float = 0.0
     #: the loader's kind, as torch names its iterator; "" where no trace of one is there
     loader: str = ""
+    #: us of each step, by its label, without communication that nothing hid; and the user's dearest lines in it
+    own: Mapping[str, float] = field(default_factory=dict)
+    own_lines: tuple[OwnLine, ...] = ()
     operators: tuple[Row, ...] = ()
     kernels: tuple[Row, ...] = ()
     device: Device | None = None
+    #: the GPU's compute capability before the point; 0 where the trace does not tell
+    compute_major: int = 0
     dear: tuple[Dear, ...] = ()
     stacks: bool = False
     unknown: tuple[tuple[str, str], ...] = ()
@@ -112,8 +135,17 @@ def digest(trace: Trace, header: Mapping[str, Any], path: str, rank: int | None,
     stacks = any(e.category == "python_function" for e in trace.threads[steps.thread])
     if not stacks:
         unknown.append((f"files and lines of {path}", "it was recorded without stacks (with_stack=True)"))
-    known = RankProfile(path, rank, host, stacks=stacks, unknown=tuple(unknown))
+    known = RankProfile(path, rank, host, stacks=stacks, unknown=tuple(unknown), compute_major=_compute_major(header))
     return _Digest(trace, steps).profile(known, lines_of)
+
+
+def _compute_major(header: Mapping[str, Any]) -> int:
+    """The least of all GPUs that the trace names."""
+    devices = header.get("deviceProperties")
+    told = (
+        [integer(d, "computeMajor") or 0 for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    )
+    return min(told, default=0)
 
 
 def _object(header: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -142,7 +174,7 @@ class _Digest:
         parted = [self.phases.parted(step) for step in self.typical.values()]
         hidden = sum(length(within(self.phases.hidden, s.begin, s.end)) for s in self.typical.values())
         counted = self.steps.by != "nothing"
-        sites = [s for s in self.calls.sites.values() if len(s.spans) >= _IN_STEPS * len(steps)]
+        sites = [s for s in self.calls.sites.values() if _is_usual(s, len(steps))]
         return replace(
             known,
             steps=len(steps) if counted else 0, first=steps[0].label, last=steps[-1].label, by=self.steps.by,
@@ -152,6 +184,8 @@ class _Digest:
             hidden_us=hidden / count,
             data_us=median(self.phases.parted(step)["data wait"] for step in steps),
             loader=_loader(self.trace),
+            own={step.label: step.lasts - self.phases.parted(step)["communication"] for step in steps},
+            own_lines=self._own_lines(),
             operators=self._operators(),
             kernels=self._kernels(),
             device=self.gaps.tell(self.device or 0, self.typical, sites) if self.gaps else None,
@@ -170,6 +204,15 @@ class _Digest:
 
         return _largest(row(name, operator) for name, operator in self.calls.operators.items())
 
+    def _own_lines(self) -> tuple[OwnLine, ...]:
+        """By the median of all steps, as every place; a function that two ranks entered elsewhere is still the same."""
+        numbers, us = range(len(self.steps.steps)), dict[tuple[str, int, str], float]()
+        for place, by_step in self.calls.own.items():
+            key = place.file, place.at, place.function
+            us[key] = us.get(key, 0.0) + median(by_step.get(n, 0.0) for n in numbers)
+        dearest = sorted(us.items(), key=lambda item: -item[1])[:_MOST_DEAR]
+        return tuple(OwnLine(*key, lasts) for key, lasts in dearest)
+
     def _kernels(self) -> tuple[Row, ...]:
         if self.gaps is None:
             return ()
@@ -182,12 +225,14 @@ class _Digest:
         return _largest(Row(name, sum(lasts) / count, len(lasts) / count) for name, lasts in us.items())
 
     def _dear(self, sites: Iterable[Site], lines_of: LinesOf) -> tuple[Dear, ...]:
-        largest = sorted(map(self._one, sites), key=_dearness)[:_MOST_DEAR]
+        largest = sorted([*map(self._one, sites), *self._small()], key=_dearness)[:_MOST_DEAR]
         return _folded(replace(one, lines=_lines(one, lines_of)) for one in largest)
 
     def _one(self, site: Site) -> Dear:
         """By the median of all steps: a call that was preempted once is not dear for that."""
         numbers = range(len(self.steps.steps))
+        if site.kind == "workers":
+            return self._restarts(site, len(numbers))
         us = median(length(union(site.spans.get(n, []))) for n in numbers)
         calls = median(len(site.spans.get(n, [])) for n in numbers)
         gain = us
@@ -198,7 +243,34 @@ class _Digest:
         elif self.gaps is not None and site.kind != "load":
             gain = median(length(self.gaps.lost(site, n, self.steps.steps[n])) for n in numbers)
         judged = fused(site.args, device=self.gaps is not None) if site.kind == "attention" else None
-        return Dear(site.kind, site.place, (), site.what, calls, us, gain, judged)
+        what = f"{median(site.counts.get(n, 0) for n in numbers):.0f}" if site.kind == "buffers" else site.what
+        return Dear(site.kind, site.place, (), what, calls, us, gain, judged)
+
+    def _restarts(self, site: Site, steps: int) -> Dear:
+        """Between the passes, so in a few steps only: the mean of all. What the first batch waits for comes on top."""
+        us = sum(length(union(spans)) for spans in site.spans.values()) / steps
+        return Dear(site.kind, site.place, (), str(len(site.counts)), sum(site.counts.values()) / steps, us, us)
+
+    def _small(self) -> Iterable[Dear]:
+        """Lines that run so many tiny operators that they are loops. On a GPU its kernels tell; a loop that reads as
+        many values is told of as that."""
+        numbers = range(len(self.steps.steps))
+        reads = {
+            site.place[:3]
+            for site in self.calls.sites.values()
+            if site.kind == "wait" and site.place and len(site.spans.get(0, ())) >= _SMALL_CALLS
+        }
+        for place, by_step in self.calls.plain.items() if self.gaps is None else ():
+            calls = median(len(by_step.get(n, ())) for n in numbers)
+            if (
+                place[:3] in reads
+                or calls < _SMALL_CALLS
+                or median(b - a for spans in by_step.values() for a, b in spans) > _SMALL_US
+            ):
+                continue
+            us = median(length(union(by_step.get(n, []))) for n in numbers)
+            loop = median(length(union(by_step.get(n, []), gap=_SMALL_GAP_US)) for n in numbers)
+            yield Dear("small", place, (), "", calls, us, loop)
 
     def _loops(self, spans: Spans) -> Spans:
         """Values that are read one by one without another operator between them: the whole loop could be gained."""
@@ -210,9 +282,17 @@ class _Digest:
         return union([*calls, *idle])
 
 
+def _is_usual(site: Site, steps: int) -> bool:
+    if site.kind == "workers":
+        return len(site.counts) >= _RESTARTS
+    return len(site.spans) >= _IN_STEPS * steps
+
+
 def _lines(one: Dear, lines_of: LinesOf) -> tuple[int, ...]:
     if one.place is None:
         return ()
+    if one.kind == "masked":  # only the source tells what is in a mask: no line where it does not
+        return lines_of(one.place, one.kind)
     return (one.place.at,) if one.place.at else lines_of(one.place, one.kind)
 
 

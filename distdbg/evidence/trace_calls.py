@@ -1,34 +1,23 @@
 """Who calls what on the host: a thread's events nested as they were called, and what is dear in them, by line.
 
-`with_stack=True` gives Python's frames as `train.py(33): main`. The number is the line that a function begins at; only
-for frames that were open when the profiler began, it is where they stood. The line of a call is found in the source,
-if that is at hand: see trace_lines.py.
+The line of a call is found in the source, if distdbg's capture did not tell it, and it is at hand: see trace_lines.py.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, NamedTuple
+from math import prod
+from typing import Any
 
 from distdbg.evidence.spans import Span, Spans, within
 from distdbg.evidence.trace_events import LINE, HostEvent
 from distdbg.evidence.trace_phases import Step
+from distdbg.evidence.trace_places import Place, called, frame_of, is_users
 
-_FRAME = re.compile(r"^(.+)\((\d+)\): (.+)$")
-_BUILTIN = re.compile(r"^<built-in (?:method|function) (\w+)")
 _OF_TENSOR = re.compile(r"^<built-in method (\w+) of (?:Tensor|Parameter) object")
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/distdbg/worker/|^<|^nn\.Module")
-#: Names in a trace are relative to whatever entry of sys.path a file was found by: of packages, the first part is left.
-_PACKAGES = {"torch", "torchvision", "torchaudio", "torchdata", "torchao", "torchtune", "torchtitan", "functorch",
-             "numpy", "transformers", "accelerate", "datasets", "evaluate", "peft", "trl", "timm", "lightning",
-             "lightning_fabric", "pytorch_lightning", "deepspeed", "megatron", "apex", "xformers", "flash_attn",
-             "triton", "fsspec", "tqdm", "wandb", "hydra", "PIL", "safetensors", "tokenizers", "huggingface_hub",
-             "distdbg"}  # fmt: skip
 WAITS = frozenset({"item", "tolist", "cpu", "numpy"})
 _WAITING_OPS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"})
 _WAITING_CALLS = frozenset({"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy"})
@@ -36,21 +25,19 @@ _ALLOCATING_CALLS = frozenset({"cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaF
 _CALLS_OF_CUDA = ("cuda_runtime", "cuda_driver")
 _CONSTANTS = frozenset({"aten::zeros", "aten::ones", "aten::full", "aten::eye", "aten::arange"})
 _MATH_ATTENTION = "aten::_scaled_dot_product_attention_math"
+_ATTENTIONS = "aten::_scaled_dot_product_"
 _ATTENTION = "aten::scaled_dot_product_attention"
+#: What `print(tensor)` and `f"{tensor}"` come to: it reads the values, some by themselves.
+_SHOWS = re.compile(r"(?:^|/)torch/_tensor_str\.py\(\d+\): _str$")
+#: torch's own Python, and what it is at: DDP's buffers, DataParallel's forward, a loader's workers.
+_OF_TORCH = (
+    (re.compile(r"(?:^|/)torch/nn/parallel/distributed\.py\(\d+\): _sync_buffers$"), "buffers"),
+    (re.compile(r"(?:^|/)torch/nn/parallel/data_parallel\.py\(\d+\): forward$"), "parallel"),
+    (re.compile(r"(?:^|/)torch/utils/data/dataloader\.py\(\d+\): (?:_get_iterator|_shutdown_workers)$"), "workers"),
+)
+_STARTS = re.compile(r"(?:^|/)multiprocessing/process\.py\(\d+\): start$")
+_FLATTENS = "aten::flatten_dense_tensors"
 _EVALUATES = "autograd::engine::evaluate_function"
-
-
-class Place(NamedTuple):
-    """A function of the user's that called something; `callee` is the name that it called it by, "" if not known.
-
-    `line` is where the function begins, or stood when the profiler began; `at` the line of the call, 0 if not known.
-    """
-
-    file: str
-    line: int
-    function: str
-    callee: str = ""
-    at: int = 0
 
 
 @dataclass
@@ -64,6 +51,8 @@ class Site:
     spans: dict[int, list[Span]] = field(default_factory=dict)
     #: correlations of what it began on a device
     began: dict[int, list[int]] = field(default_factory=dict)
+    #: by step: numbers in the buffers that DDP sends, workers that a loader starts
+    counts: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -78,18 +67,29 @@ class Operator:
 class Calls:
     sites: dict[tuple[str, Place | None, str], Site] = field(default_factory=dict)
     operators: dict[str, Operator] = field(default_factory=dict)
+    #: us by step of each line of the user's, and of what a function does beside its lines (`at` 0): without those
+    #: below, and not of lines that communicate
+    own: dict[Place, dict[int, float]] = field(default_factory=dict)
+    #: when each line of the user's ran operators that are dear for nothing else, outermost ones only, by step
+    plain: dict[Place, dict[int, list[Span]]] = field(default_factory=dict)
 
 
 class _Open:
     """An event that has begun, with what its callees must know."""
 
-    __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "inner", "line", "loads",
-                 "over", "site")  # fmt: skip
+    __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "inner", "inside", "line", "loads", "nested",
+                 "over", "site", "talks", "users")  # fmt: skip
 
     def __init__(self, event: HostEvent, above: _Open | None, data: Spans) -> None:
         self.event, self.end, self.over = event, event.end, above
-        #: time in operators below it
-        self.inner = 0.0
+        #: time in operators below it, and in the user's lines and functions
+        self.inner = self.nested = 0.0
+        #: whether it is one of those
+        self.users = event.category == LINE
+        #: whether an operator, or a library's function, stands between it and the user's
+        self.inside: bool = above is not None and (above.inside or above.event.category == "cpu_op")
+        #: whether it waits for other ranks: then its time is theirs
+        self.talks = False
         self.site: Site | None = above.site if above else None
         self.frame: Place | None = above.frame if above else None
         self.callee: str = above.callee if above else ""
@@ -104,13 +104,16 @@ class _Open:
             self.line = _line(event.args or {})
         elif event.category == "python_function":
             if (frame := frame_of(event.name)) is not None and is_users(frame.file):
-                self.frame, self.callee, self.line = frame, "", None
+                self.frame, self.callee, self.line, self.users, self.inside = frame, "", None, True, False
                 self.loads = bool(within(data, event.begin, event.begin + 0.01))
-            elif not self.callee:
-                self.callee = _called(event.name)
-                self.calls = self.frame is not None
+            else:
+                self.inside |= not event.name.startswith("<built-in")
+                self.calls = self.frame is not None and not self.callee
+                self.callee = self.callee or called(event.name)
         elif event.name == _ATTENTION:
             self.attention = event.args
+        elif event.name.startswith("c10d::"):
+            self.talks = True
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,7 @@ def _note(found: Calls, top: _Open, number: int, looked: Looked) -> None:
     event, above = top.event, top.site
     kind = _kind(top, event, looked)
     if not kind:
+        _count_in(found, top, number)
         return
     if above is None or (kind == "transfer" and above.kind in ("wait", "copy")):
         top.site = _site(found, kind, top)
@@ -174,7 +178,31 @@ def _note(found: Calls, top: _Open, number: int, looked: Looked) -> None:
         top.site.spans.setdefault(number, []).append((event.begin, event.end))
 
 
+def _count_in(found: Calls, top: _Open, number: int) -> None:
+    """What is dear for nothing that it is itself: a part of what is, or a plain operator."""
+    event, site = top.event, top.site
+    if site is None:
+        direct = top.frame is not None and not (top.inside or top.loads or event.name.startswith(_EVALUATES))
+        if event.category == "cpu_op" and direct:
+            place = _place(top)
+            if place is not None:
+                by_step = found.plain.setdefault(place._replace(callee=""), {})
+                by_step.setdefault(number, []).append((event.begin, event.end))
+    elif site.kind == "buffers" and event.name == _FLATTENS:
+        site.counts[number] = site.counts.get(number, 0) + _elements((event.args or {}).get("Input Dims"))
+    elif site.kind == "workers" and _STARTS.search(event.name):
+        site.counts[number] = site.counts.get(number, 0) + 1
+
+
+def _elements(dims: object) -> int:
+    """Of the list of tensors that is the first argument."""
+    tensors = dims[0] if isinstance(dims, list) and dims else None
+    shapes = tensors if isinstance(tensors, list) else ()
+    return sum(prod(shape) for shape in shapes if isinstance(shape, list) and all(isinstance(n, int) for n in shape))
+
+
 def _close(found: Calls, top: _Open, steps: Sequence[Step], begins: Sequence[float]) -> None:
+    _count(found, top, steps, begins)
     event = top.event
     if event.category == "cpu_op":
         number = _step_at(event.begin, steps, begins)
@@ -188,20 +216,36 @@ def _close(found: Calls, top: _Open, steps: Sequence[Step], begins: Sequence[flo
         top.over.inner += top.inner
 
 
+def _count(found: Calls, top: _Open, steps: Sequence[Step], begins: Sequence[float]) -> None:
+    """The user's own time, line by line."""
+    event = top.event
+    lasts = event.end - event.begin
+    if top.over is not None:
+        top.over.nested += lasts if top.users else top.nested
+        top.over.talks |= top.talks and not top.users
+    number = _step_at(event.begin, steps, begins) if top.users and not top.talks else None
+    if number is None or (place := _place(top)) is None:
+        return
+    by_step = found.own.setdefault(place, {})
+    by_step[number] = by_step.get(number, 0.0) + max(0.0, lasts - top.nested)
+
+
 def _step_at(t: float, steps: Sequence[Step], begins: Sequence[float]) -> int | None:
     at = bisect_right(begins, t) - 1
     return at if at >= 0 and t < steps[at].end else None
 
 
 def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911 -- a line a kind
-    """wait, transfer, attention, copy, constant, alloc, load (what the user's data set calls); "" for all others."""
+    """wait, transfer, attention, masked, copy, constant, alloc, load (what the user's data set calls), and those of
+    _OF_TORCH; "" for all others."""
     name = event.name
     if event.category == LINE:
         return ""
     if event.category == "python_function":
-        if (found := _OF_TENSOR.match(name)) and found[1] in WAITS:
+        if ((found := _OF_TENSOR.match(name)) and found[1] in WAITS) or _SHOWS.search(name):
             return "wait"
-        return "load" if top.loads and top.calls else ""
+        torchs = next((kind for pattern, kind in _OF_TORCH if pattern.search(name)), "") if top.frame else ""
+        return torchs or ("load" if top.loads and top.calls else "")
     if event.category in _CALLS_OF_CUDA:
         name = name.replace("hip", "cuda", 1)
         if event.correlation in looked.pageable:
@@ -212,12 +256,19 @@ def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911
     if name in _WAITING_OPS:
         # on a CPU, what torch reads of its own (an optimizer's count of steps) is none of the user's
         return "wait" if looked.device or not top.callee or top.callee in WAITS else ""
-    if name == _MATH_ATTENTION:
-        return "attention"
+    if name.startswith(_ATTENTIONS):
+        return "attention" if name == _MATH_ATTENTION else "masked" if _is_masked(top.attention) else ""
     if name == "aten::contiguous" or (name == "aten::clone" and _below(top, "aten::reshape")):
         return "copy"
     called = name in _CONSTANTS and not looked.device and top.frame is not None
     return "constant" if called and top.callee == name.removeprefix("aten::") else ""
+
+
+def _is_masked(args: Mapping[str, Any] | None) -> bool:
+    """One mask for all of the batch, of as many rows as columns: what a causal one is."""
+    dims = (args or {}).get("Input Dims")
+    mask = dims[3] if isinstance(dims, list) and len(dims) > 3 else None
+    return isinstance(mask, list) and len(mask) >= 2 and mask[-1] == mask[-2] > 1 and all(n == 1 for n in mask[:-2])
 
 
 def _carries(top: _Open) -> bool:
@@ -230,15 +281,22 @@ def _below(top: _Open, name: str) -> bool:
 
 
 def _site(found: Calls, kind: str, top: _Open) -> Site:
-    place = top.frame._replace(callee=top.callee) if top.frame else None
-    if top.line is not None and (place is None or _same_file(place.file, top.line[0])):
-        place = (place or Place(top.line[0], top.line[1], "<module>", top.callee))._replace(at=top.line[1])
+    place = _place(top)
+    if kind == "workers" and place is not None:
+        place = place._replace(callee="")  # the loader's end, and its next beginning
     what = top.event.name if kind in ("alloc", "constant") else ""
     args = top.attention if kind == "attention" else top.event.args
     what += str((args or {}).get("Input Dims", "")) if kind == "attention" else ""
     if kind == "constant":
         what += f" {((args or {}).get('Concrete Inputs') or [''])[0]}"
     return found.sites.setdefault((kind, place, what), Site(kind, place, what, args))
+
+
+def _place(top: _Open) -> Place | None:
+    place = top.frame._replace(callee=top.callee) if top.frame else None
+    if top.line is not None and (place is None or _same_file(place.file, top.line[0])):
+        place = (place or Place(top.line[0], top.line[1], "<module>", top.callee))._replace(at=top.line[1])
+    return place
 
 
 def _line(args: Mapping[str, Any]) -> tuple[str, int] | None:
@@ -248,24 +306,3 @@ def _line(args: Mapping[str, Any]) -> tuple[str, int] | None:
 
 def _same_file(short: str, whole: str) -> bool:
     return whole == short or whole.endswith(f"/{short}")
-
-
-@lru_cache(maxsize=8192)
-def frame_of(name: str) -> Place | None:
-    """`train.py(33): main` as a place; None for a function of C or a module's name."""
-    found = None if name.startswith(("<built-in", "nn.Module")) else _FRAME.match(name)
-    return Place(found[1], int(found[2]), found[3]) if found else None
-
-
-@lru_cache(maxsize=8192)
-def is_users(file: str) -> bool:
-    """Code that is neither an installed package's nor the standard library's, as far as its name tells."""
-    first = file.partition("/")[0].removesuffix(".py")
-    return not (_INSTALLED.search(file) or first in _PACKAGES or first in sys.stdlib_module_names)
-
-
-def _called(name: str) -> str:
-    if found := _BUILTIN.match(name):
-        return found[1]
-    frame = frame_of(name)
-    return frame.function if frame else ""

@@ -25,7 +25,7 @@ _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>$")
 #: Operators whose arguments tell something; those of all others are let go.
 _TELLING = ("aten::scaled_dot_product_attention", "aten::zeros", "aten::ones", "aten::full", "aten::eye",
-            "aten::arange")  # fmt: skip
+            "aten::arange", "aten::flatten_dense_tensors")  # fmt: skip
 _ARGUMENTS = ("Input type", "Input Dims", "Input Strides", "Concrete Inputs")
 #: (pid, tid)
 Key = tuple[int | str, int | str]

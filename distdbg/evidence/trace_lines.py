@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from distdbg.evidence.trace_calls import Place
+from distdbg.evidence.causal_mask import ATTENTION, gives_causal_mask
+from distdbg.evidence.trace_places import Place
 
 #: Called without a name that a trace has: these read a tensor's value.
 _READS = ("float", "int", "bool", "complex")
@@ -22,8 +23,20 @@ def lines_of(source: str, place: Place, kind: str = "") -> tuple[int, ...]:
     scope = _scope(tree, place)
     if scope is None:
         return ()
+    if kind == "masked":
+        return _masked(tree, scope, place)
     names = (place.callee,) if place.callee else _READS if kind == "wait" else ()
     return tuple(sorted({line for call in _calls(scope) if (line := _line(call, names))}))
+
+
+def _masked(tree: ast.Module, scope: ast.AST, place: Place) -> tuple[int, ...]:
+    """The line of the call, where it is known, if its mask is surely causal; else of all such calls, if all are."""
+    calls = [call for call in _calls(scope) if _line(call, (ATTENTION,))]
+    if place.at:
+        calls = [call for call in calls if call.lineno <= place.at <= (call.end_lineno or call.lineno)]
+    if not calls or not all(gives_causal_mask(call, tree) for call in calls):
+        return ()
+    return (place.at,) if place.at else tuple(sorted({_line(call, (ATTENTION,)) or 0 for call in calls}))
 
 
 def _scope(tree: ast.Module, place: Place) -> ast.AST | None:

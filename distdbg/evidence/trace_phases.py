@@ -19,6 +19,7 @@ from distdbg.evidence.trace_events import DeviceEvent, HostEvent, Key, Trace
 #: The parts of a step, in the order of the table. What is hidden is communication beneath other work: in no sum.
 PARTS = ("data wait", "forward", "backward", "communication", "optimizer", "other")
 _COMMUNICATION = re.compile(r"^(?:gloo|nccl|ucc|mpi|xccl):|^c10d::|record_param_comms")
+_TOLD = ("user_annotation", "cpu_op")
 _KERNEL_COMMUNICATION = re.compile(r"nccl|rccl", re.IGNORECASE)
 #: A moment has to have a length to lie within a span.
 _MOMENT_US = 0.002
@@ -223,7 +224,8 @@ def _communication(trace: Trace) -> tuple[Spans, Spans]:
         work = union((k.begin, k.end) for k in kernels if k.category == "kernel" and not is_communication(k))
     else:
         host = [e for events in trace.threads.values() for e in events]
-        talk = union((e.begin, e.end) for e in host if e.category == "user_annotation" and _COMMUNICATION.match(e.name))
+        # what hands it over is of it: on a crowded machine that alone takes milliseconds
+        talk = union((e.begin, e.end) for e in host if e.category in _TOLD and _COMMUNICATION.match(e.name))
         work = union(
             (e.begin, e.end)
             for e in host

@@ -1,5 +1,7 @@
 """Profiles of a GPU, built by hand in kineto's form: how busy it was, why not, and what is found. No GPU is needed."""
 
+from dataclasses import replace
+
 import pytest
 
 from distdbg.checks import all_checks
@@ -176,6 +178,30 @@ def test_waiting_for_data_counts_only_where_the_gpu_waits_too():
     (finding,) = findings(read(build(starving)))
     assert finding.id == "data-starved" and finding.confidence == "certain" and "has workers" in finding.cause
     assert findings(read(build(hiding))) == []
+
+
+def multiplying(kernel):
+    def inside(built, at):
+        full(built, at, 6000)
+        built.launch(kernel, at + 5990, at + 6000, 3900)
+
+    return inside
+
+
+@pytest.mark.parametrize("kernel", ["ampere_sgemm_128x64_nn", "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64"])
+def test_float32_products_without_tf32_are_told_as_a_choice(kernel):
+    (finding,) = findings(read(build(multiplying(kernel))))
+    assert finding.id == "tensor-float-off" and finding.severity == "info" and "39% of the step" in finding.summary
+
+
+@pytest.mark.parametrize("kernel", ["cutlass_80_tensorop_s1688gemm_128x128", "sm80_xmma_gemm_f32f32_tf32f32_f32_tn",
+                                    "sm90_xmma_gemm_bf16bf16_bf16f32_f32"])  # fmt: skip
+def test_products_in_tf32_and_bfloat16_are_none(kernel):
+    assert findings(read(build(multiplying(kernel)))) == []
+
+
+def test_a_gpu_without_tf32_has_none_to_switch_on():
+    assert findings(replace(read(build(multiplying("volta_sgemm_128x64_nn"))), compute_major=7)) == []
 
 
 def test_without_steps_the_times_are_told_and_nothing_is_found():

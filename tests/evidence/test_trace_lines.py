@@ -2,8 +2,8 @@
 
 import pytest
 
-from distdbg.evidence.trace_calls import Place
 from distdbg.evidence.trace_lines import lines_of
+from distdbg.evidence.trace_places import Place
 
 SOURCE = """\
 import torch

@@ -31,6 +31,10 @@ Traceback (most recent call last):
 """
 
 
+OWN = '/venv/lib/python3.11/site-packages/torch/nn/parallel/distributed.py", line 1646, in _pre_forward'
+DDP = BREAK.replace('/home/me/train.py", line 14, in torch_dynamo_resume_in_step_at_12', OWN)
+
+
 class Ears(Bus):
     def _await(self, module, place):
         pass
@@ -76,6 +80,12 @@ def compiles(watch, which, line=12, reason=None, fail=None):
         hear(watch, None, which, dynamo_start={"stack": stack})
     metrics = {"dynamo_cumulative_compile_time_us": 500_000, "fail_type": fail and "Unsupported", "fail_reason": fail}
     hear(watch, None, which, compilation_metrics=metrics)
+
+
+def test_where_ddp_leaves_the_graph_by_itself_nothing_is_broken(rank):
+    hear(rank.watch, DDP, artifact={"name": "dynamo_graph_break_reason"})
+    rank.watch.finish(failed=False)
+    assert rank.of("graph-break") == []
 
 
 def test_breaks_and_recompilations_are_told_by_the_users_lines(rank):

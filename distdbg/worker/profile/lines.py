@@ -24,6 +24,23 @@ _MOST_S = 5.0
 _OURS = "distdbg/worker/profile/profiler.py"
 
 
+def _frames(fields: Any) -> tuple[str, int, str]:  # noqa: ANN401
+    """The caller's file and line, and the file of what is called; empty for what is no call.
+
+    A few names lie in memory that torch has let go (2.13, where `torch.save` imports something): those are no text.
+    """
+    caller, called = getattr(fields, "caller", None), getattr(fields, "callsite", None)
+    try:
+        return (
+            ("", 0, "")
+            if caller is None
+            else (caller.file_name, caller.line_number, called.file_name if called else "")
+        )
+    except UnicodeDecodeError:
+        pass
+    return "", 0, ""
+
+
 class Lines:
     """`missing` says why some lines are not there."""
 
@@ -58,14 +75,12 @@ class Lines:
                 break
             event = todo.pop()
             todo += event.children
-            caller = getattr(event.extra_fields, "caller", None)
-            if caller is None:
-                continue
-            if caller.file_name.endswith(_OURS):
+            name, line, called = _frames(event.extra_fields)
+            if name.endswith(_OURS):
                 trains = event.start_tid
-            file, called = self._users(caller.file_name), getattr(event.extra_fields, "callsite", None)
-            if file and (called is None or not self._users(called.file_name)):
-                found.append((event.start_time_ns, event.end_time_ns, event.start_tid, file, caller.line_number))
+            file = self._users(name) if name else ""
+            if file and not (called and self._users(called)):
+                found.append((event.start_time_ns, event.end_time_ns, event.start_tid, file, line))
         return found, trains
 
     def _users(self, name: str) -> str:

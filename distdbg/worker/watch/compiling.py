@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _TRACE = "torch.__trace"
 #: So many places are told of, each with its first reason.
+#: Compiled together with its model, DDP leaves the graph in its own forward, and means to: nobody can mend that.
+_LEAVES_BY_ITSELF = "torch/nn/parallel/distributed.py"
 _MOST_SITES = 50
 _MOST_REASON = 600
 #: Losses of so many steps are compared, and so many of the newest steps are timed.
@@ -134,8 +136,11 @@ class CompileWatch(logging.Handler):
             (m["file"], int(m["line"]), _plain(m["function"]))
             for m in _STACK.finditer(text.partition("Traceback (")[0])
         ]
+        users = [number for number, site in enumerate(stack) if belongs_to_user(site[0])]
+        if any(site[0].endswith(_LEAVES_BY_ITSELF) for site in stack[users[-1] + 1 if users else 0 :]):
+            return
         place, reason, hint = _BREAK.search(text), _REASON.search(text), _HINT.search(text)
-        where = next((site for site in reversed(stack) if belongs_to_user(site[0])), None)
+        where = stack[users[-1]] if users else None
         if where is None and place is not None:
             where = place["file"], int(place["line"]), "?"
         if where is not None and (where in self._breaks or len(self._breaks) < _MOST_SITES):
