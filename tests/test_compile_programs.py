@@ -24,6 +24,7 @@ def trials():
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("compile-programs")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
 def test_compile(program, trials):
     wanted = _PROMISE.search(program.read_text())

@@ -21,6 +21,7 @@ def trials(request):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("guards")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_guard(program, trials):
     assert trials[program].complaint == ""

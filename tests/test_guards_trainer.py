@@ -57,6 +57,7 @@ def trials(request, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("guards-trainer")
 @pytest.mark.parametrize("name", RUNS)
 def test_run(name, trials):
     trial = trials[name]

@@ -29,6 +29,7 @@ def trials():
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("numerics-programs")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
 def test_numerics(program, trials):
     wanted = _PROMISE.search(program.read_text())

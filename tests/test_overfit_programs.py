@@ -24,6 +24,7 @@ def trials():
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("overfit-programs")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
 def test_overfit(program, trials):
     wanted = _PROMISE.search(program.read_text())

@@ -16,7 +16,7 @@ from distdbg.report.profile_report import profile_report
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs" / "profile"
 BAD = sorted(p.stem for p in PROGRAMS.glob("bad_*.py"))
 GOOD = sorted(p.stem for p in PROGRAMS.glob("good_*.py"))
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("profile-files")]
 
 
 @pytest.fixture(scope="module")

@@ -248,9 +248,9 @@ def test_off_is_off(tmp_path):
 def test_a_dump_is_there_before_a_groups_timeout_ends_the_job(tmp_path):
     job = Launch(tmp_path, script(tmp_path, TIMES_OUT))
     assert job.finish() not in (0, 75), job.said
-    (near,) = job.events("timeout-near")
+    *_, near = job.events("timeout-near")  # before it a slow start may have come as near
     assert near["timeout_s"] == 10
-    (dump,) = job.dumps()
+    dump = job.dumps()[-1]
     assert dump.name.endswith("-timeout"), "what came after it tells less, and does not hide it"
     assert job.manifest()["ranks"] == dict.fromkeys("0123", "collected")
 
