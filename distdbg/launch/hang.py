@@ -59,12 +59,17 @@ class View(Protocol):
     def show(self, text: str) -> None: ...
 
 
+def hang_timeout(settings: JobSettings) -> float | Literal["auto", "off"]:
+    """Who gives the ranks the terminal may stand in a debugger for hours: then nothing is learnt of their pauses."""
+    return "off" if settings.hang_timeout == "auto" and not settings.capture else settings.hang_timeout
+
+
 def close_look_after(settings: JobSettings) -> float:
     """How long a rank must be silent before its agent looks at its children, too; -1 where hangs are nobody's business.
 
     Early enough for two looks before a word.
     """
-    if settings.hang_timeout == "off":
+    if hang_timeout(settings) == "off":
         return -1.0
     given = [t for t in (settings.hang_timeout, settings.startup_timeout) if not isinstance(t, str)]
     return min(max(0.5, min(given, default=_CLOSE_LOOK_S * 3) / 3), _CLOSE_LOOK_S)
@@ -123,7 +128,7 @@ class HangWatch:
                 self._desk.hear(node_rank, event)
 
     def _start_attempt(self, number: int) -> None:
-        hang = self._settings.hang_timeout
+        hang = hang_timeout(self._settings)
         if hang != "off" and number > self._attempt:
             self._attempt = number
             self._watch = StallWatch(hang, self._settings.startup_timeout)

@@ -205,6 +205,12 @@ def _captures(settings: JobSettings) -> bool:
     return settings.capture and not any(name in settings.torchrun for name in _TORCHRUN_LOGS)
 
 
+def _watches(settings: JobSettings) -> bool:
+    """Whether torchrun tells our agent of its ranks; without capture only where it is asked for no logs of its own."""
+    theirs = (*_TORCHRUN_LOGS, *_STREAMS, "log-dir")
+    return _captures(settings) or not any(name in settings.torchrun for name in theirs)
+
+
 def _program(settings: JobSettings) -> tuple[str, ...]:
     """The end of torchrun's command line. Before a program of the user's stands `--`: argparse would eat one of his."""
     arguments = tuple(settings.args)
@@ -243,7 +249,7 @@ def _arguments(settings: JobSettings, shares: Shares, meets: _Meets, run_id: str
         flags |= _rendezvous(given, meets, run_id)
     flags["nproc-per-node"] = shares.nproc
     ours: tuple[str, ...] = _WRITTEN
-    if _captures(settings):
+    if _watches(settings):
         flags["logs-specs"] = "distdbg"
         ours += _STREAMS
     passed = {name: value for name, value in given.items() if name not in ours and name not in flags}

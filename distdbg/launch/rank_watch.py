@@ -180,7 +180,9 @@ class RankWatch:
             "rank_dir": str(self._files(rank).folder),
             "nccl_log": str(self._node.folder / f"{rank.rank:05d}.{rank.attempt}.nccl"),
         }
-        return {"DISTDBG_ATTEMPT": str(rank.attempt)} | {n: _fill(v, values) for n, v in self._rank_env.items()}
+        # a log that nobody reads would fill the node's memory
+        wanted = {n: v for n, v in self._rank_env.items() if self._capture or "{nccl_log}" not in v}
+        return {"DISTDBG_ATTEMPT": str(rank.attempt)} | {n: _fill(v, values) for n, v in wanted.items()}
 
     def _look_for_ranks(self) -> None:
         waiting = [r for r in self.ranks.values() if r.pid is None]

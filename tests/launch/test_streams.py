@@ -70,6 +70,14 @@ def test_no_capture_gives_the_ranks_the_terminal(distdbg, tmp_path):
     assert result.code == 0, result
     assert result.out == "who? me 1\n"
     assert not list(result.run.path.glob("attempts/1/ranks/*/stdout.log"))
+    assert "succeeded" in result.err and "exit code 0: rank 0" in result.err
+    assert not list(result.run.path.glob("attempts/1/dumps")), "who is asked is no hang"
+
+
+def test_without_capture_there_is_a_verdict_all_the_same(distdbg, tmp_path):
+    (tmp_path / "raise.py").write_text("import os\nif os.environ['RANK'] == '1': raise SystemExit('no')\nprint('hm')")
+    result = distdbg("launch", "--no-capture", "--nodes", "2", "raise.py")
+    assert result.code == 1 and "exit code 1: rank 1" in result.err, result
 
 
 def test_the_start_says_what_was_decided_without_being_asked(distdbg, tmp_path):

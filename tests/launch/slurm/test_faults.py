@@ -191,6 +191,7 @@ def test_without_capture_the_ranks_have_the_terminal(bed, launch):
     job = launch("--no-capture", steps=5)
     assert job.ends(120) == 0, job.said()
     assert all(f"{rank} node{1 + rank // 2} {rank // 2}" in job.said() for rank in range(4)), job.said()
+    assert job.report()["outcome"] == "succeeded"
     nothing_is_left(bed)
 
 
