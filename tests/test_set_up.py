@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a process for each of them
+
 SOURCE = Path(__file__).resolve().parent.parent / ".ci" / "environment.py"
 
 

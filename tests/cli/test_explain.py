@@ -17,6 +17,8 @@ from tests.evidence.test_rank_logs import LOG
 from tests.evidence.test_recorder import dump, entry
 from tests.made_run import MadeRun
 
+pytestmark = pytest.mark.slow  # a process for each of them
+
 EVERYBODY = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
 
 

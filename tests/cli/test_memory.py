@@ -13,6 +13,8 @@ import pytest
 from tests.evidence.test_memory_snapshots import fragmented
 from tests.made_snapshot import MIB, Made, forward, train, write
 
+pytestmark = pytest.mark.slow  # a process for each of them
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

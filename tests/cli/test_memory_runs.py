@@ -10,6 +10,8 @@ from tests.evidence.test_memory_snapshots import fragmented
 from tests.made_run import MadeRun
 from tests.made_snapshot import Made, forward, train, write
 
+pytestmark = pytest.mark.slow  # a process for each of them
+
 MIB = 1 << 20
 
 

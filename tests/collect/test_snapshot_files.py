@@ -21,6 +21,8 @@ from distdbg.evidence.memory_analysis import analyse
 from distdbg.evidence.memory_trace import NotASnapshot
 from tests.made_snapshot import MIB, Made, forward, snapshot, train
 
+pytestmark = pytest.mark.slow  # a process for each of them
+
 CORPUS = Path(__file__).parent / "snapshot_corpus"
 
 
