@@ -58,7 +58,7 @@ def _environment(pid: int) -> Mapping[str, str]:
 
 
 def _prefixes(environment: Mapping[str, str]) -> Iterator[str]:
-    """Where torch writes: as it is told, or else to one of two places, by its age."""
+    """Where torch writes: as it is told, or else to a place of its own, by its age."""
     told = next((environment[name] for name in _FILES if environment.get(name)), None)
     if told is not None:
         yield told
@@ -89,17 +89,13 @@ def _write_into(pipe: Path) -> None:
     except OSError as error:
         raise RecorderFailed(f"{pipe.name} cannot be asked: {error.strerror}") from None
     try:
-        if not _is_pipe(descriptor):
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             raise RecorderFailed(f"{pipe.name} is no pipe")
         os.write(descriptor, b"1\n")
     except OSError as error:
         raise RecorderFailed(f"{pipe.name} cannot be asked: {error.strerror}") from None
     finally:
         os.close(descriptor)
-
-
-def _is_pipe(descriptor: int) -> bool:
-    return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
 
 
 def _whole(file: Path) -> bytes | None:

@@ -206,7 +206,8 @@ class _Digest:
 
     def _own_lines(self) -> tuple[OwnLine, ...]:
         """By the median of all steps, as every place; a function that two ranks entered elsewhere is still the same."""
-        numbers, us = range(len(self.steps.steps)), dict[tuple[str, int, str], float]()
+        numbers = range(len(self.steps.steps))
+        us: dict[tuple[str, int, str], float] = {}
         for place, by_step in self.calls.own.items():
             key = place.file, place.at, place.function
             us[key] = us.get(key, 0.0) + median(by_step.get(n, 0.0) for n in numbers)

@@ -47,7 +47,7 @@ def _bound(context: Context, name: ast.Name) -> ast.expr | None:
     """What the name is bound to, where that happens once in the file, by a plain assignment."""
     script, key = context.script, context.values.key(name)
     stores = [n for n in script.all(ast.Name) if n.id == name.id and not isinstance(n.ctx, ast.Load)]
-    statement = script.parents.get(stores[0]) if len(stores) == 1 else None
-    if context.values.key(stores[0]) != key if stores else True:
+    if len(stores) != 1 or context.values.key(stores[0]) != key:
         return None
+    statement = script.parents.get(stores[0])
     return statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None

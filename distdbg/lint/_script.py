@@ -86,7 +86,7 @@ class File:
 
 @dataclass(frozen=True)
 class Graft:
-    """Statements of another file that a script leads to; `links` of the whole: (file, dotted name) -> (file, name)."""
+    """Statements of another file that a script leads to."""
 
     file: File
     statements: tuple[ast.stmt, ...]
@@ -95,7 +95,8 @@ class Graft:
 class Script:
     """A file, and of other files what it calls from them (see _modules.py), in one index.
 
-    `names` and `tree` are the file's own; `text` goes on with the text of what was grafted.
+    `names` and `tree` are the file's own; `text` goes on with the text of what was grafted. `links` say where imported
+    names lead: (file's tree, dotted name) -> (file's tree, name).
     """
 
     def __init__(

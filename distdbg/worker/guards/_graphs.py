@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_NODES = 6
-#: What makes a loss of many numbers.
-_LOSSES = ("MseLoss", "NllLoss", "NllLoss2D", "SmoothL1Loss", "HuberLoss", "KlDiv", "BinaryCrossEntropy", "Mean", "Sum")
+#: torch's loss functions, each of which says itself how it reduces.
+LOSSES = ("MseLoss", "NllLoss", "NllLoss2D", "SmoothL1Loss", "HuberLoss", "KlDiv", "BinaryCrossEntropy")
 
 
 def chain_of(root: Any) -> Iterator[Any]:  # noqa: ANN401
@@ -31,7 +31,7 @@ def is_scaled_by_hand(root: Any) -> bool:  # noqa: ANN401
         kind = kind_of(node)
         if kind == "Mul" or hasattr(node, "_forward_cls"):
             return True
-        if kind in _LOSSES:
+        if kind in (*LOSSES, "Mean", "Sum"):
             return False
     return False
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from distdbg.worker.guards._base import users_line
 from distdbg.worker.guards._gradients import dense_one, is_filled, parameters_of
-from distdbg.worker.guards._graphs import begins_with_ones, chain_of, kind_of
+from distdbg.worker.guards._graphs import LOSSES, begins_with_ones, chain_of, kind_of
 from distdbg.worker.guards._passes import weak
 from distdbg.worker.guards._scalers import ScalerGuard
 from distdbg.worker.guards._source import CHANGES_GRADIENTS, mentioned
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _TIMES = 3
 _MEAN = 1  # torch.nn._reduction
-_LOSSES = ("MseLoss", "NllLoss", "NllLoss2D", "SmoothL1Loss", "HuberLoss", "KlDiv", "BinaryCrossEntropy")
 
 
 class LossNotDivided(ScalerGuard):
@@ -74,7 +73,7 @@ class LossNotDivided(ScalerGuard):
         kinds = [kind_of(node) for node in nodes]
         if kinds[0] == "Mean":  # what it is a mean of may have been divided
             return not {"Div", "Mul"} & set(kinds) and not any(hasattr(node, "_forward_cls") for node in nodes)
-        return kinds[0] in _LOSSES and getattr(nodes[0], "_saved_reduction", None) == _MEAN
+        return kinds[0] in LOSSES and getattr(nodes[0], "_saved_reduction", None) == _MEAN
 
     def _is_cleared(self) -> bool:
         parameter = None if self._probe is None else self._probe()

@@ -30,15 +30,12 @@ def _frames(fields: Any) -> tuple[str, int, str]:  # noqa: ANN401
     A few names lie in memory that torch has let go (2.13, where `torch.save` imports something): those are no text.
     """
     caller, called = getattr(fields, "caller", None), getattr(fields, "callsite", None)
+    if caller is None:
+        return "", 0, ""
     try:
-        return (
-            ("", 0, "")
-            if caller is None
-            else (caller.file_name, caller.line_number, called.file_name if called else "")
-        )
+        return caller.file_name, caller.line_number, called.file_name if called else ""
     except UnicodeDecodeError:
-        pass
-    return "", 0, ""
+        return "", 0, ""
 
 
 class Lines:

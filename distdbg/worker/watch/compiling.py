@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     Site = tuple[str, int, str]
 
 _TRACE = "torch.__trace"
-#: So many places are told of, each with its first reason.
 #: Compiled together with its model, DDP leaves the graph in its own forward, and means to: nobody can mend that.
 _LEAVES_BY_ITSELF = "torch/nn/parallel/distributed.py"
+#: So many places are told of, each with its first reason.
 _MOST_SITES = 50
 _MOST_REASON = 600
 #: Losses of so many steps are compared, and so many of the newest steps are timed.
