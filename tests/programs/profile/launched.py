@@ -17,7 +17,7 @@ class Files(Dataset):
     def __getitem__(self, index):
         if os.environ["RANK"] == "1":
             time.sleep(0.03)  # slow on rank 1
-        return torch.randn(2, 384, 32)
+        return torch.randn(2, 768, 32)
 
 
 class Attention(nn.Module):
