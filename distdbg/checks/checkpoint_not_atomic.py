@@ -17,7 +17,8 @@ DOCS = (
         "is killed meanwhile, out of memory or out of time, has neither the old one nor the new one.",
         how_seen="A guard sees torch.save open a name for the second time and find the inode that it wrote before, "
         "with no other file of at least half the size beside it, in a script that copies no files.",
-        remedy="Write under another name, then rename: torch.save(state, part); os.replace(part, path).",
+        remedy="Write under another name, then rename: torch.save(state, part); os.replace(part, path). Or launch with "
+        "`--guard checkpoint-not-atomic=fix`.",
         source="https://docs.python.org/3/library/os.html#os.replace",
     ),
 )
@@ -29,6 +30,11 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
 
 def _tell(found: Facts) -> tuple[str, str]:
     path = found[0].fields.get("path")
+    if found[0].fields.get("fixed"):
+        return (
+            f"{place(found[0])} overwrites {path} in place; it was written under another name and renamed for it",
+            "There is no other checkpoint beside it.",
+        )
     return (
         f"{place(found[0])} overwrites {path} in place, and there is no other checkpoint beside it",
         "A job that is killed while it writes has no checkpoint left.",

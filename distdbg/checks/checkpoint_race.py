@@ -21,7 +21,7 @@ DOCS = (
         "inode on one host, at the same step, from different ranks. Files with the rank in their name, and disks that "
         "each node has for itself, are right.",
         remedy="Save on rank 0 only (`if dist.get_rank() == 0:`), or put the rank into the name where each has a "
-        "state of its own.",
+        "state of its own. `--guard checkpoint-race=fix` gives the name to the lowest rank.",
         source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints",
     ),
 )
@@ -40,6 +40,17 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             continue
         told.add(found[0].where)
         torn = _overlap(found)
+        if found[0].fields.get("kept"):
+            name = str(path).rpartition("/")[2]
+            last = f"{name}.rank{max(by_rank):05d}"
+            yield observe(
+                evidence,
+                DOCS[0],
+                found,
+                f"{len(found)} ranks write {path} at {place(found[0])}; rank {min(by_rank)} kept the name",
+                f"All at step {step}. The others' files lie beside it, with their rank in the name ({last}).",
+            )
+            continue
         yield observe(
             evidence,
             DOCS[0],

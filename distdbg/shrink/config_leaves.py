@@ -48,6 +48,16 @@ def index_lists(config: Mapping[str, Any], section: Path, length: int) -> Iterat
             yield (*section, key)
 
 
+def counts_lists(config: Mapping[str, Any], total: int) -> Iterator[Path]:
+    """Lists that could count `total` layers stage by stage (`[1, 2, 7, 2]`), of nested configs too."""
+    for section in sections(config):
+        for key, value in value_at(config, section).items():
+            if not isinstance(value, list) or not 1 < len(value) <= _LONGEST_LIST_OF_COUNTS:
+                continue
+            if all(type(v) is int and v > 0 for v in value) and sum(value) == total:
+                yield (*section, key)
+
+
 def sections(config: Mapping[str, Any], at: Path = ()) -> Iterator[Path]:
     """The config itself and every config nested in it."""
     yield at

@@ -1,5 +1,8 @@
 """A guard that fails is off, and nothing else is: every one of them is made to raise, on a bus without torch."""
 
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -84,6 +87,56 @@ def test_a_guard_that_raises_is_off_and_the_others_stay(tmp_path, monkeypatch, b
     assert stand.failed == [(broken.id, "planted")]
     assert stand.bus.of(broken) == []
     assert stand.page.steps() == 15, "what is no guard's listens on"
+
+
+class Writer:
+    """As torch's: the file is written by the time that `with` ends."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        Path(self.name).write_text("new")
+
+
+@pytest.fixture
+def mending(tmp_path, monkeypatch):
+    """A rank's guards on a torch that only saves; what it tells, and its module."""
+    torch = SimpleNamespace(_open_zipfile_writer_file=Writer)
+    monkeypatch.setitem(sys.modules, "torch.serialization", torch)
+    stand = Stand(tmp_path, {"all": "off", "checkpoint-not-atomic": "fix"})
+    stand.rota.begin()
+    yield stand, torch
+    stand.rota.finish()
+    assert torch._open_zipfile_writer_file is Writer
+
+
+def test_a_guard_that_fails_to_publish_mends_no_more_and_the_file_has_its_name(mending, tmp_path):
+    stand, torch = mending
+
+    def raises(*_):
+        raise ValueError("planted")
+
+    stand.rota.desk.asides.publish.append(raises)
+    file = tmp_path / "saves" / "last.pt"
+    file.parent.mkdir()
+    with torch._open_zipfile_writer_file(str(file)) as writer:
+        assert writer.name == f"{file.with_suffix('')}.distdbg-00000-0"
+    assert [f.name for f in file.parent.iterdir()] == ["last.pt"] and file.read_text() == "new"
+    assert [(kind, told["guard"]) for kind, told in stand.told] == [("guard-failed", "checkpoint-not-atomic")]
+    assert torch._open_zipfile_writer_file is Writer
+
+
+def test_what_cannot_be_replaced_is_written_in_place(mending, tmp_path, monkeypatch):
+    _, torch = mending
+    file = tmp_path / "last.pt"
+    file.write_text("old")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
+    for name in (str(file), "/dev/null", str(tmp_path / ".hidden")):
+        assert torch._open_zipfile_writer_file(name).name == name
 
 
 def test_modes_are_read_leniently():

@@ -10,6 +10,7 @@ from distdbg.shrink.config_leaves import (
     Config,
     Path,
     changed,
+    counts_lists,
     integers,
     picked,
     section_of,
@@ -30,7 +31,8 @@ class Group:
     """Stacks that the same leaf resizes.
 
     leaf: the integer that counts the layers, None where lists alone do. lists: sequences with an entry a layer that
-    had to be cut with it. stacks: module paths, the leading one first. layers: how many it has now.
+    had to be cut with it. stacks: module paths, the leading one first. layers: how many it has now. counts: the list
+    that counts them stage by stage, where all stages lie in one stack.
     """
 
     leaf: Path | None
@@ -38,6 +40,12 @@ class Group:
     lists: tuple[Path, ...]
     stacks: tuple[str, ...]
     layers: int
+    counts: Path | None = None
+
+    @property
+    def drivers(self) -> tuple[Path, ...]:
+        """The fields of the config that decide how many layers there are."""
+        return (self.leaf,) if self.leaf is not None else self.lists or (self.counts or (),)
 
     @property
     def owns_section(self) -> bool:
@@ -71,7 +79,9 @@ def find_groups(builder: Builder) -> tuple[list[Group], list[str]]:
             groups.append(group)
     for path, count in candidates.items():
         if count > 1 and not _inside(path, groups) and not any(_is_below(s, path) for g in groups for s in g.stacks):
-            group = _try_lists(builder, full, candidates, path, count)
+            group = _try_lists(builder, full, candidates, path, count) or _try_counts(
+                builder, full, candidates, path, count
+            )
             if group is not None:
                 groups.append(group)
     driven = {s for g in groups for s in g.stacks}
@@ -134,6 +144,22 @@ def _try_lists(builder: Builder, full: Anatomy, candidates: dict[str, int], path
                 if path in stacks:
                     leaf = next(iter(numbers), None) if values is not cut else None
                     return Group(leaf, section, chosen, stacks, count)
+    return None
+
+
+def _try_counts(builder: Builder, full: Anatomy, candidates: dict[str, int], path: str, count: int) -> Group | None:
+    """One layer less in any stage of several is one layer less in the stack (`blocks_per_stage` of SAM 2)."""
+    for counts in counts_lists(builder.full, count):
+        stages = value_at(builder.full, counts)
+        tried = [
+            _resized(
+                builder, full, changed(builder.full, {(*counts, i): n - 1}), candidates, count=count, less=count - 1
+            )
+            for i, n in enumerate(stages)
+            if n > 1
+        ]
+        if tried and path in tried[0] and len(set(tried)) == 1:
+            return Group(None, section_of((*counts, 0)), (), tried[0], count, counts)
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from distdbg.shrink.config_leaves import (
@@ -26,11 +27,13 @@ Edits = dict[Path, Any]
 def edits_for(
     builder: Builder, group: Group, keep: Sequence[int], lists: Sequence[Path], indices: Sequence[Path]
 ) -> Edits:
-    """The leaf set, `lists` cut to an entry for each kept layer, `indices` renumbered."""
+    """The leaf (or the counts of stages) set, `lists` cut to an entry for each kept layer, `indices` renumbered."""
     config = builder.full
     edits: Edits = {}
     if group.leaf is not None:
         edits[group.leaf] = len(keep)
+    if group.counts is not None:
+        edits[group.counts] = left_of_stages(value_at(config, group.counts), keep)
     for path in lists:
         edits[path] = picked(value_at(config, path), keep)
     for path in indices:
@@ -38,6 +41,12 @@ def edits_for(
     if not group.owns_section:
         return edits
     return edits | companions(config, group.section, group.layers, keep)
+
+
+def left_of_stages(stages: Sequence[int], keep: Sequence[int]) -> list[int]:
+    """How many of `keep` lie in each of the stages in a row: 0, 1, 5 of `[1, 2, 7, 2]` are 1, 1, 1, 0."""
+    ends = list(accumulate(stages))
+    return [sum(end - size <= layer < end for layer in keep) for size, end in zip(stages, ends, strict=True)]
 
 
 def lists_a_layer(builder: Builder, group: Group) -> list[Path]:

@@ -364,5 +364,4 @@ def _numbers_that_moved(full: Anatomy, small: Anatomy, stacks: list[Stack]) -> l
 
 
 def _field(stack: Stack) -> str:
-    group = stack.group
-    return dotted(group.leaf) if group.leaf is not None else ", ".join(dotted(p) for p in group.lists)
+    return ", ".join(dotted(p) for p in stack.group.drivers)

@@ -58,7 +58,7 @@ def _stack(stack: Stack, shrunk: Shrunk) -> dict[str, Any]:
         "kept": stack.kept,
         "kinds": kinds,
         "fields": [dotted(p) for p in stack.edits],
-        "driven_by": dotted(group.leaf) if group.leaf is not None else ", ".join(dotted(p) for p in group.lists),
+        "driven_by": ", ".join(dotted(p) for p in group.drivers),
     }
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from distdbg.worker.bus import Bus
+    from distdbg.worker.guards._asides import Asides
     from distdbg.worker.page import PageWriter
 
     Where = list[object]
@@ -33,6 +34,8 @@ class Desk:
                  modes: dict[str, str]) -> None:  # fmt: skip
         self.rank, self.bus, self.page, self.tell, self.model = rank, bus, page, tell, model
         self.modes = modes
+        #: files that are written under another name, where a guard mends so
+        self.asides: Asides | None = None
         #: the script has ended: there is nothing any more that an error could end
         self.ended = False
 

@@ -40,6 +40,8 @@ class Rota:
         self._each("finish")
         for guard in self._guards:
             guard.deaf()
+        if self.desk.asides is not None:
+            self.desk.asides.end()
 
     def off(self, subscriber: object, error: Exception) -> None:
         """A subscriber raised: where it is a guard's, the whole guard stops listening."""

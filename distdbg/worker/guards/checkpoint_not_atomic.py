@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 
+from distdbg.worker.guards._asides import PART, asides_of
 from distdbg.worker.guards._base import Guard, users_line
 from distdbg.worker.guards._source import mentioned
 
@@ -28,14 +29,25 @@ _COPIES = re.compile(
 
 class CheckpointNotAtomic(Guard):
     id = "checkpoint-not-atomic"
-    modes = ("off", "warn")
+    modes = ("off", "warn", "fix")
     costs = "about 20 us for each torch.save to a file; the second to one name lists its folder"
     blind = "what is not written by torch.save to a path; copies that another program makes"
 
     def begin(self) -> None:
         self._written: dict[str, tuple[int, int, int]] = {}
+        if self.mode == "fix":
+            asides_of(self).publish.append(self._publish)
+            return  # nothing is overwritten in place
         self.listen("save", self._begins)
         self.listen("save-end", self._ends)
+
+    def _publish(self, _part: str, target: str, before: os.stat_result | None) -> None:
+        """It is about to be renamed: told of where the name is used again, as without it."""
+        if target in self._written and before is not None and not _is_beside(target, before.st_size):
+            if not mentioned(_COPIES):
+                self.say(users_line(), path=target, bytes=before.st_size, fixed=True)
+        elif len(self._written) < _MOST_FILES:
+            self._written[target] = 0, 0, 0
 
     def _begins(self, path: Any) -> None:  # noqa: ANN401
         """torch has opened it by now, and cut it to nothing."""
@@ -56,13 +68,13 @@ class CheckpointNotAtomic(Guard):
 
 
 def _is_beside(path: str, size: int) -> bool:
-    """Whether its folder holds another file of at least half the size, or too many to look at."""
-    name = os.path.basename(path)
+    """Whether its folder holds another file of at least half the size, or too many to look at. A link to it is none."""
+    own = os.stat(path).st_ino
     with os.scandir(os.path.dirname(path) or ".") as entries:
         for number, entry in enumerate(entries):
             if number >= _MOST_LOOKED_AT:
                 return True
-            other = entry.name != name and not entry.name.endswith(_NO_CHECKPOINTS)
-            if other and entry.is_file() and 2 * entry.stat().st_size >= size:
+            other = PART not in entry.name and not entry.name.endswith(_NO_CHECKPOINTS)
+            if other and entry.is_file() and entry.stat().st_ino != own and 2 * entry.stat().st_size >= size:
                 return True
     return False
