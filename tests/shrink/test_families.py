@@ -77,6 +77,12 @@ FAMILIES = {
         {"image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [2, 4], "num_heads": [2, 4], "window_size": 4},
         {"swin.encoder.layers.0.blocks": [0, 1], "swin.encoder.layers.1.blocks": [0, 1]},
     ),
+    "sam2_hiera_det_model": (
+        "AutoModel",
+        {"hidden_size": 16, "image_size": [64, 64], "blocks_per_stage": [1, 2, 6, 2],
+         "embed_dim_per_stage": [16, 32, 64, 128], "global_attention_blocks": [4, 6]},
+        {"blocks": [0, 1, 2, 3, 4, 5, 9, 10]},
+    ),
     "qwen3_vl": (
         "AutoModelForImageTextToText",
         {"text_config": {**TINY, "num_hidden_layers": 6, "head_dim": 8, "rope_parameters":
@@ -118,7 +124,7 @@ def test_one_layer_of_each_kind_is_kept_and_every_check_passes(model_type: str, 
     assert all(kind["kept"] for stack in made["stacks"] for kind in stack["kinds"])
     verified = {check: said.partition(";")[0] for check, said in made["verified"].items()}
     checks = "kinds ops activation_bytes gradients collectives names_and_shapes save_and_reload weights"
-    modality = {"whisper": "audio", "swin": "image"}.get(model_type)
+    modality = {"whisper": "audio", "swin": "image", "sam2_hiera_det_model": "image"}.get(model_type)
     if modality:
         assert verified.pop(f"gradients_{modality}") == "pass"
     if model_type == "qwen3_vl":

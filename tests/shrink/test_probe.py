@@ -57,6 +57,7 @@ def test_every_kind_is_kept(model_type: str) -> None:
         ("gemma3_text", {"model.layers": [0, 5]}),
         ("qwen3_vl", {"model.language_model.layers": [0, 1, 2], "model.visual.blocks": [0, 8, 16, 24]}),
         ("whisper", {"model.encoder.layers": [0, 1], "model.decoder.layers": [0, 1]}),
+        ("sam2_hiera_det_model", {"blocks": [0, 1, 2, 3, 4, 5, 10, 11]}),
     ],
 )
 def test_what_is_kept_of_some(model_type: str, kept: dict[str, list[int]]) -> None:
@@ -75,3 +76,15 @@ def test_a_stages_depth_that_equals_the_number_of_stages_is_not_taken_for_it() -
     assert small["depths"] == [2, 2, 2, 2]
     for field in ("stage_names", "out_indices", "out_features", "hidden_sizes"):
         assert small[field] == made.full[field]
+
+
+def test_every_stage_of_a_stack_keeps_a_layer() -> None:
+    """SAM 2's trunk is one stack, and a list counts its blocks stage by stage."""
+    from distdbg.errors import Refused
+    from distdbg.shrink.probe.ladder import Wanted, shrink
+
+    model = builder("sam2_hiera_det_model")
+    (four,) = shrink(model, Wanted(layers=4)).stacks
+    assert four.kept == [0, 1, 3, 10] and four.edits["blocks_per_stage",] == [1, 1, 1, 1]
+    with pytest.raises(Refused, match="by blocks_per_stage: stage 2 would have no layer"):
+        shrink(model, Wanted(layers=2))

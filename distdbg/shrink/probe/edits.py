@@ -43,6 +43,11 @@ def edits_for(
     return edits | companions(config, group.section, group.layers, keep)
 
 
+def stage_starts(builder: Builder, group: Group) -> list[int]:
+    """The first layer of each stage, where a list counts them stage by stage."""
+    return [0, *accumulate(value_at(builder.full, group.counts))][:-1] if group.counts is not None else []
+
+
 def left_of_stages(stages: Sequence[int], keep: Sequence[int]) -> list[int]:
     """How many of `keep` lie in each of the stages in a row: 0, 1, 5 of `[1, 2, 7, 2]` are 1, 1, 1, 0."""
     ends = list(accumulate(stages))

@@ -18,7 +18,7 @@ from distdbg.shrink.choosing import LEAST, chosen_layers, shortest_prefix
 from distdbg.shrink.config_leaves import changed, dotted, integers, section_of, value_at
 from distdbg.shrink.probe.building import Anatomy, Builder
 from distdbg.shrink.probe.controls import Group, find_groups, inside_of
-from distdbg.shrink.probe.edits import Edits, edits_for, followers, index_roles, lists_a_layer
+from distdbg.shrink.probe.edits import Edits, edits_for, followers, index_roles, lists_a_layer, stage_starts
 from distdbg.shrink.probe.kinds import Counting, Fingerprint, counting, fingerprints, is_resized, kind_of, same
 
 
@@ -147,7 +147,7 @@ def _look(builder: Builder, full: Anatomy, group: Group) -> Stack:
         for i in range(group.layers)
     ]
     order = list(dict.fromkeys(whole))
-    needed: set[int] = set()
+    needed = set(stage_starts(builder, group))  # a stage without a layer would be another model
     tap_lists = []
     for path in possible_taps:
         # Small numbers may be of another stack, or of stages: with the first layers kept they are right either way.
@@ -181,7 +181,8 @@ def _climb(
             edits = edits_for(builder, stack.group, keep, lists, [*stack.kind_lists, *stack.tap_lists]) | extra
             edits |= {p: v for p, v in followers(builder, stack.group, edits).items() if p not in leaves}
             found = builder.anatomy(changed(builder.full, others | edits))
-            problem = _problem(before, found, stack, keep) or _problem_beside(before, found, stack, stacks)
+            problem = _empty_stage(stack, edits) or _problem(before, found, stack, keep)
+            problem = problem or _problem_beside(before, found, stack, stacks)
             if not problem:
                 stack.kept, stack.edits = list(keep), edits
                 _say_what_is_lost(stack, warnings)
@@ -259,6 +260,11 @@ def _problem(before: Anatomy, found: Anatomy | Exception, stack: Stack, keep: Se
         return f"{type(found).__name__}: {text[:200]}"
     lost = set(stack.kinds) > {stack.kinds[i] for i in keep}
     return _problem_inside(found, stack, keep) or _problem_outside(before, found, stack, len(keep), lost=lost)
+
+
+def _empty_stage(stack: Stack, edits: Edits) -> str:
+    left = edits[stack.group.counts] if stack.group.counts is not None else ()
+    return f"stage {left.index(0)} would have no layer" if 0 in left else ""
 
 
 def _problem_inside(found: Anatomy, stack: Stack, keep: Sequence[int]) -> str:
