@@ -31,23 +31,34 @@ DOCS = (
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
-    if evidence.cancelled_by is not None:  # how torchrun and the agents end then is what was asked for
-        return
-    gone = {integer(e, "node_rank"): e for _, e in evidence.events if e.get("event") == "agent-exited"}
-    over = any(e.get("event") in ("agents-gone", "finished") for _, e in evidence.events)
     silent = {integer(e, "node_rank"): (line, e) for line, e in evidence.events if e.get("event") == "node-silent"}
     for node in evidence.nodes:
-        names = {e.get("event") for _, e in node.events}
-        code = node.torchrun_exit_code
-        if node.node_rank in silent:
-            if "cut-off" not in names:
-                yield _silent(evidence, node, *silent[node.node_rank])
-        elif code is not None and code < 0 and not names & {"stopping", "killing"}:
-            yield _torchrun_killed(evidence, node, -code)
-        elif "agent-finished" not in names and (node.node_rank in gone or over):
-            exited = gone.get(node.node_rank, {})
-            if _is_news(evidence, integer(exited, "exit_code")):
-                yield _agent_gone(evidence, node, exited)
+        if node.node_rank not in silent:
+            # how torchrun and the agents of a cancelled job end is what was asked for
+            yield from _ended_badly(evidence, node) if evidence.cancelled_by is None else ()
+        elif not any(e.get("event") == "cut-off" for _, e in node.events):
+            found = _silent(evidence, node, *silent[node.node_rank])
+            if evidence.cancelled_by is None or _came_first(evidence, found):
+                yield found
+
+
+def _came_first(evidence: RunEvidence, found: Finding) -> bool:
+    """Slurm may notice sooner than we that a node is gone, and end the rest of the job: the silence came before."""
+    asked = evidence.asked_to_end_at
+    return asked is not None and found.first_seen is not None and found.first_seen < asked
+
+
+def _ended_badly(evidence: RunEvidence, node: NodeRecord) -> Iterable[Finding]:
+    gone = {integer(e, "node_rank"): e for _, e in evidence.events if e.get("event") == "agent-exited"}
+    over = any(e.get("event") in ("agents-gone", "finished") for _, e in evidence.events)
+    names = {e.get("event") for _, e in node.events}
+    code = node.torchrun_exit_code
+    if code is not None and code < 0 and not names & {"stopping", "killing"}:
+        yield _torchrun_killed(evidence, node, -code)
+    elif "agent-finished" not in names and (node.node_rank in gone or over):
+        exited = gone.get(node.node_rank, {})
+        if _is_news(evidence, integer(exited, "exit_code")):
+            yield _agent_gone(evidence, node, exited)
 
 
 def _is_news(evidence: RunEvidence, code: int | None) -> bool:

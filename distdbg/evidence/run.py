@@ -10,6 +10,7 @@ from distdbg.evidence.course import Look
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.gradients import GradientSeries
 from distdbg.evidence.growth import MemorySeries, NodeMemory
+from distdbg.evidence.jsonl import number
 from distdbg.evidence.memory_answer import MemoryAnswer
 from distdbg.evidence.nccl_log import NcclLog
 from distdbg.evidence.preflight import Preflight
@@ -181,7 +182,7 @@ class RunEvidence:
     nodes: tuple[NodeRecord, ...]
     #: the launcher's own events.jsonl, each with its line
     events: tuple[tuple[int, Mapping[str, Any]], ...] = ()
-    #: exit code the launcher returned, where it finished; None where it did not
+    #: who asked for the end: a signal's name, or a sentence; None where nobody did
     cancelled_by: str | None = None
     unknown: tuple[Unknown, ...] = ()
     #: summaries of earlier attempts: attempt -> ranks that failed
@@ -196,3 +197,10 @@ class RunEvidence:
     profiles: tuple[RankProfile, ...] = ()
     #: what the nodes said before anything was launched; None where nobody asked them
     preflight: Preflight | None = None
+
+    @property
+    def asked_to_end_at(self) -> float | None:
+        """When somebody, or the end of another node, first asked any node to end; epoch seconds."""
+        events = (*self.events, *(pair for node in self.nodes for pair in node.events))
+        asked = (number(e, "t") for _, e in events if e.get("event") in ("cancelled", "stopping"))
+        return min((t for t in asked if t is not None), default=None)

@@ -100,13 +100,9 @@ def _cancelled_first(evidence: RunEvidence, found: list[Finding]) -> bool:
     """True where the wish to end came before any failure of its own."""
     if evidence.cancelled_by is None:
         return False
-    asked = [
-        t
-        for _, event in (*evidence.events, *(pair for node in evidence.nodes for pair in node.events))
-        if event.get("event") in ("cancelled", "stopping") and (t := number(event, "t")) is not None
-    ]
+    asked = evidence.asked_to_end_at
     roots = [f for f in found if f.cause_class < CauseClass.STUCK and f.severity == "error"]
-    return not any(f.first_seen is not None and asked and f.first_seen < min(asked) for f in roots)
+    return not any(f.first_seen is not None and asked is not None and f.first_seen < asked for f in roots)
 
 
 def _outcome(evidence: RunEvidence, findings: list[Finding], cancelled: bool) -> Outcome:

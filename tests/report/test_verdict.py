@@ -68,6 +68,20 @@ def test_a_failure_before_the_cancel_stays_a_failure(tmp_path):
     assert (report.outcome, report.exit_code, report.exit_code_of) == ("failed", 1, "rank 2")
 
 
+@pytest.mark.parametrize(("silent_s", "outcome", "code"), [(16.0, "failed", 76), (4.0, "cancelled", 143)])
+def test_slurm_ends_a_job_whose_node_was_gone_before(tmp_path, silent_s, outcome, code):
+    """A node that fell silent after the job was told to end is no cause."""
+    run = MadeRun(tmp_path)
+    run.launcher("cancelled", t=8.0, by="SIGTERM")
+    run.launcher("node-silent", t=14.0, node_rank=1, silent_s=silent_s, because="its host does not answer")
+    run.launcher("agent-exited", t=14.0, node_rank=1, exit_code=76)
+    for rank in (0, 1):
+        run.raises(rank, "RuntimeError", GLOO_LOST, t=8.5, asked=8.0)
+    report = run.report()
+    assert (report.outcome, report.exit_code) == (outcome, code)
+    assert [(f.id, f.nodes) for f in report.findings][:1] == ([("node-lost", ("node1",))] if code == 76 else [])
+
+
 def test_a_launcher_that_vanished_cancels(tmp_path):
     run = MadeRun(tmp_path)
     for node in range(2):
