@@ -11,7 +11,7 @@ RUN    := $(VENV)/bin/python -m
 # Of the whole suite more tests wait, for timeouts and for Slurm, than compute.
 PYTEST := $(RUN) pytest --dist loadgroup -n
 # What tests call beside Python: packages of Debian and Ubuntu.
-SYSTEM_PACKAGES := gcc libc6-dev git util-linux e2fsprogs zsh fish
+SYSTEM_PACKAGES := gcc libc6-dev git util-linux e2fsprogs zsh fish fonts-dejavu-core
 # What the cluster in a box is made of (tests/cluster).
 BED_PACKAGES := iproute2 util-linux procps slurm-wlm munge openssh-client openssh-server
 

@@ -48,7 +48,7 @@ def write_page(path: Path, report: Report, evidence: RunEvidence) -> None:
     write_whole_page(path, render_html(report, evidence))
 
 
-def write_whole_page(path: Path, page: str) -> None:
+def write_whole_page(path: Path, page: bytes | str) -> None:
     try:
         write_whole(path, page)
     except OSError as error:

@@ -31,13 +31,18 @@ def command() -> None:
               help="Write an offline page with the picture to PATH.")  # fmt: skip
 @click.option("--svg", "svg_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
               help="Write the picture alone to PATH.")  # fmt: skip
-def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None, svg_path: Path | None) -> None:
+@click.option("--png", "png_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+              help="Write the picture alone to PATH, as PNG.")  # fmt: skip
+def analyze(
+    what: tuple[Path, ...], as_json: bool, html_path: Path | None, svg_path: Path | None, png_path: Path | None
+) -> None:
     """Say what fills the GPU: by stack at the peak, what grows from step to step, why memory ran out.
 
     FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots. Of one run it also
     says what each rank's memory was over all its steps, and what grew.
 
-    Exit codes: 0 nothing of severity error, 10 memory ran out, 3 no snapshot, 5 unreadable.
+    Exit codes: 0 nothing of severity error, 10 memory ran out, 3 no snapshot, 4 nothing that draws a PNG,
+    5 unreadable.
     """
     import json
     from dataclasses import replace
@@ -58,10 +63,15 @@ def analyze(what: tuple[Path, ...], as_json: bool, html_path: Path | None, svg_p
         from distdbg.report.memory_page import memory_page
 
         _answer.write_whole_page(html_path, memory_page(report, found.answers))
-    if svg_path is not None:
+    if svg_path is not None or png_path is not None:
+        from distdbg.cli._png import png
         from distdbg.report.memory_svg import memory_svg
 
-        _answer.write_whole_page(svg_path, memory_svg(found.answers))
+        picture = memory_svg(found.answers)
+        if svg_path is not None:
+            _answer.write_whole_page(svg_path, picture)
+        if png_path is not None:
+            _answer.write_whole_page(png_path, png(picture))
     if as_json:
         click.echo(json.dumps({**plain(report), "memory": memory_plain(found.answers)}, indent=1, allow_nan=False))
     else:

@@ -5,11 +5,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import jsonschema
 import pytest
 
+from distdbg.cli._png import png
+from distdbg.errors import ToolMissing
 from tests.evidence.test_memory_snapshots import fragmented
 from tests.made_snapshot import MIB, Made, forward, train, write
 
@@ -83,6 +86,28 @@ def test_the_picture_alone_is_an_svg_file(files, tmp_path):
     named = {element.tag.partition("}")[2] for element in picture.iter()}
     assert named == {"svg", "style", "rect", "g", "text", "line", "path", "title"}
     assert not any(name.endswith("href") for element in picture.iter() for name in element.attrib)
+
+
+def test_the_picture_as_png(files, tmp_path):
+    """Without a font it says so: letters that are left out would be missed by nobody but the reader."""
+    code, _, said = run("analyze", files, "--png", tmp_path / "picture.png", "--svg", tmp_path / "picture.svg")
+    if not list(Path("/usr/share/fonts").rglob("*.ttf")):
+        assert code == 4 and "no font to write with" in said
+        pytest.skip("no font: install Debian's fonts-dejavu-core, or run `make system-packages`")
+    width = ElementTree.parse(tmp_path / "picture.svg").getroot().get("width")
+    data = (tmp_path / "picture.png").read_bytes()
+    assert code == 10 and data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(data[16:20], "big") == 2 * int(width)
+
+
+@pytest.mark.parametrize(
+    ("resvg", "says"),
+    [(None, r"distdbg\[png\]"), (SimpleNamespace(svg_to_bytes=lambda **_: b"no letters"), "no font to write with")],
+)
+def test_what_a_png_needs(resvg, says, monkeypatch):
+    monkeypatch.setitem(sys.modules, "resvg_py", resvg)
+    with pytest.raises(ToolMissing, match=says):
+        png("<svg/>")
 
 
 def test_the_policy_names_the_script_that_is_there(files, tmp_path):
