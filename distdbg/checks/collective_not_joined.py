@@ -1,4 +1,7 @@
-"""Ranks never came to an operation, and where they are instead is not known."""
+"""Ranks never came to an operation, and where they are instead is not known.
+
+Stacks and flight recorders say so, or, where neither names anybody, NCCL's own counts of what each rank has launched.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ from collections.abc import Iterable
 
 from distdbg.checks._findings import hosts, who
 from distdbg.checks._stuck import citations, plural, since, waited
-from distdbg.evidence.hang import hang_of
+from distdbg.evidence.hang import Hang, hang_of
+from distdbg.evidence.nccl_ras import behind, unreachable
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.standing import Doing
-from distdbg.model import CauseClass, Finding, FindingDoc
+from distdbg.model import CauseClass, Citation, Finding, FindingDoc
 
 DOCS = (
     FindingDoc(
@@ -18,7 +22,8 @@ DOCS = (
         title="ranks never came to a collective",
         meaning="Some ranks wait in an operation that others have not begun. Where those are instead is not known: "
         "nothing could be collected of them, or they have ended. Where it is known, the finding bears another id.",
-        how_seen="The flight recorders of the waiting ranks, and the reason why there is no stack of the missing ones.",
+        how_seen="The flight recorders of the waiting ranks, and the reason why there is no stack of the missing ones. "
+        "Where these name nobody: NCCL's RAS subsystem, which counts the operations that each rank has launched.",
         remedy="Look at the ranks that are named: their output, their node, and whether py-spy may look at them "
         "(`distdbg hang-dump` says what is missing).",
         source="https://pytorch.org/docs/stable/distributed.html",
@@ -30,6 +35,8 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
     if hang is None or not hang.stands:
         return
+    if not (hang.culprits or hang.circles or hang.mismatch is not None):
+        yield from _as_nccl_counts(evidence, hang)
     for culprit in hang.culprits:
         if culprit.standing.doing not in (Doing.UNKNOWN, Doing.ENDED) or not culprit.waits:
             continue
@@ -48,4 +55,39 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             evidence=citations(hang, culprit.ranks, waiting),
             cause_class=CauseClass.STUCK,
             first_seen=since(hang, culprit.waits),
+        )
+
+
+def _as_nccl_counts(evidence: RunEvidence, hang: Hang) -> Iterable[Finding]:
+    """On GPUs all stacks may look alike. A process that NCCL does not reach comes first: the others wait for it."""
+    dump = hang.dump
+    rank_of = {had.pid: rank for rank, had in dump.ranks.items()}
+    if len(rank_of) < len(dump.ranks):
+        return  # two nodes have a process of one number: whose count it is cannot be told
+    gone = unreachable(dump.communicators)
+    told: list[tuple[tuple[int, ...], str, str]] = [((pid,), why, "missing_ranks") for pid, why in gone.items()]
+    for late in () if gone else behind(dump.communicators):
+        done = f"has launched {late.operation} {late.count} times in a communicator of {late.communicator.size} ranks"
+        told.append(
+            (
+                late.pids,
+                f"{done}, where others have done so {late.most} times",
+                f"communicator {late.communicator.name}",
+            )
+        )
+    for pids, phrase, where in told:
+        ranks = tuple(sorted(rank_of[pid] for pid in pids if pid in rank_of))
+        if not ranks:
+            continue
+        yield Finding(
+            id="collective-not-joined",
+            severity="error",
+            confidence="likely",
+            summary=f"{who(evidence, ranks)} {plural(phrase, ranks)}, says NCCL itself",
+            cause="Neither stacks nor flight recorders tell them from the others.",
+            remedy=DOCS[0].remedy,
+            ranks=ranks,
+            nodes=hosts(evidence, ranks),
+            evidence=(Citation(dump.communicators_path, where=where),),
+            cause_class=CauseClass.STUCK,
         )

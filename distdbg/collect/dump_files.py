@@ -12,6 +12,7 @@ from distdbg.collect.recorder_files import RecorderReader, RecorderUnreadable
 from distdbg.evidence import jsonl
 from distdbg.evidence.calls import Call, read_calls
 from distdbg.evidence.dump import Dump, Look, RankDump
+from distdbg.evidence.nccl_ras import read_ras
 from distdbg.evidence.recorder import RecorderLog, Signatures, read_recorder
 from distdbg.evidence.stacks import Frame, Thread, read_threads
 from distdbg.model import MOST_RANKS, Unknown
@@ -29,6 +30,7 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
     manifest = reader.json_object("manifest.json", _MOST_PART) or {}
     ranks: dict[int, RankDump] = {}
     sources: dict[str, str] = {}
+    ras: dict[str, Any] = {}
     with reader.pickles:
         for path in sorted((folder / "nodes").glob("*.json")) if (folder / "nodes").is_dir() else ():
             part = reader.json_object(f"nodes/{path.name}", _MOST_PART) or {}
@@ -36,6 +38,7 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
                 if (rank := reader.rank(item, part)) is not None:
                     ranks[rank.rank] = rank
             sources |= reader.sources(part.get("sources"))
+            ras = ras or reader.named(part.get("ras"))
     stalled = manifest.get("stalled")
     missing = _missing(manifest.get("ranks"), ranks)
     dump = Dump(
@@ -48,6 +51,8 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
         missing=missing,
         sources=sources,
         signatures=reader.signatures,
+        communicators=read_ras(ras),
+        communicators_path=f"{name}/nccl-ras.json" if ras else "",
     )
     return dump, reader.unknown
 
@@ -78,6 +83,11 @@ class _Reader:
         self._frames: dict[Frame, Frame] = {}
         #: of the rank that is read: looks that saw the same name one file
         self._read: dict[str, Any] = {}
+
+    def named(self, said: object) -> dict[str, Any]:
+        """What the file holds that an item names; empty where it names none."""
+        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        return self.json_object(file, _MOST_PART) or {} if file else {}
 
     def json_object(self, file: str, most: int) -> dict[str, Any] | None:
         value = self._json(file, most)

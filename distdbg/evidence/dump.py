@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.evidence.calls import KEPT, Call
+from distdbg.evidence.nccl_ras import Communicator
 from distdbg.evidence.recorder import RecorderLog, Signatures
 from distdbg.evidence.stacks import Thread, main_thread
 
@@ -89,6 +90,9 @@ class Dump:
     #: text of the scripts that stacks name, by the path that they had
     sources: Mapping[str, str] = field(default_factory=dict)
     signatures: Signatures = field(default_factory=Signatures)
+    #: what NCCL's own RAS told, where it is there
+    communicators: tuple[Communicator, ...] = ()
+    communicators_path: str = ""
 
     def line(self, file: str, number: int) -> str:
         """A line of a kept script, stripped; empty where it was not kept."""

@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.collect import pyspy, recorder
+from distdbg.collect.nccl_ras import NoRas, ask_ras
 from distdbg.collect.process_look import look
 from distdbg.collect.recorder_pipe import NoPipe, ask_by_pipe
 from distdbg.launch.processes import children, die_with_parent
@@ -51,6 +52,7 @@ from distdbg.worker.page import PAGE_BYTES, Page, read_page
 _AT_ONCE = 4
 #: A rank that may not be traced is asked by its agent at each look, and is as quick as it gets the GIL.
 _ANSWERS_WITHIN_S = 1.5
+_ASKS_NCCL_S = 4.0
 _FRESH_NS = 5_000_000_000
 _MOST_SOURCE = 256 << 10
 _MOST_SOURCES = 64
@@ -83,11 +85,13 @@ class Capture:
         self.values = bool(request.get("values"))
         self.targets = [Target(t["rank"], t["pid"], t.get("stem")) for t in request["targets"]]
         self.sources: dict[str, str] = {}
+        self.ras: dict[str, str] = {}
 
     def run(self) -> Path:
         """The path of the node's part, which is written last."""
         looks = int(self.request.get("looks", 2))
         with ThreadPoolExecutor(_AT_ONCE) as pool:
+            pool.submit(self._ask_nccl)
             for number in range(1, looks + 1):
                 begun = time.monotonic()
                 list(pool.map(lambda t: self._look(t, number), self.targets))  # noqa: B023 -- done within the turn
@@ -108,7 +112,21 @@ class Capture:
     def _part(self) -> dict[str, Any]:
         ranks = [{"rank": t.rank, "pid": t.pid, "looks": t.looks} for t in self.targets]
         names = ("node_rank", "host")
-        return {name: self.request.get(name) for name in names} | {"ranks": ranks, "sources": self.sources}
+        return {name: self.request.get(name) for name in names} | {
+            "ranks": ranks,
+            "sources": self.sources,
+            "ras": self.ras,
+        }
+
+    def _ask_nccl(self) -> None:
+        """On one node: it knows of all."""
+        if self.request["node_rank"] != 0 or not self.targets:
+            return
+        try:
+            told = ask_ras([t.pid for t in self.targets], min(self.until - time.monotonic(), _ASKS_NCCL_S))
+            self.ras = {"file": self._name("nccl-ras.json", told)}
+        except NoRas as error:
+            self.ras = {"not_tried": str(error)}
 
     # -- one look -------------------------------------------------------------------------------------------
 

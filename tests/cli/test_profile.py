@@ -35,6 +35,7 @@ while not done:
     time.sleep(0.01)
     stop.with_name(f"trains{dist.get_rank()}").touch()
 print(float(loss.detach()))
+del model, optimizer, loss
 dist.destroy_process_group()
 """
 

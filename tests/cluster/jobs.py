@@ -34,6 +34,7 @@ for step in range(int(sys.argv[1])):
         open(f"{os.environ['STEPS']}/{dist.get_rank()}", "w").close()
 # one piece: ranks that have a terminal together write between each other's pieces
 print(f"{dist.get_rank()} {os.uname().nodename} {os.environ['GROUP_RANK']}")
+del model, optimizer
 dist.destroy_process_group()
 """
 SALLOC = ("salloc", "-Q", "-N2")

@@ -19,4 +19,5 @@ for step in range(150):
     model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
+del model, optimizer
 dist.destroy_process_group()

@@ -29,4 +29,5 @@ for step, batch in enumerate(DataLoader(Records())):
     model(batch).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
+del model, optimizer
 dist.destroy_process_group()

@@ -3,6 +3,7 @@
 Verdict: straggler; ranks: 2; says: slow_forward_on_rank_2.py
 """
 
+import gc
 import time
 
 import torch
@@ -29,4 +30,6 @@ for step in range(100):
     model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
+del model, layer, optimizer
+gc.collect()  # FSDP's modules and their hooks hold each other, and the group
 dist.destroy_process_group()

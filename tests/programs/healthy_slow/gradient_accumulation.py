@@ -24,4 +24,5 @@ for step in range(12):
     optimizer.step()
     optimizer.zero_grad()
 dist.barrier()
+del model, optimizer
 dist.destroy_process_group()

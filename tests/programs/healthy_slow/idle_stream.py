@@ -32,4 +32,5 @@ if __name__ == "__main__":
         optimizer.step()
         time.sleep(0.05)
     dist.barrier()
+    del model, optimizer
     dist.destroy_process_group()

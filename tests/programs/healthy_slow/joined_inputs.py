@@ -22,4 +22,5 @@ with Join([model]):
         model(torch.ones(4, 8)).sum().backward()
         optimizer.step()
 dist.barrier()
+del model, optimizer
 dist.destroy_process_group()

@@ -39,4 +39,5 @@ for step in range(1, 61):
             save(model, 25)
         dist.barrier()
 dist.barrier()
+del model, optimizer
 dist.destroy_process_group()

@@ -30,4 +30,5 @@ for step in range(1, 61):
     if step == 30:
         evaluate(model.module, 25)
 dist.barrier()
+del model, optimizer
 dist.destroy_process_group()

@@ -21,4 +21,5 @@ for epoch in range(3):
         time.sleep(0.1)
     time.sleep([10, 25, 0][epoch])
 dist.barrier()
+del model, optimizer
 dist.destroy_process_group()

@@ -32,4 +32,5 @@ for _ in range(50):
     optimizer.step()
     time.sleep(0.05)
 dist.barrier()
+del model, optimizer
 dist.destroy_process_group()

@@ -32,4 +32,5 @@ for step in range(60):
     optimizer.step()
     time.sleep(0.1)
 dist.barrier()
+del model, optimizer
 dist.destroy_process_group()

@@ -23,4 +23,5 @@ for epoch in range(1000):
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
+del model, optimizer
 dist.destroy_process_group()

@@ -40,6 +40,7 @@ def main():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    del model, optimizer
     dist.destroy_process_group()
 
 

@@ -1,0 +1,96 @@
+"""NCCL's own account of a job (its RAS subsystem): who has launched less than the others, and who is out of reach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distdbg.evidence import jsonl
+
+
+@dataclass(frozen=True)
+class RasRank:
+    """One rank of a communicator. `launched`: operations since it was made, by kind; empty where it did not answer.
+
+    `unreachable` says why nothing was heard of it, in NCCL's words; empty where it answered.
+    """
+
+    rank: int
+    pid: int
+    host: str
+    launched: Mapping[str, int] = field(default_factory=dict)
+    unreachable: str = ""
+
+
+@dataclass(frozen=True)
+class Communicator:
+    name: str
+    size: int
+    ranks: tuple[RasRank, ...]
+
+
+@dataclass(frozen=True)
+class Behind:
+    """Processes that have launched `count` operations of one kind in a communicator where others have `most`."""
+
+    communicator: Communicator
+    operation: str
+    pids: tuple[int, ...]
+    count: int
+    most: int
+
+
+def read_ras(value: object) -> tuple[Communicator, ...]:
+    """What `ncclras -f json` prints; what is not as it should be is left out."""
+    found = []
+    for said in _objects(value.get("communicators") if isinstance(value, dict) else None):
+        ranks = [rank for name in ("ranks", "missing_ranks") for one in _objects(said.get(name)) for rank in _rank(one)]
+        name, size = jsonl.text(said, "hash"), jsonl.integer(said, "size")
+        if name and size and ranks:
+            found.append(Communicator(name, size, tuple(ranks)))
+    return tuple(found)
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _rank(said: Mapping[str, Any]) -> Iterable[RasRank]:
+    rank, pid, counts, status = (said.get(name) for name in ("rank", "pid", "collective_counts", "status"))
+    if not isinstance(rank, int) or not isinstance(pid, int) or pid <= 0:
+        return
+    launched = {k: v for k, v in counts.items() if isinstance(v, int)} if isinstance(counts, dict) else {}
+    why = ""
+    if isinstance(status, dict) and "considered_dead" in status:
+        why = "is considered dead" if status["considered_dead"] is True else "does not answer"
+        if not (status["considered_dead"] is True or status.get("unresponsive") is True):
+            why = "is no member of it any more"
+    yield RasRank(rank, pid, jsonl.text(said, "host"), launched, why)
+
+
+def unreachable(communicators: Iterable[Communicator]) -> dict[int, str]:
+    """Processes that NCCL does not reach, by pid, with its words."""
+    ranks = (rank for one in communicators for rank in one.ranks)
+    return {rank.pid: rank.unreachable for rank in ranks if rank.unreachable}
+
+
+def behind(communicators: Sequence[Communicator]) -> list[Behind]:
+    """Those whom others wait for and who wait for nobody themselves.
+
+    Who has launched what others have not waits for them: it is no root, however far behind it is elsewhere. Where
+    nobody is left, they wait for each other, and it says nothing.
+    """
+    late: list[Behind] = []
+    waiting: set[int] = set()
+    for communicator in communicators:
+        heard = [rank for rank in communicator.ranks if rank.launched]
+        for operation in dict.fromkeys(name for rank in heard for name in rank.launched):
+            counts = {rank.pid: rank.launched.get(operation, 0) for rank in heard}
+            most = max(counts.values())
+            pids = tuple(pid for pid, count in counts.items() if count < most)
+            if pids:
+                waiting |= counts.keys() - set(pids)
+                late.append(Behind(communicator, operation, pids, min(counts.values()), most))
+    roots = ((one, tuple(pid for pid in one.pids if pid not in waiting)) for one in late)
+    return [Behind(one.communicator, one.operation, pids, one.count, one.most) for one, pids in roots if pids]
