@@ -1,7 +1,8 @@
 """What slicing a checkpoint costs: distdbg's byte ranges, safetensors' own safe_open + save_file, and load-and-save.
 
-48 layers in 21 shards, two kept. Each way runs in a process of its own; wall seconds, bytes read from files (as the
-kernel counts them for the process, where it tells) and peak memory. Importing torch is part of what a way needs.
+A Llama of 48 layers in 21 shards, two kept. Each way runs in a process of its own; wall seconds, bytes read from the
+weights and peak memory. Importing torch is part of what a way needs. The last row is the whole command, which probes
+and verifies in child processes; they are in its seconds and its peak.
 
     python benchmarks/shrink_copy.py [--gb 1.0] [--runs 3]
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -20,7 +22,8 @@ from pathlib import Path
 
 from distdbg.shrink.header import render_header
 
-LAYERS, SHARDS, TENSORS = 48, 21, 4
+LAYERS, SHARDS = 48, 21
+HEAD = 128
 
 WAYS = {
     "distdbg, first two": """
@@ -81,29 +84,57 @@ def main() -> None:
             results = [measure(code, source, Path(folder, f"out-{run}")) for run in range(options.runs)]
             for run in range(options.runs):
                 subprocess.run(["rm", "-rf", str(Path(folder, f"out-{run}"))], check=True)
-            seconds = statistics.median(r[0] for r in results)
-            print(f"{way:<26}{seconds:>18.2f}{results[0][1] / 1e6:>10.1f}{max(r[2] for r in results):>10.0f}")
+            show(way, results)
+        show("the command, verified", [command(source, Path(folder, f"out-{run}")) for run in range(options.runs)])
+
+
+def show(way: str, results: list[tuple[float, int, float]]) -> None:
+    seconds = statistics.median(r[0] for r in results)
+    print(f"{way:<26}{seconds:>18.2f}{results[0][1] / 1e6:>10.1f}{max(r[2] for r in results):>10.0f}")
 
 
 def make(folder: Path, gigabytes: float) -> int:
-    """Write the checkpoint; gives the bytes of two layers and of what is in no layer."""
+    """Write the checkpoint and its config; gives the bytes of two layers and of what is in no layer."""
     folder.mkdir()
-    rows = int(gigabytes * 1e9 / (LAYERS + 1) / TENSORS / 4096)
-    size = rows * 4096
-    names = [f"model.layers.{i}.w{t}" for i in range(LAYERS) for t in range(TENSORS)] + [
-        f"embed{t}" for t in range(TENSORS)
-    ]
-    places: dict[str, str] = {}
+    width = max(1, round((gigabytes * 1e9 / 2 / (LAYERS + 1) / 11) ** 0.5 / HEAD)) * HEAD
+    inner, rows = round(width * 7 / 3 / HEAD) * HEAD, 11 * width
+    config = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": LAYERS, "hidden_size": width,
+        "intermediate_size": inner, "num_attention_heads": width // HEAD, "num_key_value_heads": width // HEAD,
+        "vocab_size": rows, "tie_word_embeddings": True, "dtype": "bfloat16",
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    layer = {f"self_attn.{n}_proj": (width, width) for n in "qkvo"}
+    layer |= {f"mlp.{n}_proj": (inner, width) for n in ("gate", "up")} | {"mlp.down_proj": (width, inner)}
+    layer |= {"input_layernorm": (width,), "post_attention_layernorm": (width,)}
+    shapes = {f"model.layers.{i}.{n}.weight": shape for i in range(LAYERS) for n, shape in layer.items()}
+    shapes |= {"model.embed_tokens.weight": (rows, width), "model.norm.weight": (width,)}
+    sizes = {name: 2 * math.prod(shape) for name, shape in shapes.items()}
+    names, places, block = list(shapes), {}, os.urandom(1 << 20)
     for shard in range(SHARDS):
         inside = names[shard * len(names) // SHARDS : (shard + 1) * len(names) // SHARDS]
         file = f"model-{shard + 1:05d}-of-{SHARDS:05d}.safetensors"
         places |= dict.fromkeys(inside, file)
         with (folder / file).open("wb") as out:
-            out.write(render_header([(n, "BF16", (rows, 2048), size) for n in inside]))
-            for _ in inside:
-                out.write(os.urandom(1 << 20) * (size >> 20) + os.urandom(size % (1 << 20)))
+            out.write(render_header([(n, "BF16", shapes[n], sizes[n]) for n in inside]))
+            for name in inside:  # by and by: a child's peak begins at what its parent's was
+                for _ in range(sizes[name] >> 20):
+                    out.write(block)
+                out.write(block[: sizes[name] % (1 << 20)])
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    return 3 * TENSORS * size
+    return sum(size for n, size in sizes.items() if "layers" not in n or int(n.split(".")[2]) in (0, 1))
+
+
+def command(source: Path, out: Path) -> tuple[float, int, float]:
+    """As `measure`, of `distdbg shrink-model` as a person calls it."""
+    begin = time.monotonic()
+    words = [sys.executable, "-m", "distdbg", "shrink-model", str(source), str(out), "--layers", "2"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    seconds = time.monotonic() - begin
+    return seconds, json.loads((out / "shrink.json").read_text())["bytes_read"], usage.ru_maxrss / 1e3
 
 
 def measure(code: str, source: Path, out: Path) -> tuple[float, int, float]:
