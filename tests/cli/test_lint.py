@@ -112,11 +112,11 @@ def test_github_form(tmp_path: Path) -> None:
         ("zero.py", b"x = 1\0\n", "null"),
         ("deep.py", "x = " + "(" * 5000 + ")" * 5000, "line 1"),
         ("minus.py", "x = " + "-" * 100_000 + "1", "deep"),
-        ("dots.py", "torch" + ".a" * 100_000, "deep"),
         ("huge.py", "x = 1\n" * 700_000, "larger"),
         ("no.ipynb", "{}", "no cells"),
         ("list.ipynb", "[1, 2", "no JSON"),
     ],
+    ids=lambda value: value[:20] if isinstance(value, str) else "bytes",
 )
 def test_what_cannot_be_read_is_named_and_skipped(tmp_path: Path, name: str, text: str | bytes, because: str) -> None:
     written(tmp_path, name, text)
@@ -131,7 +131,8 @@ def test_deep_but_legal_code_is_read() -> None:
     chain = "import torch\nx = " + " + ".join(["torch.ones(1)"] * 400) + "\n"
     nested = "import torch\n" + "".join(f"{' ' * n}if x{n}:\n" for n in range(90)) + " " * 90 + "torch.save(x, 'a')\n"
     elifs = "import torch\nif a:\n    pass\n" + "".join(f"elif a == {n}:\n    rank = {n}\n" for n in range(300))
-    for text in (chain, nested, elifs):
+    dots = "import torch\ntorch" + ".a" * 100_000 + "\n"  # Python 3.14 reads even that
+    for text in (chain, nested, elifs, dots):
         try:
             lint_text("deep.py", text)
         except Unreadable as error:

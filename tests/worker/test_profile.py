@@ -203,7 +203,7 @@ def test_what_goes_wrong_is_told_and_the_training_goes_on(rank, monkeypatch, bro
         monkeypatch.setattr(profiler, "begin", lambda stacks: 1 / 0)
     else:
         monkeypatch.setattr(
-            profiler.Profiler, "_header", lambda *_: {HEADER: open("/dev/full", "w").write("x" * 99_999)}
+            profiler.Profiler, "_header", lambda *_: {HEADER: Path("/dev/full").write_text("x" * 99_999)}
         )
     asked = Profiler(rank)
     asked.await_steps(2, 3)
