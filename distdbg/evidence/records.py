@@ -102,7 +102,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
 
 def _shrunk(facts: Events) -> Shrunk | None:
     """The newest answer: a model's parts are told of as they are built."""
-    told = next((fact for _, fact in reversed(facts) if fact.get("kind") in ("shrunk", "not-shrunk")), None)
+    told = next((fact for _, fact in reversed(facts) if fact.get("kind") == "shrunk"), None)
     if told is None:
         return None
     kept = told["kept"] if isinstance(told.get("kept"), dict) else {}

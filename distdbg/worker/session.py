@@ -84,13 +84,7 @@ class Session:
         # warn where a script forks.
         imports.after("torch.distributed.distributed_c10d", self._listen)
         imports.after("torch._dynamo.trace_rules", hide_from_compiler)
-        self._shrink()
-
-    def _shrink(self) -> None:
-        try:
-            shrunk.start(self)
-        except Exception as error:
-            self.fact("not-shrunk", error=repr(error))
+        shrunk.start(self)
 
     def fact(self, kind: str, **fields: object) -> bool:
         """Tell the agent something for this rank's facts; False where it was dropped. Never blocks, never raises."""

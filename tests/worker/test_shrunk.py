@@ -187,6 +187,22 @@ def test_a_model_that_cannot_be_covered_is_said_to_run_whole(distdbg, tmp_path):
     assert "it ran whole" in json.loads(result.run.report_json.read_text())["findings"][0]["summary"]
 
 
+def test_all_ranks_can_do_it_or_the_job_does_not_start(distdbg, tmp_path):
+    """On the node of rank 1 is a transformers that is made in another way."""
+    other = tmp_path / "other" / "transformers"
+    other.mkdir(parents=True)
+    for name in ("__init__.py", "modeling_utils.py"):
+        (other / name).write_text("")
+    (tmp_path / "train.py").write_text(
+        "import os, sys\nif os.environ['RANK'] == '1':\n    sys.path.insert(0, 'other')\n"
+        "import transformers.modeling_utils, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\nopen('trains', 'w')\n"
+    )
+    result = distdbg("launch", "--nproc-per-node", "2", "--keep-layers", "1", "train.py")
+    assert result.code == 1 and not (tmp_path / "trains").exists(), result
+    assert "the model cannot be made smaller in this rank (AttributeError" in result.err
+
+
 FAMILIES = {
     "llama": {},
     "gpt2": {"n_embd": 64, "n_layer": 4, "n_head": 4, "vocab_size": 64, "n_positions": 64},

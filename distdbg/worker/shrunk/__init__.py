@@ -16,10 +16,13 @@ KEEP, SKIP, LOAD = "DISTDBG_KEEP_LAYERS", "DISTDBG_SKIP_ATTENTION", "DISTDBG_FUL
 
 
 def start(session: Session) -> None:
-    """Does nothing where nothing was asked for. May raise: then the rank runs whole, and its facts say so."""
+    """Does nothing where nothing was asked for. Where what was asked for cannot be done, the rank ends: SystemExit."""
     if not (os.environ.get(KEEP) or os.environ.get(SKIP)):
         return
-    from distdbg.worker.shrunk.shrinking import Shrinking
+    from distdbg.worker.shrunk.shrinking import Shrinking, refuse
 
-    keep, skip, loaded = int(os.environ.get(KEEP) or 0), os.environ.get(SKIP, ""), bool(os.environ.get(LOAD))
-    Shrinking(session, keep, skip, loaded=loaded).start()
+    try:
+        keep, skip, loaded = int(os.environ.get(KEEP) or 0), os.environ.get(SKIP, ""), bool(os.environ.get(LOAD))
+        Shrinking(session, keep, skip, loaded=loaded).start()
+    except Exception as error:
+        refuse(session, error)

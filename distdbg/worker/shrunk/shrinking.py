@@ -11,6 +11,7 @@ from distdbg.worker.shrunk.stacks import place_modules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
     from typing import Any
 
@@ -28,13 +29,24 @@ class Shrinking:
 
     def start(self) -> None:
         imports, bus = self._session.imports, self._session.bus
-        imports.after("transformers.modeling_utils", self._transformers)
+        imports.after("transformers.modeling_utils", self._or_end(self._transformers))
         if self._skip is not None:
-            imports.after("torch.nn.functional", self._skip.patch_functional)
-            imports.after("torch.nn.attention.flex_attention", self._skip.patch_flex)
+            imports.after("torch.nn.functional", self._or_end(self._skip.patch_functional))
+            imports.after("torch.nn.attention.flex_attention", self._or_end(self._skip.patch_flex))
             bus.subscribe("forward", self._place)
         bus.subscribe("step", self._tell)
         bus.subscribe("save-end", self._mark)
+
+    def _or_end(self, put: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+        """A rank that cannot do it (another version on its node) must not train beside others that can."""
+
+        def tried(module: ModuleType) -> None:
+            try:
+                put(module)
+            except Exception as error:
+                refuse(self._session, error)
+
+        return tried
 
     def _transformers(self, module: ModuleType) -> None:
         if self._keep is not None:
@@ -74,6 +86,15 @@ class Shrinking:
                 file.write(
                     f"Written while distdbg had made the model smaller (--keep-layers, --skip-attention): {words}\n"
                 )
+
+
+def refuse(session: Session, error: Exception) -> None:
+    """Raises SystemExit: the script ends before it has begun."""
+    session.fact("not-shrunk", error=repr(error))
+    raise SystemExit(
+        f"distdbg: the model cannot be made smaller in this rank ({error!r}). Other ranks may be able to, and a job of "
+        "two models would hang: it does not start. Leave out --keep-layers and --skip-attention."
+    ) from error
 
 
 def _after_post_init(module: Any) -> None:  # noqa: ANN401
