@@ -17,7 +17,7 @@ def served(folder: Path, cut_after: int = 0, cuts: int = 0, ranges: bool = True)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = folder / self.path.lstrip("/")
+            path = folder / self.path.partition("?")[0].lstrip("/")
             if not path.is_file():
                 self.send_error(404)
                 return

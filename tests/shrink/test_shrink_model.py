@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shrink import models
+from tests.shrink import models, ranges
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +38,39 @@ def test_two_layers_of_six_are_what_they_were(tmp_path: Path, distdbg) -> None:
     assert made["schema"] == "distdbg.shrink/1" and made["stacks"][0]["kept"] == [0, 5]
     assert made["renamed"]["model.layers.5.mlp.up_proj.weight"] == "model.layers.1.mlp.up_proj.weight"
     assert (tmp_path / "small" / "chat_template.jinja").read_text() == "{{ messages }}"
+
+
+def test_a_model_of_the_hub_is_read_by_ranges_and_from_its_cache(tmp_path: Path, distdbg) -> None:
+    """A server speaks the hub's protocol. Then it is gone, and a cache is there."""
+    sha = "0123456789abcdef0123456789abcdef01234567"
+    source = models.llama(tmp_path / "large")
+    told = {"id": "org/tiny", "modelId": "org/tiny", "sha": sha, "siblings": [
+        {"rfilename": file.name} for file in source.iterdir()]}  # fmt: skip
+    api, files = tmp_path / "hub" / "api" / "models" / "org", tmp_path / "hub" / "org" / "tiny" / "resolve"
+    api.mkdir(parents=True)
+    files.mkdir(parents=True)
+    (api / "tiny").write_text(json.dumps(told))
+    (files / sha).symlink_to(source)
+    home = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+    with ranges.served(tmp_path / "hub") as url:
+        env = {**home, "HF_ENDPOINT": url.rstrip("/")}
+        done = distdbg("shrink-model", "org/tiny", tmp_path / "small", "--layers", "2", env=env)
+        assert done.code == 0, done
+        none = distdbg("shrink-model", "org/none", tmp_path / "none", env=env)
+        assert none.code == 2 and "the hub does not give it" in none.err
+    made = json.loads((tmp_path / "small" / "shrink.json").read_text())
+    assert made["stacks"][0]["kept"] == [0, 1] and made["verified"]["weights"].startswith("pass")
+    cache = tmp_path / "hf" / "hub" / "models--org--tiny"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs" / "main").write_text(sha)
+    (cache / "snapshots").mkdir()
+    source.rename(cache / "snapshots" / sha)
+    env = {**home, "HF_ENDPOINT": url.rstrip("/"), "HF_HUB_OFFLINE": "1"}
+    done = distdbg("shrink-model", "org/tiny", tmp_path / "again", "--layers", "2", env=env)
+    assert done.code == 0, done
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
+        tmp_path / "small" / "model.safetensors"
+    ).read_bytes()
 
 
 def test_a_config_alone_gives_random_weights(tmp_path: Path, distdbg) -> None:
