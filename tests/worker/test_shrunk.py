@@ -70,13 +70,36 @@ def test_which_layers(hooked, text, skipped):
     assert torch.count_nonzero(model.model.layers[3].self_attn.q_proj.weight.grad) == 0 or 3 not in skipped
 
 
-def test_memory_is_that_of_fused_attention(hooked):
-    model = transformers.LlamaForCausalLM(llama(attn_implementation="sdpa"))
+@pytest.mark.parametrize("reentrant", [None, True, False], ids=["plain", "reentrant", "not-reentrant"])
+def test_memory_is_that_of_fused_attention(hooked, reentrant):
+    """With and without checkpointing of either kind."""
+    model = transformers.LlamaForCausalLM(llama(attn_implementation="sdpa")).train()
+    if reentrant is not None:
+        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+        model.enable_input_require_grads()
     ids = torch.randint(0, 64, (2, 256))
     real = saved_bytes(model, ids)
-    hooked(SkipAttention("all"))
+    skip = hooked(SkipAttention("all"))
     place_modules(model)
+    model.zero_grad()
     assert saved_bytes(model, ids) == pytest.approx(real, rel=0.05)
+    assert skip.skipped == {0, 1, 2, 3} and all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_compiled_step_is_the_plain_one(hooked, loaded):
+    """In one graph: what is put in place is traced with the model; with layers dropped, and with all of them loaded."""
+    hooked(KeepLayers(3, loaded=loaded))
+    skip = hooked(SkipAttention("all-but-last" if not loaded else "1"))
+    model = transformers.LlamaForCausalLM(llama(attn_implementation="sdpa"))
+    place_modules(model)
+    ids = torch.randint(0, 64, (2, 16))
+    plain = model(input_ids=ids, labels=ids, use_cache=False).loss
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    loss = compiled(input_ids=ids, labels=ids, use_cache=False).loss
+    loss.backward()
+    assert torch.allclose(loss, plain) and all(p.grad is not None for p in model.parameters())
+    assert skip.skipped == ({0} if loaded else {0, 1})
 
 
 def test_plain_modules_call_torchs_own(monkeypatch):

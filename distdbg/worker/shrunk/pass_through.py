@@ -23,6 +23,7 @@ class PassThrough:
     def __init__(self, layers: list[Any], count: int) -> None:
         self._rest: tuple[Any, ...] | None = None
         self._known = False
+        self._function = _function()  # here, since torch.compile traces no class that is being made
         self._watch(layers[count - 1])
         for layer in layers[count:]:
             self._replace(layer)
@@ -47,7 +48,7 @@ class PassThrough:
             states = args[0] if args else kwargs.get(_NAME)
             if not self._known or not hasattr(states, "new_zeros"):
                 return plain(*args, **kwargs)
-            passed = _function().apply(states, *layer.parameters())
+            passed = self._function.apply(states, *layer.parameters())
             return passed if self._rest is None else (passed, *self._rest)
 
         layer.forward = forward

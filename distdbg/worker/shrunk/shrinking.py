@@ -6,7 +6,7 @@ import os
 import sys
 
 from distdbg.worker.shrunk.keep_layers import KeepLayers
-from distdbg.worker.shrunk.skip_attention import SkipAttention
+from distdbg.worker.shrunk.skip_attention import SkipAttention, make_ready
 from distdbg.worker.shrunk.stacks import place_modules
 
 TYPE_CHECKING = False
@@ -58,6 +58,7 @@ class Shrinking:
     def _place(self, model: Any) -> None:  # noqa: ANN401
         """A plain module shows itself at the first forward of its DDP or FSDP wrapper."""
         if not getattr(model, "_distdbg_placed", False):
+            make_ready()
             place_modules(model)
             model.__dict__["_distdbg_placed"] = True
 

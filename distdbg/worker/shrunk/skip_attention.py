@@ -45,6 +45,7 @@ class SkipAttention:
 
     def patch_transformers(self, module: Any) -> None:  # noqa: ANN401
         plain = module.AttentionInterface.get_interface
+        make_ready()
 
         def get_interface(interface: Any, implementation: Any, default: Any) -> Any:  # noqa: ANN401
             return functools.partial(_attention, plain(interface, implementation, default), self.of)
@@ -102,10 +103,23 @@ def _attention(real: Any, skips: Callable[[Any], bool], module: Any, *args: Any,
 def skipped(query: Any, key: Any, value: Any, *others: Any, heads_last: bool) -> Any:  # noqa: ANN401
     """query: (batch, heads, length, width); the output has the value's width, and with `heads_last` length before
     heads, as transformers wants it. `others` get gradients of zeros, too."""
-    return _function().apply(heads_last, query, key, value, *others)
+    if _Made.function is None:
+        make_ready()
+    return _Made.function.apply(heads_last, query, key, value, *others)
 
 
-@functools.cache
+class _Made:
+    """The function below, which cannot be written down before torch is there."""
+
+    function: Any = None
+
+
+def make_ready() -> None:
+    """Before the first step: torch.compile traces no class that is being made."""
+    if _Made.function is None:
+        _Made.function = _function()
+
+
 def _function() -> Any:  # noqa: ANN401
     import torch
 
