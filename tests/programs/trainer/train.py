@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import sys
 import types
@@ -343,6 +344,8 @@ def main() -> None:
         print(" ".join(f"{name} {value:.3f}" for name, value in means.items()))
     sys.modules.pop("datasets", None)
     dist.barrier()
+    del trainer
+    gc.collect()  # the model and its hooks go before the group they use
     dist.destroy_process_group()
 
 
