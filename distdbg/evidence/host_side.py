@@ -18,6 +18,7 @@ _LOCK_LINE = re.compile(r"\bacquire\(|^with\b|\.join\(|\.wait\(|\.result\(|\.get
 _NATIVE_LOCK = re.compile(r"PyThread_acquire_lock|take_gil|_PyMutex_Lock|lock_PyThread")
 #: Waits with a C frame only; what calls them is Python's own: logging's handlers, the lock around an import.
 _ACQUIRES = re.compile(r"(?:^|\.)_?acquire(?:_?lock)?$", re.IGNORECASE)
+_LOGGING, _HANDLES = "logging/__init__.py", re.compile(r"(?:^|\.)handle$")
 
 
 def standing(seen: Seen) -> Standing:
@@ -70,6 +71,9 @@ def _lock(seen: Seen) -> Standing | None:
     if seen.library and _ACQUIRES.search(seen.library[0].function):
         outer = next((f for f in seen.library if not _ACQUIRES.search(f.function)), seen.library[0])
         return seen.stands(Doing.LOCK, f"waits for a lock in {outer.function}")
+    if seen.library and seen.library[0].within(_LOGGING) and _HANDLES.search(seen.library[0].function):
+        # from Python 3.13 on it enters the lock itself
+        return seen.stands(Doing.LOCK, f"waits for a lock in {seen.library[0].function}")
     if _NATIVE_LOCK.search(seen.native) or (not seen.native and _LOCK_LINE.search(seen.line)):
         return seen.stands(Doing.LOCK, "waits for a lock", sure=bool(seen.native))
     return None

@@ -33,7 +33,9 @@ class Seen:
         self.unseen = self.state == NOT_LOOKED_AT
         self.idle = self.unseen and self.main is not None and not self.main.active
         native = rank.native_main
-        self.native = " ".join(f.function for f in native.frames if f.native) if native else ""
+        names = [f.function for f in native.frames if f.native] if native else []
+        #: empty, too, where a stripped library gives addresses and no names
+        self.native = " ".join(names) if any(not name.startswith("0x") for name in names) else ""
         recorder = rank.recorder
         self.unrecorded = recorder is None
         self.open = recorder is not None and any(g.first_open is not None for g in recorder.groups.values())

@@ -290,7 +290,9 @@ def _awaited_children(target: Target) -> list[int]:
     main = next((t for t in target.threads if t.get("os_thread_id") == target.pid), {})
     if not any(part in str(f.get("filename")) for f in main.get("frames", ()) for part in _WAITS_FOR_CHILDREN):
         return []
-    return children(target.pid)[:_MOST_CHILDREN]
+    own = children(target.pid)
+    # From Python 3.14 on workers are the children of a fork server, which is the rank's child.
+    return [*own, *(grandchild for child in own for grandchild in children(child))][:_MOST_CHILDREN]
 
 
 def _files(targets: list[Target]) -> Iterator[str]:

@@ -58,6 +58,19 @@ def test_one_culprit_in_any_order(culprit, name, seed):
     assert judged(shuffled(ranks, seed))[0] == [(name, (2,))]
 
 
+@pytest.mark.parametrize(("line", "name"), [("with lock:", "stuck-on-lock"), ("solve(x)", "stuck-in-native")])
+def test_a_stripped_library_gives_addresses_and_the_line_must_do(line, name):
+    culprit = stands_at(READS, native=("0x7f9ce3038efe", "0x7f9ce302d9d4"))
+    ranks = {0: waits(9), 1: waits(9), 2: culprit, 3: waits(9)}
+    assert judged(ranks, sources={SCRIPT: "\n" * 11 + line})[0] == [(name, (2,))]
+
+
+def test_loggings_handlers_enter_their_lock_themselves():
+    """Python 3.13 and later, in the place of `Handler.acquire`."""
+    culprit = stands_at((frame("Handler.handle", f"{LIB}/logging/__init__.py", 1026), *READS))
+    assert judged({0: waits(9), 1: culprit})[0] == [("stuck-on-lock", (1,))]
+
+
 def test_two_culprits_are_two_findings():
     ranks = {0: waits(9), 1: sleeps(8), 2: stands_at(READS, call="read"), 3: waits(9)}
     assert sorted(judged(ranks)[0]) == [("stuck-in-python", (1,)), ("stuck-on-io", (2,))]

@@ -93,13 +93,13 @@ class Writer:
     """As torch's: the file is written by the time that `with` ends."""
 
     def __init__(self, name):
-        self.name = name
+        self.name = self.file = name
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        Path(self.name).write_text("new")
+        Path(self.file).write_text("new")
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_guard_that_fails_to_publish_mends_no_more_and_the_file_has_its_name(m
     file = tmp_path / "saves" / "last.pt"
     file.parent.mkdir()
     with torch._open_zipfile_writer_file(str(file)) as writer:
-        assert writer.name == f"{file.with_suffix('')}.distdbg-00000-0"
+        assert (writer.name, writer.file) == (str(file), f"{file.with_suffix('')}.distdbg-00000-0")
     assert [f.name for f in file.parent.iterdir()] == ["last.pt"] and file.read_text() == "new"
     assert [(kind, told["guard"]) for kind, told in stand.told] == [("guard-failed", "checkpoint-not-atomic")]
     assert torch._open_zipfile_writer_file is Writer
@@ -136,7 +136,7 @@ def test_what_cannot_be_replaced_is_written_in_place(mending, tmp_path, monkeypa
     file.write_text("old")
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1))
     for name in (str(file), "/dev/null", str(tmp_path / ".hidden")):
-        assert torch._open_zipfile_writer_file(name).name == name
+        assert torch._open_zipfile_writer_file(name).file == name
 
 
 def test_modes_are_read_leniently():

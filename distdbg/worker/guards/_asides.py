@@ -18,13 +18,20 @@ if TYPE_CHECKING:
 
     from distdbg.worker.guards._base import Guard
 
-    #: (where it lies, the name it is to have, the file that has that name now: its status, or None)
-    Publish = Callable[[str, str, "os.stat_result | None"], None]
+    #: gives a file its name; gets the status of the file that has it now, or None
+    Publish = Callable[["Save", "os.stat_result | None"], None]
 
 #: Stands in the name that a file has until it is whole.
 PART = ".distdbg-"
 #: Room that must be left beside the file before, as a part of its size; else it is overwritten in place.
 _ROOM = 1.1
+
+
+class Save:
+    """One file: the `name` that the script gave, where that really lies (`target`), where it is written (`part`)."""
+
+    def __init__(self, name: str, target: str, part: str) -> None:
+        self.name, self.target, self.part = name, target, part
 
 
 class Asides:
@@ -33,13 +40,13 @@ class Asides:
     def __init__(self, guard: Guard) -> None:
         self._guard, self._process = guard, os.getpid()
         self._numbers = itertools.count()
-        self._targets: dict[str, str] = {}
+        self._saves: dict[str, Save] = {}
         self.publish: list[Publish] = []
         self._stand_in()
 
-    def target(self, path: str) -> str:
-        """The name that the script gave, for the one that torch writes to."""
-        return self._targets.get(path, path)
+    def writing(self, name: str) -> Save | None:
+        """The file that is being written for this name; None where it is written in place."""
+        return self._saves.get(name)
 
     def _stand_in(self) -> None:
         """Raises AttributeError where this torch writes in another way."""
@@ -48,23 +55,24 @@ class Asides:
 
         class Aside(plain):  # type: ignore[misc, valid-type]
             def __init__(self, name: str) -> None:
-                self._distdbg_part = part = asides._begin(name)
+                self._distdbg_save = save = asides._begin(name)
                 try:
-                    super().__init__(part or name)
+                    super().__init__(name if save is None else save.part)
                 except BaseException:
-                    asides._drop(part)
+                    asides._drop(save)
                     raise
+                self.name = name  # as everybody knows it
 
             def __exit__(self, kind: object, *rest: object) -> None:
                 try:
                     super().__exit__(kind, *rest)
                 except BaseException:
-                    asides._drop(self._distdbg_part)
+                    asides._drop(self._distdbg_save)
                     raise
                 if kind is None:
-                    asides._end(self._distdbg_part)
+                    asides._end(self._distdbg_save)
                 else:
-                    asides._drop(self._distdbg_part)
+                    asides._drop(self._distdbg_save)
 
         module._open_zipfile_writer_file = Aside
 
@@ -74,45 +82,45 @@ class Asides:
 
         self.end = end
 
-    def _begin(self, name: str) -> str | None:
-        """The other name; None where the file is better written as it would be without us. Never raises."""
+    def _begin(self, name: str) -> Save | None:
+        """None where the file is better written as it would be without us. Never raises."""
         try:
             target = os.path.realpath(name)
-            folder, base = os.path.split(target)
+            folder, base = os.path.dirname(target), os.path.basename(name)
             stem = base.rpartition(".")[0] or base
             if os.getpid() != self._process or stem.startswith(".") or not _can_be_replaced(target, folder):
                 return None
             part = os.path.join(folder, f"{stem}{PART}{self._guard.desk.rank:05d}-{next(self._numbers)}")
-            self._targets[part] = target
+            self._saves[name] = save = Save(name, target, part)
         except Exception:
             return None
-        return part
+        return save
 
-    def _end(self, part: str | None) -> None:
-        target = self._targets.pop(part or "", None)
-        if part is None or target is None:
+    def _end(self, save: Save | None) -> None:
+        if save is None:
             return
         try:
-            before = _status(target)
+            before = _status(save.target)
             if before is not None:
-                os.chmod(part, before.st_mode & 0o7777)
+                os.chmod(save.part, before.st_mode & 0o7777)
             for publish in self.publish:
-                publish(part, target, before)
-            if os.path.exists(part):
-                os.replace(part, target)
+                publish(save, before)
+            if os.path.exists(save.part):
+                os.replace(save.part, save.target)
         except Exception as error:
             self.end()
             self._guard.desk.tell("guard-failed", guard=self._guard.id, error=repr(error))
-            if os.path.exists(part):  # what fails now would have failed without us, too
-                shutil.copyfile(part, target)
-                os.unlink(part)
+            if os.path.exists(save.part):  # what fails now would have failed without us, too
+                shutil.copyfile(save.part, save.target)
+                os.unlink(save.part)
+        self._saves.pop(save.name, None)
 
-    def _drop(self, part: str | None) -> None:
+    def _drop(self, save: Save | None) -> None:
         """torch raised: what was there before stays."""
-        if part is not None:
-            self._targets.pop(part, None)
+        if save is not None:
+            self._saves.pop(save.name, None)
             try:
-                os.unlink(part)
+                os.unlink(save.part)
             except OSError:
                 return
 

@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from distdbg.worker.guards._asides import Save
+
 _MOST_FILES = 64
 _MOST_LOOKED_AT = 1000
 #: What lies beside checkpoints and is none, however large.
@@ -41,8 +43,9 @@ class CheckpointNotAtomic(Guard):
         self.listen("save", self._begins)
         self.listen("save-end", self._ends)
 
-    def _publish(self, _part: str, target: str, before: os.stat_result | None) -> None:
+    def _publish(self, save: Save, before: os.stat_result | None) -> None:
         """It is about to be renamed: told of where the name is used again, as without it."""
+        target = save.target
         if target in self._written and before is not None and not _is_beside(target, before.st_size):
             if not mentioned(_COPIES):
                 self.say(users_line(), path=target, bytes=before.st_size, fixed=True)
@@ -62,6 +65,8 @@ class CheckpointNotAtomic(Guard):
     def _ends(self, path: Any) -> None:  # noqa: ANN401
         if not isinstance(path, str) or (path not in self._written and len(self._written) >= _MOST_FILES):
             return
+        if self.desk.asides is not None and self.desk.asides.writing(path):
+            return  # another guard has it written elsewhere, and renamed
         file = os.stat(path)
         if (file.st_mode & 0o170000) == 0o100000:
             self._written[path] = file.st_dev, file.st_ino, file.st_size

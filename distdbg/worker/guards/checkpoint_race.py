@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from distdbg.worker.guards._asides import Save
+
 
 class CheckpointRace(Guard):
     id = "checkpoint-race"
@@ -38,17 +40,15 @@ class CheckpointRace(Guard):
             self._began[path] = time.time()
 
     def _saved(self, path: Any) -> None:  # noqa: ANN401
-        if not isinstance(path, str) or path not in self._began:
-            return
-        target = self.desk.asides.target(path) if self.desk.asides is not None else path
-        if target != path and self.mode == "fix":
-            return  # `_publish` tells of it
+        aside = self.desk.asides.writing(path) if self.desk.asides is not None and isinstance(path, str) else None
+        if not isinstance(path, str) or path not in self._began or (aside is not None and self.mode == "fix"):
+            return  # `_publish` tells of what is mended
         began = self._began.pop(path)
-        file = os.stat(path)
+        file = os.stat(path if aside is None else aside.part)
         if (file.st_mode & 0o170000) != 0o100000:
             return  # /dev/null, a pipe
-        inode = os.stat(os.path.dirname(target)) if target != path else file
-        self._told_of(os.path.realpath(target), inode, began, file.st_size)
+        real = os.path.realpath(path)
+        self._told_of(real, file if aside is None else os.stat(os.path.dirname(real)), began, file.st_size)
 
     def _told_of(self, real: str, inode: os.stat_result, began: float, size: int, **more: object) -> None:
         where = users_line()
@@ -61,14 +61,14 @@ class CheckpointRace(Guard):
         tries = sum(1 for key in self._told if len(key) == 3 and f"{key[0]}:{key[1]}" == line)
         return min(tries, 2)
 
-    def _publish(self, part: str, target: str, _before: object) -> None:
+    def _publish(self, save: Save, _before: object) -> None:
         """Give a file that is whole the name it gets: its own, or one with the rank in it."""
-        began = self._began.pop(part, None)
+        began = self._began.pop(save.name, None)
         if began is None:
             return
-        kept = _Claims(target, self.desk).publish(part)
-        inode = os.stat(os.path.dirname(target))
-        self._told_of(target, inode, began, os.stat(kept).st_size, kept=os.path.basename(kept))
+        kept = _Claims(save.target, self.desk).publish(save.part)
+        inode = os.stat(os.path.dirname(save.target))
+        self._told_of(save.target, inode, began, os.stat(kept).st_size, kept=os.path.basename(kept))
 
 
 class _Claims:

@@ -1,6 +1,8 @@
 """The stream of ranks 0 and 3 has run dry: their loader workers wait for more, in the data set's own code.
 
-Verdict: stuck-in-dataloader; ranks: 0,3; says: iterable_worker_waits.py:22
+The workers are children of a fork server, as from Python 3.14 on all are by default.
+
+Verdict: stuck-in-dataloader; ranks: 0,3; says: iterable_worker_waits.py:24
 """
 
 import time
@@ -28,7 +30,8 @@ if __name__ == "__main__":
     dist.init_process_group("gloo")
     model = DistributedDataParallel(torch.nn.Linear(8, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-    for batch in DataLoader(Stream(dist.get_rank()), batch_size=4, num_workers=1):
+    stream = Stream(dist.get_rank())
+    for batch in DataLoader(stream, batch_size=4, num_workers=1, multiprocessing_context="forkserver"):
         optimizer.zero_grad()
         model(batch).sum().backward()
         optimizer.step()

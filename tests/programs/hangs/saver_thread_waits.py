@@ -18,7 +18,7 @@ def publish():
 
 
 def pick_up():
-    while not dist.is_nccl_available():
+    while dist.is_initialized():
         time.sleep(1)
 
 
