@@ -24,5 +24,5 @@ def collate(indices):
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-for batch in DataLoader(range(400), batch_size=2, num_workers=1, collate_fn=collate):
+for batch in DataLoader(range(400), batch_size=2, num_workers=1, collate_fn=collate, multiprocessing_context="fork"):
     dist.all_reduce(batch)

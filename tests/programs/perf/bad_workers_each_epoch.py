@@ -14,7 +14,7 @@ model = DistributedDataParallel(torch.nn.Linear(64, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 data = TensorDataset(torch.randn(48, 64), torch.randint(10, (48,)))
 sampler = DistributedSampler(data)
-loader = DataLoader(data, batch_size=4, sampler=sampler, num_workers=1)
+loader = DataLoader(data, batch_size=4, sampler=sampler, num_workers=1, multiprocessing_context="fork")
 for epoch in range(4):
     sampler.set_epoch(epoch)
     for inputs, labels in loader:  # the fault

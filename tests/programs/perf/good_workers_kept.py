@@ -1,4 +1,4 @@
-"""Epochs of six steps, and a loader that keeps its workers.
+"""Epochs of twelve steps, and a loader that keeps its workers.
 
 Verdict: none
 """
@@ -14,16 +14,17 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = DistributedDataParallel(torch.nn.Linear(64, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-data = TensorDataset(torch.randn(96, 64), torch.randint(10, (96,)))
+data = TensorDataset(torch.randn(192, 64), torch.randint(10, (192,)))
 sampler = DistributedSampler(data)
-loader = DataLoader(data, batch_size=4, sampler=sampler, num_workers=1, persistent_workers=True)
+forked = {"num_workers": 1, "multiprocessing_context": "fork"}
+loader = DataLoader(data, batch_size=4, sampler=sampler, persistent_workers=True, **forked)
 for epoch in range(2):
     sampler.set_epoch(epoch)
     for inputs, labels in loader:
         torch.nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
         optimizer.zero_grad()
-        time.sleep(0.04)  # for what a device computes while the host only launches
+        time.sleep(0.06)  # for what a device computes while the host only launches
 dist.barrier()
 del model, optimizer
 dist.destroy_process_group()

@@ -19,7 +19,8 @@ dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 data = TensorDataset(torch.arange(64.0).reshape(16, 4) / 64)
-training = DataLoader(data, batch_size=2, sampler=Counting(data), num_workers=1, persistent_workers=True)
+forked = {"num_workers": 1, "multiprocessing_context": "fork"}  # so that this file needs no `if __name__`
+training = DataLoader(data, batch_size=2, sampler=Counting(data), persistent_workers=True, **forked)
 evaluation = DataLoader(data, batch_size=2, sampler=DistributedSampler(data, shuffle=False))
 shuffled = DataLoader(data, batch_size=2, sampler=DistributedSampler(data, shuffle=True))
 for _epoch in range(3):
