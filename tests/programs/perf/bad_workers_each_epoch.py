@@ -3,6 +3,8 @@
 Verdict: loader-restarts; ranks: 0-3
 """
 
+import time
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -21,6 +23,7 @@ for epoch in range(4):
         torch.nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
         optimizer.zero_grad()
+        time.sleep(0.2)  # for what a device computes: the first batch of each epoch is a small part of it
 dist.barrier()
 del model, optimizer
 dist.destroy_process_group()
