@@ -34,7 +34,7 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
     with reader.pickles:
         for path in sorted((folder / "nodes").glob("*.json")) if (folder / "nodes").is_dir() else ():
             part = reader.json_object(f"nodes/{path.name}", _MOST_PART) or {}
-            for item in _objects(part.get("ranks")):
+            for item in jsonl.dicts(part.get("ranks")):
                 if (rank := reader.rank(item, part)) is not None:
                     ranks[rank.rank] = rank
             sources |= reader.sources(part.get("sources"))
@@ -67,10 +67,6 @@ def _missing(said: object, ranks: Mapping[int, RankDump]) -> dict[int, str]:
     return found
 
 
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
 class _Reader:
     """Reads one folder and notes what could not be read."""
 
@@ -97,7 +93,7 @@ class _Reader:
         rank, pid = jsonl.integer(item, "rank"), jsonl.integer(item, "pid")
         if rank is None or pid is None or not 0 <= rank <= MOST_RANKS:
             return None
-        looks = _objects(item.get("looks"))
+        looks = jsonl.dicts(item.get("looks"))
         self._read.clear()
         native = next((look["native"] for look in looks if isinstance(look.get("native"), dict)), None)
         return RankDump(

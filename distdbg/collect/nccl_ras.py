@@ -11,9 +11,10 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
+from distdbg.collect.process_look import environment
 from distdbg.evidence.nccl_ras import read_ras
 
 _ADDRESS = "localhost:28028"
@@ -44,23 +45,17 @@ def ask_ras(pids: Collection[int], within_s: float) -> bytes:
 def _address(pid: int) -> tuple[str, int]:
     try:
         mapped = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-        environment = _environment(pid)
+        told = environment(pid)
     except OSError as error:
         raise NoRas(f"the process cannot be looked into: {error.strerror}") from None
     if not any(name in mapped for name in _LIBRARIES):
         raise NoRas("the job does not use NCCL")
-    if environment.get("NCCL_RAS_ENABLE") == "0":
+    if told.get("NCCL_RAS_ENABLE") == "0":
         raise NoRas("NCCL_RAS_ENABLE=0")
-    host, colon, port = environment.get("NCCL_RAS_ADDR", _ADDRESS).rpartition(":")
+    host, colon, port = told.get("NCCL_RAS_ADDR", _ADDRESS).rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise NoRas("NCCL_RAS_ADDR is no address")
     return host.strip("[]"), int(port)
-
-
-def _environment(pid: int) -> Mapping[str, str]:
-    raw = Path(f"/proc/{pid}/environ").read_bytes()
-    pairs = (entry.decode("utf-8", "replace").partition("=") for entry in raw.split(b"\0"))
-    return {name: value for name, _, value in pairs}
 
 
 def _asked(door: socket.socket, until: float) -> bytes:

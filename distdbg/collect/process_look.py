@@ -132,3 +132,10 @@ def _name_of(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return "gone"
+
+
+def environment(pid: int) -> dict[str, str]:
+    """What a process was started with. Raises OSError where it is gone, or another user's."""
+    raw = Path(f"/proc/{pid}/environ").read_bytes()
+    pairs = (os.fsdecode(entry).partition("=") for entry in raw.split(b"\0"))
+    return {name: value for name, _, value in pairs}

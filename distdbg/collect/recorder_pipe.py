@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from distdbg.collect.process_look import environment
 from distdbg.collect.recorder import RecorderFailed
 
 _PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
@@ -50,11 +51,9 @@ def ask_by_pipe(pid: int, rank: int, within_s: float) -> bytes:
 
 def _environment(pid: int) -> Mapping[str, str]:
     try:
-        raw = Path(f"/proc/{pid}/environ").read_bytes()
+        return environment(pid)
     except OSError as error:
         raise RecorderFailed(f"its environment cannot be read: {error.strerror}") from None
-    pairs = (os.fsdecode(entry).partition("=") for entry in raw.split(b"\0"))
-    return {name: value for name, _, value in pairs}
 
 
 def _prefixes(environment: Mapping[str, str]) -> Iterator[str]:

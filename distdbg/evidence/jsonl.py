@@ -31,6 +31,11 @@ def whole(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def dicts(value: object) -> list[dict[str, Any]]:
+    """The objects of a list; nothing of what is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def number(record: Mapping[str, Any], name: str) -> float | None:
     """A finite number under `name`, else None; True and False are no numbers."""
     value = record.get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distdbg.evidence import jsonl
@@ -13,7 +13,8 @@ from distdbg.evidence import jsonl
 class RasRank:
     """One rank of a communicator. `launched`: operations since it was made, by kind; empty where it did not answer.
 
-    `unreachable` says why nothing was heard of it, in NCCL's words; empty where it answered.
+    `unreachable` says why nothing was heard of it, in NCCL's words; empty where its process answered, also where that
+    has left the communicator.
     """
 
     rank: int
@@ -44,16 +45,14 @@ class Behind:
 def read_ras(value: object) -> tuple[Communicator, ...]:
     """What `ncclras -f json` prints; what is not as it should be is left out."""
     found = []
-    for said in _objects(value.get("communicators") if isinstance(value, dict) else None):
-        ranks = [rank for name in ("ranks", "missing_ranks") for one in _objects(said.get(name)) for rank in _rank(one)]
+    for said in jsonl.dicts(value.get("communicators") if isinstance(value, dict) else None):
+        ranks = [
+            rank for name in ("ranks", "missing_ranks") for one in jsonl.dicts(said.get(name)) for rank in _rank(one)
+        ]
         name, size = jsonl.text(said, "hash"), jsonl.integer(said, "size")
         if name and size and ranks:
             found.append(Communicator(name, size, tuple(ranks)))
     return tuple(found)
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _rank(said: Mapping[str, Any]) -> Iterable[RasRank]:
@@ -61,11 +60,10 @@ def _rank(said: Mapping[str, Any]) -> Iterable[RasRank]:
     if not isinstance(rank, int) or not isinstance(pid, int) or pid <= 0:
         return
     launched = {k: v for k, v in counts.items() if isinstance(v, int)} if isinstance(counts, dict) else {}
-    why = ""
-    if isinstance(status, dict) and "considered_dead" in status:
-        why = "is considered dead" if status["considered_dead"] is True else "does not answer"
-        if not (status["considered_dead"] is True or status.get("unresponsive") is True):
-            why = "is no member of it any more"
+    flags = status if isinstance(status, dict) else {}
+    why = "does not answer" if flags.get("unresponsive") is True else ""
+    if flags.get("considered_dead") is True:
+        why = "is considered dead"
     yield RasRank(rank, pid, jsonl.text(said, "host"), launched, why)
 
 
@@ -78,7 +76,7 @@ def unreachable(communicators: Iterable[Communicator]) -> dict[int, str]:
 def behind(communicators: Sequence[Communicator]) -> list[Behind]:
     """Those whom others wait for and who wait for nobody themselves.
 
-    Who has launched what others have not waits for them: it is no root, however far behind it is elsewhere. Where
+    Who has launched more than the last ones waits for them: it is no root, however far behind it is elsewhere. Where
     nobody is left, they wait for each other, and it says nothing.
     """
     late: list[Behind] = []
@@ -87,10 +85,10 @@ def behind(communicators: Sequence[Communicator]) -> list[Behind]:
         heard = [rank for rank in communicator.ranks if rank.launched]
         for operation in dict.fromkeys(name for rank in heard for name in rank.launched):
             counts = {rank.pid: rank.launched.get(operation, 0) for rank in heard}
-            most = max(counts.values())
-            pids = tuple(pid for pid, count in counts.items() if count < most)
-            if pids:
-                waiting |= counts.keys() - set(pids)
-                late.append(Behind(communicator, operation, pids, min(counts.values()), most))
-    roots = ((one, tuple(pid for pid in one.pids if pid not in waiting)) for one in late)
-    return [Behind(one.communicator, one.operation, pids, one.count, one.most) for one, pids in roots if pids]
+            least, most = min(counts.values()), max(counts.values())
+            if least < most:
+                last = tuple(pid for pid, count in counts.items() if count == least)
+                waiting |= counts.keys() - set(last)
+                late.append(Behind(communicator, operation, last, least, most))
+    roots = (replace(one, pids=tuple(pid for pid in one.pids if pid not in waiting)) for one in late)
+    return [one for one in roots if one.pids]

@@ -44,6 +44,7 @@ def late(*communicators):
 
 
 def test_the_one_that_waits_for_nobody():
+    assert late(communicator("0xa", counts(r0=18, r1=17, r2=16))) == [("0xa", (1002,), 16, 18)]
     assert late(WORLD) == [("0xa", (1002,), 17, 18)]
     # rank 2 is behind because it waits for rank 3 in a group of two; and rank 3 is ahead of it in the world
     assert late(communicator("0xa", counts(r0=18, r1=18, r2=17)), PAIR) == [("0xb", (1003,), 4, 5)]
@@ -64,6 +65,7 @@ def test_nobody_can_be_told(communicators):
 def test_who_is_out_of_reach():
     found = read_ras(told(communicator("0xa", counts(r0=18), missing=[(1, True, False), (2, True, True)])))
     assert unreachable(found) == {1001: "does not answer", 1002: "is considered dead"}
+    assert unreachable(read_ras(told(communicator("0xa", counts(r0=18), missing=[(1, False, False)])))) == {}
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"communicators": 3}, {"communicators": [{"hash": 1, "size": "x"}]},
