@@ -17,7 +17,8 @@ _FEWEST_US = 100.0
 _STARVED = 0.10
 _STARVED_US = 1000.0
 _MOST_CITED = 3
-#: A rank that has so much of what the worst has has the same fault, though its own steps hide it.
+#: A rank that has so much of what the worst has has the same fault, though its own steps hide it: of a wait as long
+#: a time, of what should not be called as many calls, however fast they are there.
 _SAME = 0.1
 #: Of one kind so many places are told, the dearest first.
 _MOST = 4
@@ -54,7 +55,14 @@ def same_places(evidence: RunEvidence, kind: str) -> list[list[Seen]]:
 def _alike(group: list[Seen]) -> list[Seen]:
     """By the host's time, too: what of it could be gained is not counted in one way on all ranks."""
     gain, us = max(s.dear.gain_us for s in group), max(s.dear.us for s in group)
-    return [s for s in group if s.dear.gain_us >= _SAME * gain or s.dear.us >= _SAME * us]
+    calls = max(s.dear.calls for s in group)
+    return [
+        s
+        for s in group
+        if s.dear.gain_us >= _SAME * gain
+        or s.dear.us >= _SAME * us
+        or (s.dear.kind != "wait" and s.dear.calls >= _SAME * calls)
+    ]
 
 
 def _sameness(dear: Dear) -> tuple[object, ...]:

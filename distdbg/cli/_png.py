@@ -7,6 +7,8 @@ from distdbg.errors import ToolMissing
 #: Two dots for each unit of the picture: sharp on a slide.
 _ZOOM = 2.0
 _LETTER = '<text x="2" y="15" style="font:11px monospace">W</text>'
+#: What `monospace` stands for fontconfig says, which many containers have fonts without.
+_FAMILIES = (None, "DejaVu Sans Mono", "Liberation Mono", "Noto Sans Mono", "Ubuntu Mono", "Menlo", "Consolas")
 
 
 def png(svg: str) -> bytes:
@@ -18,12 +20,13 @@ def png(svg: str) -> bytes:
             "a PNG needs resvg-py, which is not installed",
             "Install it (`pip install 'distdbg[png]'`), or take --svg, which any browser shows.",
         ) from None
-    drawn, empty = (resvg_py.svg_to_bytes(svg_string=_sheet(inner)) for inner in (_LETTER, ""))
-    if drawn == empty:
-        raise ToolMissing(
-            "this machine has no font to write with", "Install one (fonts-dejavu-core on Debian), or take --svg."
-        )
-    return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=_ZOOM))
+    empty = resvg_py.svg_to_bytes(svg_string=_sheet(""))
+    for family in _FAMILIES:
+        if resvg_py.svg_to_bytes(svg_string=_sheet(_LETTER), monospace_family=family) != empty:
+            return bytes(resvg_py.svg_to_bytes(svg_string=svg, zoom=_ZOOM, monospace_family=family))
+    raise ToolMissing(
+        "this machine has no font to write with", "Install one (fonts-dejavu-core on Debian), or take --svg."
+    )
 
 
 def _sheet(inner: str) -> str:

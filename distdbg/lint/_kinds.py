@@ -57,3 +57,22 @@ WRAPPERS = frozenset(
 #: x.f(…) stands for x
 METHODS = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_"}
 ATTRIBUTES = {"module", "_orig_mod", "model_without_ddp"}
+#: layers of torch.nn that have parameters
+WITH_PARAMETERS = {
+    "Linear",
+    "Bilinear",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose2d",
+    "Embedding",
+    "LayerNorm",
+    "GroupNorm",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "LSTM",
+    "GRU",
+    "RNN",
+    "MultiheadAttention",
+    "Parameter",
+}

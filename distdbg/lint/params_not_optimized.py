@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from distdbg.lint._kinds import WITH_PARAMETERS
 from distdbg.lint._rule import Context, Hit
 from distdbg.lint._script import argument
 from distdbg.model import FindingDoc
@@ -67,29 +68,7 @@ def _is_new(context: Context, value: ast.expr) -> bool:
     """A layer of torch.nn that has parameters."""
     calls = [n for n in ast.walk(value) if isinstance(n, ast.Call)] if isinstance(value, ast.Call) else []
     names = {context.script.call_names[c] for c in calls}
-    return any(n.startswith("torch.nn.") and n.rpartition(".")[2] in _WITH_PARAMETERS for n in names)
-
-
-_WITH_PARAMETERS = frozenset(
-    [
-        "Linear",
-        "Conv1d",
-        "Conv2d",
-        "Conv3d",
-        "ConvTranspose2d",
-        "Embedding",
-        "LayerNorm",
-        "BatchNorm1d",
-        "BatchNorm2d",
-        "LSTM",
-        "GRU",
-        "RNN",
-        "MultiheadAttention",
-        "Parameter",
-        "Bilinear",
-        "GroupNorm",
-    ]
-)
+    return any(n.startswith("torch.nn.") and n.rpartition(".")[2] in WITH_PARAMETERS for n in names)
 
 
 def _built_again(context: Context, optimizer: ast.Call, after: ast.AST) -> bool:

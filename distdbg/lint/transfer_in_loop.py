@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from distdbg.lint._devices import to_gpu
 from distdbg.lint._rule import Context, Hit
 from distdbg.lint._script import Loop, names_in
 from distdbg.model import FindingDoc
@@ -26,13 +26,12 @@ DOCS = (
 _FILLED = {"zeros", "ones", "full", "arange", "eye", "linspace", "empty"}
 _FROM_DATA = {"tensor", "as_tensor", "FloatTensor", "LongTensor", "Tensor"}
 _OTHERS = {"rand", "randn", "randint", "randperm", "from_numpy"}
-_DEVICE = re.compile(r"(?:^|_)(?:device|dev|rank|gpu|cuda)(?:_|$|:|\d)", re.IGNORECASE)
 _BRANCHES = (ast.If, ast.IfExp, ast.Try, ast.Lambda)
 
 
 def check(context: Context) -> Iterator[Hit]:
     for call in context.script.calls("to", "cuda"):
-        if not isinstance(call.func, ast.Attribute) or not _to_gpu(call):
+        if not isinstance(call.func, ast.Attribute) or not to_gpu(call):
             continue
         loop = _batch_loop(context, call)
         if loop is None:
@@ -50,18 +49,6 @@ def _hit(context: Context, call: ast.Call, text: str, related: tuple[tuple[ast.A
     return Hit(
         "transfer-in-loop", "info", "likely", call, f"{context.script.source(call)[:60]} {text}", related=related
     )
-
-
-def _to_gpu(call: ast.Call) -> bool:
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "cuda":
-        return True
-    given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "device"), None)
-    match given:
-        case ast.Constant(value=str(name)):
-            return name.startswith("cuda")
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return _DEVICE.search(name) is not None
-    return False
 
 
 def _batch_loop(context: Context, call: ast.Call) -> Loop | None:

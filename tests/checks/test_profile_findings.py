@@ -31,6 +31,14 @@ def test_ranks_that_wait_for_others_have_the_same_fault_in_longer_steps():
     assert "15% of the step" in finding.summary and "on rank 0" in finding.cause
 
 
+def test_a_call_that_should_not_be_is_the_fault_of_ranks_where_it_is_fast_too():
+    slow, fast = dear("attention", 9e3, what="[2, 2]"), dear("attention", 0.4e3, what="[2, 2]")
+    (finding,) = findings(profile(0, replace(slow, fused="flash")), profile(1, replace(fast, fused="flash")))
+    assert finding.id == "attention-not-fused" and finding.ranks == (0, 1)
+    (finding,) = findings(profile(0, dear("wait", 9e3)), profile(1, dear("wait", 0.4e3)))
+    assert finding.id == "sync-in-step" and finding.ranks == (0,)
+
+
 def test_a_function_that_was_entered_elsewhere_is_the_same_place():
     other = replace(dear("wait", 3e3), place=PLACE._replace(line=24))
     (finding,) = findings(profile(0, dear("wait", 3e3)), profile(1, other))

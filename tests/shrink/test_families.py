@@ -124,7 +124,7 @@ def test_one_layer_of_each_kind_is_kept_and_every_check_passes(model_type: str, 
     assert all(kind["kept"] for stack in made["stacks"] for kind in stack["kinds"])
     verified = {check: said.partition(";")[0] for check, said in made["verified"].items()}
     checks = "kinds ops activation_bytes gradients collectives names_and_shapes save_and_reload weights"
-    modality = {"whisper": "audio", "swin": "image", "sam2_hiera_det_model": "image"}.get(model_type)
+    modality = {"whisper": "audio", "swin": "image", "sam2_hiera_det_model": "image", "clip": "image"}.get(model_type)
     if modality:
         assert verified.pop(f"gradients_{modality}") == "pass"
     if model_type == "qwen3_vl":

@@ -72,7 +72,9 @@ COMPILED = """
     torch.manual_seed(0)
     x = torch.randn(2, 4)
     def tell(what):
-        breaks = {text[:300]: count for text, count in counters["graph_break"].items()}
+        # from Python 3.13 on, the break that torch's step asks for itself is met once with us and twice without
+        counted = sys.version_info < (3, 13)
+        breaks = {text[:300]: count if counted else True for text, count in counters["graph_break"].items()}
         print(what, breaks, dict(counters["stats"]))
         counters.clear()
         torch._dynamo.reset()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 from distdbg.errors import Refused, UsageError
-from distdbg.shrink.config_leaves import changed, dotted, integers
+from distdbg.shrink.config_leaves import Path, changed, dotted, integers
 from distdbg.shrink.probe.building import Anatomy, Builder, Shape, brief
 from distdbg.shrink.probe.controls import layer_lists
 from distdbg.shrink.probe.edits import Edits
@@ -22,6 +23,9 @@ from distdbg.shrink.probe.edits import Edits
 Cuts = dict[str, tuple[int, int, int]]
 #: so many sizes may be left as they were, where all of them together cannot be made smaller
 _MOST_LEFT = 3
+#: a smaller number that equals one of a layer's dimensions does so by chance
+_WIDE = 16
+Leaf = tuple[Path, int]
 
 
 @dataclass(frozen=True)
@@ -152,37 +156,47 @@ def _differences(shape: Shape, new: Shape) -> list[tuple[int, int]]:
 
 
 def less_width(builder: Builder, factor: float) -> Narrowed:
-    """All sizes that the layers are made of, times `factor`; as few of them as possible left out where it must be."""
+    """All sizes that the layers are made of, and those that must fit them, times `factor`; as few of them as possible
+    left out where it must be."""
     if not 0 < factor < 1:
         raise UsageError(f"--width {factor:g}: it is a factor between 0 and 1", "Write --width 0.25.")
     full = builder.anatomy(builder.full)
     assert isinstance(full, Anatomy)
-    inner = [key for key, value in builder.full.items() if isinstance(value, dict) and "model_type" in value]
-    if inner:
-        raise Refused(f"--width: sizes of {', '.join(inner)} must fit each other, and which do is not known",
-                      "Use --layers, --experts and --vocab.")  # fmt: skip
-    sizes = list(_sizes(builder, full, factor))
+    sizes, fitting = _sizes(builder, full, factor)
     before = _elements(full)
+    passes = _Passes(builder)
     why = "none of them changes what a layer consists of"
-    for left in range(min(_MOST_LEFT, max(0, len(sizes) - 1)) + 1):
-        for out in combinations(sizes, left):
-            edits: Edits = {path: value for path, value in sizes if (path, value) not in out}
-            found = builder.anatomy(changed(builder.full, edits))
-            if isinstance(found, Exception):
-                why = brief(found)
-            elif edits and found.lists == full.lists and _elements(found) < before:
-                problem = does_not_run(builder, edits)
-                if not problem:
-                    after = _elements(found) / before
-                    return Narrowed("width", edits, "all parameters of a layer", f"{100 * after:.1f} %", random=True)
-                why = problem
+    for edits in _ways(sizes, fitting):
+        found = builder.anatomy(changed(builder.full, edits))
+        if isinstance(found, Exception):
+            why = brief(found)
+        elif edits and found.lists == full.lists and _elements(found) < before:
+            problem = passes.problem(edits)
+            if not problem:
+                after = _elements(found) / before
+                return Narrowed("width", edits, "all parameters of a layer", f"{100 * after:.1f} %", random=True)
+            why = problem
     raise Refused(f"no sizes of the config can be made {factor:g} of what they are: {why}", "Try --width 0.5.")
 
 
-def _sizes(builder: Builder, full: Anatomy, factor: float) -> Iterator[tuple[Any, int]]:
+def _ways(sizes: list[Leaf], fitting: list[Leaf]) -> Iterator[Edits]:
+    """All sizes, with none, one, two or all of those outside the layers; then with a few sizes left as they are."""
+    few = [extra for count in range(3) for extra in combinations(fitting, count)]
+    none_or_all = dict.fromkeys([(), tuple(fitting)])
+    for left in range(min(_MOST_LEFT, max(0, len(sizes) - 1)) + 1):
+        for out in combinations(sizes, left):
+            kept = [size for size in sizes if size not in out]
+            for extra in none_or_all if left else dict.fromkeys([*few, tuple(fitting)]):
+                yield dict([*kept, *extra])
+
+
+def _sizes(builder: Builder, full: Anatomy, factor: float) -> tuple[list[Leaf], list[Leaf]]:
     """Integer leaves that change the shape of a tensor in a layer, and no number of layers, experts or rows; or that
-    are refused alone."""
+    are refused alone. And those that change one outside the layers only, and are as wide as a tensor in them: a tower
+    gives what the text takes."""
     inside = tuple(f"{path}." for path in layer_lists(full))
+    sizes, others = [], []
+    wide = {n for name in full.parameters if name.startswith(inside) for n in full.tensors[name][0] if n >= _WIDE}
     for path, value in integers(builder.full):
         small = max(1, round(value * factor))
         if value < 2 or small == value or isinstance(path[-1], int):
@@ -191,9 +205,12 @@ def _sizes(builder: Builder, full: Anatomy, factor: float) -> Iterator[tuple[Any
         if isinstance(found, Anatomy):
             if found.tensors.keys() != full.tensors.keys() or found.lists != full.lists:
                 continue
-            if not any(n.startswith(inside) and found.tensors[n] != full.tensors[n] for n in full.parameters):
+            changes = [n for n in full.parameters if found.tensors[n] != full.tensors[n]]
+            if not any(n.startswith(inside) for n in changes):
+                others += [(path, small)] if changes and value in wide else []
                 continue
-        yield path, small
+        sizes.append((path, small))
+    return sizes, others
 
 
 def _elements(anatomy: Anatomy) -> int:
@@ -207,16 +224,24 @@ def _elements(anatomy: Anatomy) -> int:
     return total
 
 
-def does_not_run(builder: Builder, edits: Edits) -> str:
-    """Why the narrower model's forward fails on meta where the full one's does not; empty otherwise."""
-    from distdbg.shrink.verify.running import why_not
+class _Passes:
+    """Passes of the narrower model against the full one's, on the meta device: with a text, an image, a sound."""
 
-    before = why_not(builder, builder.full)
-    return "" if before else why_not(builder, changed(builder.full, edits))
+    def __init__(self, builder: Builder) -> None:
+        from distdbg.shrink.verify.running import problems
+
+        self._problems = partial(problems, builder)
+        self._full = builder.full
+        self._before = self._problems(builder.full)
+
+    def problem(self, edits: Edits) -> str:
+        """Why one fails that does not fail in the full one; empty where there is none."""
+        after = self._problems(changed(self._full, edits))
+        return next((why for kind, why in after.items() if why and not self._before.get(kind, why)), "")
 
 
 def _refuse_what_does_not_run(builder: Builder, found: Narrowed) -> None:
-    why = does_not_run(builder, found.edits)
+    why = _Passes(builder).problem(found.edits)
     if why:
         raise Refused(f"with {found.axis} {found.after} of {found.before} the model does not run: {why}",
                       "Keep more: as many experts as are chosen at a time, or a multiple of their groups.")  # fmt: skip

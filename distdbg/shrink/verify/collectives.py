@@ -64,7 +64,7 @@ def by_layer(builder: Builder, stacks: Sequence[Kept], *, whole: bool) -> ByLaye
     found: ByLayer = defaultdict(Counter)
     inside: list[str] = []
     model: Any = prepared(builder.model(builder.full))
-    given = inputs_for(model)  # on meta still, where it may try what runs
+    given = inputs_for(model)  # while the model is on meta, where it may try what runs
     mesh = init_device_mesh("cpu", (RANKS,))
     with FakeTensorMode(allow_non_fake_inputs=True), ExitStack() as stack:
         _as_fake(model)
@@ -102,7 +102,8 @@ def _as_fake(model: Any) -> None:
 def _fake(value: Any) -> Any:
     import torch
 
-    return torch.zeros(value.shape, dtype=value.dtype) if getattr(value, "is_meta", False) else value
+    held = isinstance(value, torch.Tensor) and (value.is_meta or value.is_floating_point())
+    return torch.zeros(value.shape, dtype=value.dtype) if held else value
 
 
 def _tensors(output: Any) -> Iterator[Any]:

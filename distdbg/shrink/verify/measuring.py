@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-_ANSWERS: dict[str, Any] = {"torch.bool": True, "torch.float32": 0.0, "torch.bfloat16": 0.0}
+from distdbg.shrink.verify.values import Values
 
 
 @dataclass
@@ -52,7 +52,7 @@ def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str])
         stack.enter_context(_entered(model, layers, inside))
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t))
         stack.enter_context(_Counting(found, inside))
-        output = call(**inputs)
+        output = call(**_placed(inputs))
         found.forward_done = True
         try:
             sum(t.float().sum() for t in _tensors(output) if t.requires_grad).backward()
@@ -63,36 +63,42 @@ def measure(model: Any, call: Any, inputs: Mapping[str, Any], layers: list[str])
     return found
 
 
-def on_meta_only() -> Any:
-    """In its context what meta tensors cannot answer is answered, as in `measure`; nothing is counted."""
-    return _Counting(Measured(), [])
+def dry(call: Any, inputs: Mapping[str, Any]) -> Any:
+    """What `call(**inputs)` gives on the meta device; nothing is counted. Raises whatever it raises."""
+    import torch
+
+    with torch.no_grad(), _Counting(Measured(), []):
+        return call(**_placed(inputs))
+
+
+def _placed(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What gradients may pass through is where the parameters are; its content is remembered."""
+    import torch
+
+    return {
+        name: value.to("meta") if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        for name, value in inputs.items()
+    }
 
 
 def _Counting(found: Measured, inside: list[str]) -> Any:  # noqa: N802 -- stands for a class
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_map_only
     from torch.utils.flop_counter import flop_registry
 
-    told = _Masks()
+    values = Values()
     indexed = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default,
                torch.ops.aten._index_put_impl_.default)  # fmt: skip
 
     class Mode(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
-                # a model asks what a tensor holds (is the mask full? are positions in order?); meta holds nothing
-                return _ANSWERS.get(str(args[0].dtype), 0)
+                return values.answer(args[0])
             kwargs = kwargs or {}
             if function in indexed:
-                # masks say by their content how much is taken: known as long as they come from ids on the CPU
-                args = (args[0], [part for mask in args[1] for part in told.places(mask)], *args[2:])
-            if any(t.is_meta for t in _tensors([args, kwargs])):
-                # sizes of images stay on the CPU, where they can be read; what is made of them meets meta here
-                args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to("meta"), (args, kwargs))
-            result = function(*args, **kwargs)
-            if function is torch.ops.aten._to_copy.default:
-                told.remember(args[0], result)
+                # masks say by their content how much is taken
+                args = (args[0], [part for mask in args[1] for part in values.places(mask)], *args[2:])
+            result = values.call(function, args, kwargs, list(_tensors([args, kwargs])))
             if function._overloadpacket in flop_registry and not found.forward_done:
                 cost = flop_registry[function._overloadpacket](*args, **kwargs, out_val=result)
                 found.flops[inside[-1] if inside else ""] += cost
@@ -102,35 +108,6 @@ def _Counting(found: Measured, inside: list[str]) -> Any:  # noqa: N802 -- stand
             return result
 
     return Mode()
-
-
-class _Masks:
-    """Masks that were on the CPU before they came to the meta device, by their storage there, which is held."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, Any]] = {}
-
-    def remember(self, before: Any, after: Any) -> None:
-        import torch
-
-        if before.dtype is torch.bool and after.is_meta and not before.is_meta:
-            storage = after.untyped_storage()
-            dense = torch.empty_strided(after.shape, after.stride(), dtype=torch.bool, device="cpu")
-            self._known[storage._cdata] = (storage, dense.copy_(before))
-
-    def places(self, mask: Any) -> tuple[Any, ...]:
-        """The mask as the indices of what it takes, one tensor a dimension; anything else as it is."""
-        import torch
-
-        if mask is None or mask.dtype is not torch.bool:
-            return (mask,)
-        real = mask
-        if mask.is_meta:
-            _, dense = self._known.get(mask.untyped_storage()._cdata, (None, None))
-            if dense is None:
-                return (mask,)
-            real = dense.as_strided(mask.shape, mask.stride(), mask.storage_offset())  # a view of it, as the mask is
-        return tuple(real.nonzero(as_tuple=True))
 
 
 @contextmanager

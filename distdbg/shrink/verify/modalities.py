@@ -1,35 +1,45 @@
 """Inputs of every modality that a model takes beside text: the gradients of what connects a tower need them.
 
 Token ids are real and stay on the CPU, so that the places of images and sounds among them can be read; what is computed
-is on the meta device. How many tokens an image or a sound takes, the model's own tower says.
+is on the meta device. How many tokens an image or a sound takes, the model itself says.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from distdbg.shrink.probe.building import brief
 from distdbg.shrink.verify.comparing import PASS, Kept
-from distdbg.shrink.verify.inputs import LENGTH, SOUNDS, inputs_for, masks_for
-from distdbg.shrink.verify.measuring import measure, on_meta_only
+from distdbg.shrink.verify.inputs import LENGTH, inputs_for, takes_of, with_the_rest
+from distdbg.shrink.verify.measuring import dry, measure
+from distdbg.shrink.verify.pictures import pictures
+from distdbg.shrink.verify.sounds import SOUNDS, sounds
 
 #: modality -> (the method that gives its features, names of the token that stands for it in a config)
 _KNOWN = {
     "image": ("get_image_features", ("image_token_id", "image_token_index")),
     "audio": ("get_audio_features", ("audio_token_id", "audio_token_index")),
 }
+#: what transformers says where there are too few places: "tokens: 2, features: 576"
+_TOO_FEW = re.compile(r"tokens:? ?\d+,? *features:? *(\d+)")
 #: modality -> what a part that takes nothing else names as its main input
 _MAIN = {"image": ("pixel_values",), "audio": SOUNDS}
 
 
 def modalities(model: Any) -> Iterator[str]:
-    """Those that the model takes by themselves, or in a text, as tokens of their own."""
-    for modality, (_, tokens) in _KNOWN.items():
-        in_text = any(isinstance(getattr(model.config, t, None), int) for t in tokens)
-        if in_text or model.main_input_name in _MAIN[modality]:
+    """Those that the model takes: by themselves, in a text as tokens of their own, or beside a text."""
+    for modality in _KNOWN:
+        if _token(model, modality) is not None or takes_of(model) & {*_MAIN[modality]}:
             yield modality
+
+
+def _token(model: Any, modality: str) -> int | None:
+    """What stands for it in a text."""
+    known = (getattr(model.config, name, None) for name in _KNOWN[modality][1])
+    return next((token for token in known if isinstance(token, int)), None)
 
 
 def compare_gradients(full: Any, small: Any, stacks: Sequence[Kept]) -> dict[str, str]:
@@ -77,68 +87,112 @@ def _counterparts(name: str, stacks: Sequence[Kept]) -> Iterator[str]:
 def inputs_of(model: Any, modality: str) -> dict[str, Any]:
     """Keyword arguments for `model.forward`: an image or a sound, in a text where the model takes text.
 
-    Raises LookupError where what it takes is not known, and whatever the tower raises.
+    Raises LookupError where it takes none, and where none of the known ones will do, what the first one raises.
     """
-    import torch
-
     if model.main_input_name in _MAIN[modality]:
         return inputs_for(model)
-    method, names = _KNOWN[modality]
-    if not hasattr(model, method):
-        raise LookupError(f"the model has no {method}, which would say how many tokens it takes")
-    token = next(v for t in names if isinstance(v := getattr(model.config, t, None), int))
-    tower = _tower(model, modality)
-    own = inputs_for(tower)
-    call = getattr(model, method)
-    takes, known = set(inspect.signature(call).parameters), set(inspect.signature(model.forward).parameters)
-    names_of = {"hidden_states": "pixel_values", "grid_thw": "image_grid_thw"}
-    given = {names_of.get(k, k): v for k, v in own.items() if k != "use_cache"}
-    for sound in SOUNDS:
-        given |= masks_for(given[sound], takes | known) if sound in given else {}
-    if not set(given) <= known:
-        raise LookupError(f"forward takes no {', '.join(sorted(set(given) - known))}")
-    with torch.no_grad(), on_meta_only():
-        features = call(**{k: v for k, v in given.items() if k in takes})
-    count = _rows(features, _width(model))
+    make = pictures if modality == "image" else sounds
+    first = None
+    for given in make(takes_of(model), model.config):
+        found, why = _in_a_text(model, modality, given)
+        if why is None:
+            return found
+        first = first or why
+    raise first or LookupError(f"forward takes no {' or '.join(_MAIN[modality])}")
+
+
+def _in_a_text(model: Any, modality: str, given: dict[str, Any]) -> tuple[dict[str, Any], Exception | None]:
+    """With as many tokens for it as the model makes of it; and why the model does not run with that."""
+    found: dict[str, Any] = {}
+    try:
+        count = 0
+        if _token(model, modality) is not None:
+            count = _told(model, modality, given) or _rows(model, modality, given) or 1
+        found = _text(model, modality, given, count)
+        dry(model, found)
+    except Exception as error:
+        return found, error
+    return found, None
+
+
+def _text(model: Any, modality: str, given: dict[str, Any], count: int) -> dict[str, Any]:
+    import torch
+
+    token = _token(model, modality)
+    if token is None:
+        return with_the_rest(model, {"input_ids": torch.zeros(1, LENGTH, dtype=torch.long), **given})
     ids = torch.zeros(1, LENGTH + count, dtype=torch.long)
     ids[0, 1 : 1 + count] = token
     if token == 0:
         ids += (ids == 0).long().roll(1)
-    found = {"input_ids": ids, **given}
-    if "mm_token_type_ids" in known:
+    found = with_the_rest(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), **given})
+    if "mm_token_type_ids" in takes_of(model):
         found["mm_token_type_ids"] = (ids == token).long() * (1 if modality == "image" else 2)
-    if "use_cache" in known:
-        found["use_cache"] = False
     return found
 
 
-def _tower(model: Any, modality: str) -> Any:
-    """The outermost part that takes pixels, or sounds, as its main input."""
-    wanted = _MAIN[modality]
-    for path, module in model.named_modules():
-        named = getattr(module, "main_input_name", "") in wanted and hasattr(module, "config")
-        patches = modality == "image" and {"hidden_states", "grid_thw"} <= _takes(module)
-        if path and (named or patches):
-            return module
-    raise LookupError(f"no part of the model takes {' or '.join(wanted)}")
+def _told(model: Any, modality: str, given: dict[str, Any]) -> int:
+    """How many places the model wants for it, when there are two: by what comes to `get_placeholder_mask`, or by what
+    it says when they are too few. 0 where neither tells."""
+    import torch
+
+    width = _width(model)
+    seen: list[int] = []
+
+    def listened(true: Any) -> Any:
+        def listens(*args: Any, **kwargs: Any) -> Any:
+            bound = inspect.signature(true).bind(*args, **kwargs).arguments
+            found = [v for n, v in bound.items() if "features" in n and isinstance(v, torch.Tensor)]
+            seen.extend(v.numel() // width for v in found if v.shape[-1] == width)
+            return true(*args, **kwargs)
+
+        return listens
+
+    holders = [m for m in model.modules() if hasattr(type(m), "get_placeholder_mask")]
+    for holder in holders:
+        holder.get_placeholder_mask = listened(holder.get_placeholder_mask)
+    said = None
+    try:
+        dry(model, _text(model, modality, given, 2))
+    except Exception as error:
+        said = _TOO_FEW.search(str(error))
+    finally:
+        for holder in holders:
+            del holder.get_placeholder_mask
+    if seen:
+        return seen[0]
+    return int(said[1]) if said else 0
 
 
-def _takes(module: Any) -> set[str]:
-    return set(inspect.signature(module.forward).parameters)
+def _rows(model: Any, modality: str, given: dict[str, Any]) -> int:
+    """How many rows as wide as a token's the method gives that is asked for its features; 0 where there is none.
+
+    Raises LookupError where they are wider or less wide: they would be put in the places all the same.
+    """
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    method, width = _KNOWN[modality][0], _width(model)
+    for call in (getattr(m, method) for m in model.modules() if hasattr(m, method)):
+        taken = {k: v for k, v in given.items() if k in inspect.signature(call).parameters}
+        features = _or_none(call, taken)
+        if features is None:
+            continue
+        pooled = getattr(features, "pooler_output", None)
+        found = tree_leaves(features if pooled is None else pooled)
+        rows = sum(t.numel() // width for t in found if isinstance(t, torch.Tensor) and t.shape[-1] == width)
+        if not rows:
+            raise LookupError("its features are not as wide as its tokens")
+        return int(rows)
+    return 0
+
+
+def _or_none(call: Any, taken: dict[str, Any]) -> Any:
+    try:
+        return dry(call, taken)
+    except Exception:
+        return None
 
 
 def _width(model: Any) -> int:
     return int(model.get_input_embeddings().weight.shape[1])
-
-
-def _rows(features: Any, width: int) -> int:
-    """How many rows as wide as a token's the tower gave."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    pooled = getattr(features, "pooler_output", None)
-    found = tree_leaves(features if pooled is None else pooled)
-    rows = sum(t.numel() // width for t in found if isinstance(t, torch.Tensor) and t.shape[-1] == width)
-    if not rows:
-        raise LookupError("its features are not as wide as its tokens")
-    return int(rows)

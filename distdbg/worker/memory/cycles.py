@@ -86,7 +86,9 @@ def _owners(tensors: list[Any]) -> dict[str, int]:
     attributes = [one for one in holders if type(one) is dict]
     known, found = {id(one) for one in attributes}, dict[str, int]()
     direct = {id(one) for one in holders}
-    for owner in [*holders, *(gc.get_referrers(*attributes) if attributes else ())]:
+    # Looked up before it is put together: a list that is asked who holds what it holds would find and hold itself.
+    of_attributes = gc.get_referrers(*attributes) if attributes else []
+    for owner in (*holders, *of_attributes):
         cls = type(owner)
         file = getattr(sys.modules.get(cls.__module__), "__file__", None)
         if (

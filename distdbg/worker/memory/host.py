@@ -61,7 +61,7 @@ def _groups(tensors: list[Any], names: dict[int, str]) -> tuple[list[dict[str, A
         try:
             kind = _kind(tensor, names, gradients)
             key = (kind, tuple(tensor.shape), str(tensor.dtype), str(tensor.device))
-            size = tensor.untyped_storage().nbytes()
+            size = 0 if tensor.is_meta else tensor.untyped_storage().nbytes()  # as large as it says, and nowhere
         except Exception:  # fake, sparse, a subclass of somebody's: it has no bytes to be counted
             continue
         found.setdefault(key, []).append((size, tensor))

@@ -1,0 +1,71 @@
+"""What is made of known tensors is known on the meta device, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from distdbg.shrink.verify.measuring import dry
+
+pytestmark = pytest.mark.slow
+SIZES = torch.tensor([[4, 6], [2, 3]])
+
+
+def made(function, **given):
+    """What `function` gives of these tensors under the mode that remembers."""
+    return dry(function, given)
+
+
+def test_sizes_stay_known_on_meta():
+    def lengths(sizes):
+        there = sizes.to("meta")
+        assert there.is_meta
+        return (there.prod(dim=-1) // 2).tolist(), torch.repeat_interleave(there[:, 0], there[:, 1]).shape[0]
+
+    assert made(lengths, sizes=SIZES) == ([12, 3], 9)
+
+
+def test_views_and_what_is_written_in_place():
+    def written(sizes):
+        there = sizes.to("meta")
+        rows = there[1]
+        rows += torch.ones(2, dtype=torch.long, device="meta")
+        return there.flatten().tolist()
+
+    assert made(written, sizes=SIZES.clone()) == [4, 6, 3, 4]
+
+
+def test_a_mask_of_real_pixels_says_how_many_it_takes():
+    def taken(pixels, weight):
+        real = (pixels == 0).sum(dim=-1) != 3
+        return (pixels * weight)[real].shape
+
+    pixels = torch.stack([torch.ones(3), torch.zeros(3), torch.ones(3)])
+    assert made(taken, pixels=pixels, weight=torch.ones(3, device="meta")) == (2, 3)
+
+
+def test_what_a_parameter_had_a_part_in_is_not_known():
+    def mixed(sizes, weight):
+        there = sizes.to("meta").float()
+        there[0] = weight
+        return there.sum().item(), (there * weight > 0).any().item()
+
+    assert made(mixed, sizes=SIZES, weight=torch.ones(2, device="meta")) == (0.0, True)  # the usual answers
+    with pytest.raises(NotImplementedError):
+        made(lambda weight: weight.nonzero(), weight=torch.ones(2, device="meta"))
+
+
+def test_chance_is_not_computed():
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    assert made(lambda sizes: torch.rand(4, device="meta").sum().item(), sizes=SIZES) == 0.0
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_would_be_too_large_is_not_computed():
+    def squared(sizes):
+        row = torch.arange(1 << 20, device="meta")
+        return (row[:, None] == row[None, :]).shape, int(row[-1])
+
+    assert made(squared, sizes=SIZES) == ((1 << 20, 1 << 20), (1 << 20) - 1)
