@@ -3,6 +3,8 @@
 Verdict: none
 """
 
+import time
+
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -28,3 +30,4 @@ for _ in range(4):
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
+        time.sleep(0.01)  # as long as a real step: there are lines enough to judge by

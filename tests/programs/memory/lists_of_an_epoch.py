@@ -3,6 +3,7 @@
 Verdict: none
 """
 
+import time
 from collections import deque
 
 import torch
@@ -20,6 +21,7 @@ for _ in range(7):
         loss = output.square().mean()
         loss.backward()
         optimizer.step()
+        time.sleep(0.01)  # as long as a real step: there are lines enough to judge by
         predictions.append(output.detach())
         history.append(loss.item())
         ring.append(torch.full((2048,), loss.item()))

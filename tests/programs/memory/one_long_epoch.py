@@ -3,6 +3,8 @@
 Verdict: none
 """
 
+import time
+
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -14,4 +16,5 @@ for (batch,) in DataLoader(TensorDataset(torch.randn(400 * 8, 64)), batch_size=8
     output = model(batch)
     output.square().mean().backward()
     optimizer.step()
+    time.sleep(0.01)  # as long as a real step: there are lines enough to judge by
     outputs.append(output.detach())
