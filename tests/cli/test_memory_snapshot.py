@@ -43,7 +43,9 @@ def wait_for(what, seconds=90):
 def test_a_running_job_gives_its_snapshots_and_goes_on(distdbg, tmp_path):
     (tmp_path / "train.py").write_text(TRAIN)
     command = [sys.executable, "-m", "distdbg", "launch", "--nproc-per-node", "2", "train.py", str(tmp_path)]
-    job = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    said = tmp_path / "said"
+    with said.open("w") as file:
+        job = subprocess.Popen(command, cwd=tmp_path, stdout=file, stderr=file)
     try:
         wait_for(lambda: all((tmp_path / f"trains{rank}").exists() for rank in (0, 1)))
         strange = distdbg("memory", "snapshot", "--ranks", "0,7")
@@ -53,7 +55,7 @@ def test_a_running_job_gives_its_snapshots_and_goes_on(distdbg, tmp_path):
     finally:
         (tmp_path / "stop").touch()
         code = job.wait(timeout=90)
-    assert code == 0
+    assert code == 0, said.read_text()
     assert one.code == 0 and every.code == 0, f"{one}{every}"
     assert [("00001" in line) for line in one.out.split()] == [True]
     assert len(every.out.split()) == 2 and len({*one.out.split(), *every.out.split()}) == 3
