@@ -10,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from distdbg.shrink.probe.building import Builder
+from distdbg.shrink.probe.building import Builder, brief
 from distdbg.shrink.verify.comparing import PASS, Kept
+from distdbg.shrink.verify.grounds import Fake
 from distdbg.shrink.verify.inputs import inputs_for
+from distdbg.shrink.verify.modalities import inputs_of, modalities
 from distdbg.shrink.verify.running import prepared
+from distdbg.shrink.verify.values import Values
 
 #: ranks of the job that is not there
 RANKS = 64
@@ -25,20 +28,42 @@ ByLayer = dict[str, Counter[tuple[str, int]]]
 def compare_collectives(full: Builder, small: Builder, stacks: Sequence[Kept]) -> str:
     """`pass` where each kept layer gathers and reduces what the one it stands for does, in a pass through both models.
 
-    What the forward does not reach (a tower without its input) has none in either.
+    What a text does not reach (a tower) is asked in a pass with what does, in a text where the model takes one.
     """
+    a: ByLayer = {}
+    b: ByLayer = {}
+    why = ""
     with _fake_job():
-        a, b = by_layer(full, stacks, whole=True), by_layer(small, stacks, whole=False)
-    silent = [s.path for s in stacks if not any(b.get(f"{s.path}.{i}") for i in range(len(s.kept)))]
+        for modality in ("", *modalities(full.model(full.full))):
+            if not (silent := _silent(stacks, b)):
+                break
+            heard = [stack.path for stack in stacks if stack not in silent]
+            try:
+                there = by_layer(full, silent, whole=True, modality=modality, beside=heard)
+                here = by_layer(small, silent, whole=False, modality=modality, beside=heard)
+            except Exception as error:
+                why = f": {brief(error)}"
+                continue
+            a, b = {**there, **a}, {**here, **b}
+    return _judged(a, b, stacks, why)
+
+
+def _silent(stacks: Sequence[Kept], found: ByLayer) -> list[Kept]:
+    """No collective was seen of any of their layers."""
+    return [s for s in stacks if not any(found.get(f"{s.path}.{i}") for i in range(len(s.kept)))]
+
+
+def _judged(a: ByLayer, b: ByLayer, stacks: Sequence[Kept], why: str) -> str:
+    silent = [stack.path for stack in _silent(stacks, b)]
     if len(silent) == len(stacks):
-        return "not run, because no collective was seen of any layer"
+        return f"not run, because no collective was seen of any layer{why}"
     for stack in stacks:
         for new, old in enumerate(stack.kept):
             there, here = a.get(f"{stack.path}.{old}", Counter()), b.get(f"{stack.path}.{new}", Counter())
             if there != here:
                 odd, count = next(iter(((there - here) or (here - there)).items()))
                 return f"fail: {stack.path}.{new} is unlike layer {old} in {count} x {odd[0]} of {odd[1]} elements"
-    return PASS if not silent else f"not run, because no input reaches {', '.join(silent)}; pass for the others"
+    return PASS if not silent else f"not run, because no input reaches {', '.join(silent)}{why}; pass for the others"
 
 
 def costs(small: Builder, stacks: Sequence[Kept]) -> dict[str, list[Any]]:
@@ -55,8 +80,13 @@ def costs(small: Builder, stacks: Sequence[Kept]) -> dict[str, list[Any]]:
     return {"collectives": [sum(calls.values()), calls], "gathered_bytes": [sum(gathered.values()), gathered]}
 
 
-def by_layer(builder: Builder, stacks: Sequence[Kept], *, whole: bool) -> ByLayer:
-    """One forward and backward pass of the model with each layer wrapped, and then all of it. Raises what it raises."""
+def by_layer(
+    builder: Builder, stacks: Sequence[Kept], *, whole: bool, modality: str = "", beside: Sequence[str] = ()
+) -> ByLayer:
+    """One forward and backward pass of the model with each layer wrapped, and then all of it. Raises what it raises.
+
+    beside: paths of stacks that stay as they are: sharding a layer over so many ranks is most of the work.
+    """
     from torch._subclasses import FakeTensorMode
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -64,20 +94,22 @@ def by_layer(builder: Builder, stacks: Sequence[Kept], *, whole: bool) -> ByLaye
     found: ByLayer = defaultdict(Counter)
     inside: list[str] = []
     model: Any = prepared(builder.model(builder.full))
-    given = inputs_for(model)  # while the model is on meta, where it may try what runs
+    # while the model is on meta, where it may try what runs
+    inputs = inputs_of(model, modality) if modality else inputs_for(model)
     mesh = init_device_mesh("cpu", (RANKS,))
-    with FakeTensorMode(allow_non_fake_inputs=True), ExitStack() as stack:
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake, ExitStack() as stack:
         _as_fake(model)
         for one in stacks:
             for number in range(one.layers if whole else len(one.kept)):
                 fully_shard(model.get_submodule(f"{one.path}.{number}"), mesh=mesh)
+        left = {p for path in beside for p in model.get_submodule(path).parameters()}
         scalars = {p for p in model.parameters() if p.dim() == 0}  # which FSDP2 does not shard
-        fully_shard(model, mesh=mesh, ignored_params=scalars)
+        fully_shard(model, mesh=mesh, ignored_params=left | scalars)
         model.train()
-        inputs = {name: _fake(value) for name, value in given.items()}
         stack.enter_context(_told_groups(inside))
-        stack.enter_context(_mode(found, inside))
-        output = model(**inputs)
+        stack.enter_context(_mode(found, inside, Values(Fake(fake))))
+        stack.enter_context(_numbers())
+        output = model(**{name: _on_the_cpu(value) for name, value in inputs.items()})
         sum(t.float().sum() for t in _tensors(output) if t.requires_grad).backward()
     return found
 
@@ -99,11 +131,11 @@ def _as_fake(model: Any) -> None:
                 held[name] = known[id(tensor)][1]
 
 
-def _fake(value: Any) -> Any:
+def _on_the_cpu(value: Any) -> Any:
     import torch
 
-    held = isinstance(value, torch.Tensor) and (value.is_meta or value.is_floating_point())
-    return torch.zeros(value.shape, dtype=value.dtype) if held else value
+    on_meta = isinstance(value, torch.Tensor) and value.is_meta
+    return torch.zeros(value.shape, dtype=value.dtype) if on_meta else value
 
 
 def _tensors(output: Any) -> Iterator[Any]:
@@ -139,17 +171,29 @@ def _told_groups(inside: list[str]) -> Iterator[None]:
             setattr(FSDPParamGroup, name, method)
 
 
-def _mode(found: ByLayer, inside: list[str]) -> Any:
+def _mode(found: ByLayer, inside: list[str], values: Values) -> Any:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function is torch.ops.aten._local_scalar_dense.default:
-                # a model asks what a tensor holds, and fake ones hold nothing
-                return True if args[0].dtype is torch.bool else 0
             if function.namespace in ("c10d", "_c10d_functional") and inside and isinstance(args[0], torch.Tensor):
                 found[inside[-1]][str(function._opname), args[0].numel()] += 1
+            return values.call(function, args, kwargs or {})
+
+    return Mode()
+
+
+def _numbers() -> Any:
+    """`torch.tensor` of tensors takes their numbers: it would read memory that fake ones do not have."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._pytree import tree_map_only
+
+    class Mode(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.tensor:
+                args = tree_map_only(torch.Tensor, lambda t: t.tolist(), args)
             return function(*args, **(kwargs or {}))
 
     return Mode()

@@ -82,23 +82,15 @@ def _placed(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _Counting(found: Measured, inside: list[str]) -> Any:  # noqa: N802 -- stands for a class
-    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
 
     values = Values()
-    indexed = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default,
-               torch.ops.aten._index_put_impl_.default)  # fmt: skip
 
     class Mode(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
-                return values.answer(args[0])
             kwargs = kwargs or {}
-            if function in indexed:
-                # masks say by their content how much is taken
-                args = (args[0], [part for mask in args[1] for part in values.places(mask)], *args[2:])
-            result = values.call(function, args, kwargs, list(_tensors([args, kwargs])))
+            result = values.call(function, args, kwargs)
             if function._overloadpacket in flop_registry and not found.forward_done:
                 cost = flop_registry[function._overloadpacket](*args, **kwargs, out_val=result)
                 found.flops[inside[-1] if inside else ""] += cost

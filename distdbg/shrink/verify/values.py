@@ -1,13 +1,15 @@
-"""What tensors on the meta device would hold, as far as it follows from tensors that are not there.
+"""What tensors that hold nothing would hold, as far as it follows from real ones.
 
 Models read sizes, masks and places from tensors and go by what they find. Whatever is made of real tensors alone (ids,
-sizes of images, a mask; an `arange`) is computed for real, too, beside its counterpart on meta; what a parameter has
-had a part in holds nothing.
+sizes of images, a mask; an `arange`) is computed for real, too, beside its counterpart on meta, or among fake tensors;
+what a parameter has had a part in holds nothing.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from distdbg.shrink.verify.grounds import Ground, Meta
 
 #: elements of the largest tensor that is computed for real
 _MOST = 1 << 24
@@ -16,86 +18,126 @@ _ANSWERS: dict[str, Any] = {"torch.bool": True, "torch.float32": 0.0, "torch.bfl
 
 
 class Values:
-    """Storages on the meta device whose content is known. Both are held, or another storage would get its address."""
+    """Storages that hold nothing whose content is known. Both are held, or another storage would get its address."""
 
-    def __init__(self) -> None:
+    def __init__(self, ground: Ground | None = None) -> None:
+        import torch
+
+        aten = torch.ops.aten
+        self._ground = ground or Meta()
         self._known: dict[int, tuple[Any, Any]] = {}
+        self._asked = aten._local_scalar_dense
+        #: functions whose second argument may be masks, which say by their content how much is taken
+        self._indexed = (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_)
 
     def of(self, tensor: Any) -> Any:
         """The tensor with its content; None where that is not known. Views of one storage are views of one content."""
         import torch
+        from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-        if not tensor.is_meta:
+        if is_traceable_wrapper_subclass(tensor):  # a DTensor: its parts are elsewhere
+            return None
+        if not self._ground.is_empty(tensor):
             return tensor if tensor.device.type == "cpu" else None
         _, content = self._known.get(tensor.untyped_storage()._cdata, (None, None))
         if content is None:
             return None
-        view = torch.empty(0, dtype=tensor.dtype, device="cpu")
-        return view.set_(content, tensor.storage_offset(), tensor.size(), tensor.stride())
+        with self._ground.really():
+            view = torch.empty(0, dtype=tensor.dtype, device="cpu")
+            return view.set_(content, tensor.storage_offset(), tensor.size(), tensor.stride())
 
-    def call(self, function: Any, args: Any, kwargs: dict[str, Any], tensors: list[Any]) -> Any:
-        """The function's result on the meta device, and its content where that of all `tensors` among its arguments is
-        known. Raises what the function raises."""
+    def call(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """The function's result, and its content where that of all tensors among its arguments is known; a number for
+        `.item()`, which is the usual answer where nothing is known. Raises what the function raises."""
+        if function._overloadpacket is self._asked and self._ground.is_empty(args[0]):
+            return self._answer(args[0])
+        if function._overloadpacket in self._indexed:
+            args = (args[0], [part for mask in args[1] for part in self._places(mask)], *args[2:])
+        return self._called(function, args, kwargs)
+
+    def _called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         import torch
-        from torch.utils._pytree import tree_map_only
+        from torch.utils._pytree import tree_leaves, tree_map_only
 
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        if tensors and all(self._is_unknown(t) for t in tensors) and "device" not in kwargs:
+            return function(*args, **kwargs)  # most calls
         contents = {id(t): self.of(t) for t in tensors}
         known = all(c is not None for c in contents.values()) and _is_plain(function, tensors)
         asked = _device(kwargs)
 
         def really() -> Any:
             real_args, real_kwargs = tree_map_only(torch.Tensor, lambda t: contents[id(t)], (args, kwargs))
-            return function(*real_args, **real_kwargs | ({"device": torch.device("cpu")} if asked else {}))
+            with self._ground.really():
+                return function(*real_args, **real_kwargs | ({"device": torch.device("cpu")} if asked else {}))
 
-        if known and (asked == "cpu" or not (asked or any(t.is_meta for t in tensors))):
+        if known and self._ground.leaves_alone(tensors, asked):
             return really()
         if known and torch.Tag.dynamic_output_shape in function.tags:
             real = really()
-            result = tree_map_only(torch.Tensor, lambda t: t.to("meta"), real)
+            result = tree_map_only(torch.Tensor, self._ground.emptied, real)
         else:
-            # sizes of images stay on the CPU, where they can be read; what is made of them meets meta here
-            meta_args, meta_kwargs = tree_map_only(torch.Tensor, lambda t: t.to("meta"), (args, kwargs))
-            result = function(*meta_args, **meta_kwargs | ({"device": torch.device("meta")} if asked else {}))
+            # sizes of images stay on the CPU, where they can be read; what is made of them meets nothing here
+            empty_args, empty_kwargs = tree_map_only(torch.Tensor, self._ground.emptied, (args, kwargs))
+            device = {"device": torch.device(self._ground.device)} if asked else {}
+            result = function(*empty_args, **empty_kwargs | device)
             known = known and _is_small(result)
             real = really() if known else None
         if known:
             self._remember(result, real)
         elif function._schema.is_mutable:
             for tensor in tensors:
-                self._known.pop(tensor.untyped_storage()._cdata, None)  # written to with what is not known
+                self._forget(tensor)  # written to with what is not known
         return result
 
-    def answer(self, tensor: Any) -> Any:
+    def _is_unknown(self, tensor: Any) -> bool:
+        return self._ground.is_empty(tensor) and tensor.untyped_storage()._cdata not in self._known
+
+    def _answer(self, tensor: Any) -> Any:
         """What `.item()` gives of a tensor of one element."""
         content = self.of(tensor)
-        return content.item() if content is not None else _ANSWERS.get(str(tensor.dtype), 0)
+        if content is None:
+            return _ANSWERS.get(str(tensor.dtype), 0)
+        with self._ground.really():
+            return content.item()
 
-    def places(self, mask: Any) -> tuple[Any, ...]:
+    def _places(self, mask: Any) -> tuple[Any, ...]:
         """A mask as the indices of what it takes, one tensor a dimension; anything else as it is."""
         import torch
 
         content = self.of(mask) if mask is not None and mask.dtype is torch.bool else None
-        return (mask,) if content is None else tuple(content.nonzero(as_tuple=True))
+        if content is None:
+            return (mask,)
+        with self._ground.really():
+            return tuple(content.nonzero(as_tuple=True))
 
     def _remember(self, result: Any, real: Any) -> None:
         import torch
         from torch.utils._pytree import tree_leaves
 
-        for on_meta, content in zip(tree_leaves(result), tree_leaves(real), strict=True):
-            if not isinstance(on_meta, torch.Tensor) or not on_meta.is_meta:
+        for empty, content in zip(tree_leaves(result), tree_leaves(real), strict=True):
+            if not isinstance(empty, torch.Tensor) or not self._ground.is_empty(empty):
                 continue
-            storage = on_meta.untyped_storage()
+            storage = empty.untyped_storage()
             if storage._cdata in self._known:  # a view, or written in place: so was its content
                 continue
-            held = torch.empty_strided(on_meta.shape, on_meta.stride(), dtype=on_meta.dtype, device="cpu")
-            if on_meta.storage_offset() == 0 and held.untyped_storage().nbytes() == storage.nbytes():
-                self._known[storage._cdata] = (storage, held.copy_(content).untyped_storage())
+            with self._ground.really():
+                held = torch.empty_strided(empty.shape, empty.stride(), dtype=empty.dtype, device="cpu")
+                if empty.storage_offset() == 0 and held.untyped_storage().nbytes() == storage.nbytes():
+                    self._known[storage._cdata] = (storage, held.copy_(content).untyped_storage())
+
+    def _forget(self, tensor: Any) -> None:
+        if self._ground.is_empty(tensor):
+            self._known.pop(tensor.untyped_storage()._cdata, None)
 
 
 def _is_plain(function: Any, tensors: list[Any]) -> bool:
-    """Neither by chance nor of more than is worth it."""
+    """Neither by chance, nor without content (a buffer for what is gathered), nor of more than is worth it."""
     import torch
 
+    aten = torch.ops.aten
+    if function._overloadpacket in (aten.empty, aten.empty_strided, aten.new_empty, aten.new_empty_strided):
+        return False
     return torch.Tag.nondeterministic_seeded not in function.tags and _is_small(tensors)
 
 

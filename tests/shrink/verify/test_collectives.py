@@ -10,6 +10,7 @@ from distdbg.shrink.probe.building import Builder, model_class
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify.collectives import compare_collectives
 from distdbg.shrink.verify.comparing import Kept
+from tests.shrink.verify.test_pictures_and_sounds import BOTH, IMAGES
 
 pytestmark = pytest.mark.slow
 
@@ -17,8 +18,12 @@ TINY = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "v
 
 
 def builder(model_type="llama", **fields):
+    return builder_of(model_type, {**TINY, **fields})
+
+
+def builder_of(model_type, fields):
     quiet()
-    config = transformers.CONFIG_MAPPING[model_type](**{**TINY, **fields})
+    config = transformers.CONFIG_MAPPING[model_type](**fields)
     return Builder(config, model_class(config, None, False))
 
 
@@ -40,3 +45,17 @@ def test_a_tower_that_nothing_reaches_is_not_said_to_pass():
     config = {"num_hidden_layers": 2, **TINY}
     full = builder(**config)
     assert compare_collectives(full, full, []) == "not run, because no collective was seen of any layer"
+
+
+def test_towers_are_reached_with_an_image_and_a_sound():
+    full = builder_of("qwen2_5_omni_thinker", BOTH["qwen2_5_omni_thinker"])
+    paths = {"model.audio_tower.layers": 2, "model.visual.blocks": 4, "model.language_model.layers": 2}
+    assert compare_collectives(full, full, [Kept(p, n, [*range(n)]) for p, n in paths.items()]) == "pass"
+
+
+def test_a_difference_in_a_tower_is_seen():
+    there = IMAGES["qwen2_5_vl"]
+    wider = {**there, "vision_config": {**there["vision_config"], "intermediate_size": 64}}
+    stacks = [Kept("model.visual.blocks", 4, [*range(4)]), Kept("model.language_model.layers", 2, [0, 1])]
+    said = compare_collectives(builder_of("qwen2_5_vl", wider), builder_of("qwen2_5_vl", there), stacks)
+    assert said.startswith("fail: model.visual.blocks.0 is unlike layer 0 in"), said
