@@ -1,6 +1,7 @@
 """How far estimates of a peak are from what is measured: three models, plain, DDP and FSDP2, on two ranks of CPU.
 
     python benchmarks/memory_estimate.py                 twenty minutes on two cores
+    python benchmarks/memory_estimate.py --dtype bf16    or amp
     python benchmarks/memory_estimate.py --check         exit code 1 where one is over 10 % off
 
 Measured is the highest RSS of rank 0 over three steps, less what it was before the model was made; memory of 64 KiB
@@ -29,9 +30,10 @@ BATCH, SEQUENCE = 4, 256
 WAYS = {"plain": (1, "none"), "ddp": (2, "none"), "fsdp2": (2, "full"), "fsdp2, grad": (2, "grad")}
 
 
-def rank(folder: str, way: str, checkpointing: bool) -> None:
+def rank(folder: str, way: str, checkpointing: bool, dtype: str) -> None:
     """In a rank: three real steps, and rank 0 prints MiB."""
     import ctypes
+    from contextlib import nullcontext
 
     import torch
     import torch.distributed as dist
@@ -47,10 +49,14 @@ def rank(folder: str, way: str, checkpointing: bool) -> None:
     small = {"num_hidden_layers": 1, "vocab_size": 16, "hidden_size": 16, "intermediate_size": 16,
              "num_attention_heads": 2, "num_key_value_heads": 2, "n_layer": 1, "n_embd": 16, "n_head": 2}  # fmt: skip
     first = AutoModelForCausalLM.from_config(type(config)(**{k: v for k, v in small.items() if hasattr(config, k)}))
-    first(input_ids=ids % 16, labels=ids % 16, use_cache=False).loss.backward()  # what is loaded once is no model's
+    weights = torch.bfloat16 if dtype == "bf16" else torch.float32
+    cast = torch.autocast("cpu", torch.bfloat16) if dtype == "amp" else nullcontext()
+    with cast:
+        loss = first.to(weights)(input_ids=ids % 16, labels=ids % 16, use_cache=False).loss
+    loss.backward()  # what is loaded once is no model's
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
-    model = AutoModelForCausalLM.from_config(config).train()
+    model = AutoModelForCausalLM.from_config(config).to(weights).train()
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if way.startswith("fsdp2"):
@@ -63,7 +69,10 @@ def rank(folder: str, way: str, checkpointing: bool) -> None:
     for number in range(3):
         if number == 1:  # what was only needed to make the model and to shard it is gone
             Path("/proc/self/clear_refs").write_text("5")
-        net(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        with cast:
+            loss = net(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        del loss
         optimizer.step()
         optimizer.zero_grad()
     if dist.get_rank() == 0:
@@ -77,9 +86,9 @@ def _status(name: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
 
 
-def measured(folder: str, way: str, *, checkpointing: bool) -> float:
+def measured(folder: str, way: str, dtype: str, *, checkpointing: bool) -> float:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WAYS[way][0]),
-               __file__, "--rank", folder, way, str(int(checkpointing))]  # fmt: skip
+               __file__, "--rank", folder, way, str(int(checkpointing)), dtype]  # fmt: skip
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
@@ -91,7 +100,8 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
+    parser.add_argument("--dtype", choices=["fp32", "bf16", "amp"], default="fp32")
+    given = parser.parse_args()
     worst = 0.0
     for name, (config, values) in MODELS.items():
         with tempfile.TemporaryDirectory(prefix="me-") as folder:
@@ -100,10 +110,10 @@ def main() -> int:
             made = getattr(transformers, config)(architectures=[CLASSES[config]], **values)
             made.save_pretrained(folder)
             for checkpointing in (False, True):
-                step = track(folder, Wanted(BATCH, SEQUENCE, checkpointing=checkpointing))
+                step = track(folder, Wanted(BATCH, SEQUENCE, dtype=given.dtype, checkpointing=checkpointing))
                 for way, (ranks, fsdp) in WAYS.items():
                     said = estimate(step, ranks, fsdp).total / 2**20  # type: ignore[arg-type]
-                    had = measured(folder, way, checkpointing=checkpointing)
+                    had = measured(folder, way, given.dtype, checkpointing=checkpointing)
                     worst = max(worst, abs(said / had - 1))
                     words = f"{way}{', checkpointed' if checkpointing else ''}"
                     print(
@@ -111,11 +121,11 @@ def main() -> int:
                         flush=True,
                     )
     print(f"at most {worst:.1%} off")
-    return int(check and worst > MARGIN)
+    return int(given.check and worst > MARGIN)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank"]:
-        rank(sys.argv[2], sys.argv[3], sys.argv[4] == "1")
+        rank(sys.argv[2], sys.argv[3], sys.argv[4] == "1", sys.argv[5])
     else:
         sys.exit(main())
