@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from distdbg.errors import UsageError
 
 if TYPE_CHECKING:
     from distdbg.shrink.plain_names import PlainOrder
+    from distdbg.shrink.telling import Telling
 
 
 @click.command("shrink-model")
@@ -100,7 +103,9 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
         return
     if dst is None:
         raise UsageError("no DST says where the small model goes", "Name a folder that does not exist yet.")
-    made = make(open_source(src), dst, order, click.echo, _progress())
+    with _resumable(dst):
+        made = make(open_source(src), dst, order, _telling())
+    click.echo(f"wrote {dst}")
     _say(made)
     if extrapolate:
         for line in extrapolation_lines(full_costs(dst, made, tokens, trust_remote_code), tokens):
@@ -112,7 +117,8 @@ def _plain(src: str, dst: Path | None, order: PlainOrder) -> None:
 
     if dst is None:
         raise UsageError("no DST says where the small checkpoint goes", "Name a folder that does not exist yet.")
-    made = make_plain(src, dst, order, _progress())
+    with _resumable(dst):
+        made = make_plain(src, dst, order, _telling())
     click.echo(f"wrote {dst}")
     _say(made)
 
@@ -126,15 +132,42 @@ def _say(made: Mapping[str, Any]) -> None:
         click.echo(f"warning: {warning}", err=True)
 
 
-def _progress() -> Callable[[int, int], None]:
-    """A line that counts on a terminal; nothing in a file."""
-    if not sys.stderr.isatty():
-        return lambda _done, _total: None
+def _telling() -> Telling:
+    """A line that says what is done, or counts, on a terminal; nothing in a file."""
+    from distdbg.shrink.telling import SILENT, Telling
 
-    def show(done: int, total: int) -> None:
+    if not sys.stderr.isatty():
+        return SILENT
+    from rich.console import Console
+
+    def written(done: int, total: int) -> None:
         click.echo(f"\r{done / 1e6:.0f} of {total / 1e6:.0f} MB", nl=done >= total, err=True)
 
-    return show
+    return Telling(written, Console(stderr=True).status)
+
+
+class _Ended(KeyboardInterrupt):
+    """By SIGTERM, as Slurm and `timeout` end a command."""
+
+
+@contextmanager
+def _resumable(dst: Path) -> Iterator[None]:
+    """An end from outside leaves what was written, and nothing else; and says so. Raises SystemExit."""
+    from distdbg.shrink.staging import partial_of
+
+    def end(_number: int, _frame: object) -> None:
+        raise _Ended
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if partial_of(dst).is_dir():
+            kept = f"distdbg: what was written is in {partial_of(dst)}; the same command goes on from it"
+            click.echo(kept, err=True)
+        raise SystemExit(128 + (signal.SIGTERM if isinstance(error, _Ended) else signal.SIGINT)) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _layers(text: str) -> int | None:

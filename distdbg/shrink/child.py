@@ -31,6 +31,11 @@ def main(task_file: str, answer_file: str) -> None:
         answer = {"result": importlib.import_module(TASKS[task["task"]]).run(task)}
     except DistdbgError as error:
         answer = {"error": {"class": type(error).__name__, "message": error.message, "remedy": error.remedy}}
+    except Exception as error:
+        if "No space left on device" not in str(error):  # as libraries of other languages say it, too
+            raise
+        answer = {"error": {"class": "UsageError", "message": "the disk became full while a file was written",
+                            "remedy": "Name a DST on another disk, or keep fewer layers."}}  # fmt: skip
     Path(answer_file).write_text(json.dumps(answer), encoding="utf-8")
 
 

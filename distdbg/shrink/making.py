@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from distdbg.shrink.record import record
 from distdbg.shrink.slicing import Piece, pieces
 from distdbg.shrink.source import Folder, Source
 from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, staged
+from distdbg.shrink.telling import SILENT, Telling
 from distdbg.shrink.weights_check import compared, only_nan
 from distdbg.shrink.writing import output_files, write_files
 
@@ -44,6 +45,8 @@ _WEIGHTS = (
     ".ot",
 )
 _MOST_LAYERS = 100_000
+#: the usual names of a number of layers: many others with "layer" in them may be below 0
+_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
 _LARGEST_OTHER_FILE = 200_000_000
 
 
@@ -64,13 +67,8 @@ class Order:
     width: float | None = None
 
 
-def make(
-    source: Source, destination: Path, order: Order, say: Callable[[str], None], progress: Callable[[int, int], None]
-) -> dict[str, Any]:
-    """Write the small model to `destination`; gives what `shrink.json` says.
-
-    `progress` is called with (bytes done, bytes in all).
-    """
+def make(source: Source, destination: Path, order: Order, tell: Telling = SILENT) -> dict[str, Any]:
+    """Write the small model to `destination`; gives what `shrink.json` says."""
     refuse_an_occupied(destination)
     config = read_config(source)
     order = replace(order, random=order.random or order.width is not None)
@@ -81,7 +79,10 @@ def make(
             f"{source.where} has a config but no weights (safetensors or .bin)",
             "Use --random for a model with random weights.",
         )
-    probe = probed(source, order)
+    if isinstance(source, Folder):
+        source.refuse_the_unreadable(_rest(source))
+    with tell.stage("looking for what counts the layers, and which of them are of a kind"):
+        probe = probed(source, order)
     small_config = _with(_narrower(config, probe), probe["edits"], probe)
     taken, dropped = sliced(tensors, probe) if tensors is not None else ([], [])
     kept = {path: s["kept"] for s in probe["stacks"] for path in (s["path"], *s["also"])}
@@ -98,25 +99,27 @@ def make(
     def count(more: int) -> None:
         nonlocal done
         done += more
-        progress(done, total)
+        tell.written(done, total)
 
     with staged(destination, plan) as folder:
         copy_the_rest(source, folder)
         _quantization_files(folder, kept, modules)
         (folder / CONFIG).write_text(json.dumps(small_config, indent=2) + "\n", encoding="utf-8")
         if order.random:
-            ask("random", folder=str(folder), trust=order.trust, dtype=order.dtype, seed=0)
+            with tell.stage("making random weights"):
+                ask("random", folder=str(folder), to=str(destination), trust=order.trust, dtype=order.dtype, seed=0)
         elif not pickled:
             write_files(source, files, folder, count)
         if pickled:
-            probe["pickled"] = _pickled(source, folder, pickled, probe)
+            with tell.stage("reading the weights"):
+                probe["pickled"] = _pickled(source, folder, destination, pickled, probe)
         made = record(probe, taken, dropped, folder, read=source.bytes_read, random=order.random)
         if not order.random and only_nan(folder):
             made["warnings"].append("every weight that was looked at is NaN; they are copied as they are")
         if order.verify != "none":
-            made["verified"] = verified(source, folder, probe, taken, order)
+            with tell.stage("comparing every kept layer with the one it stands for"):
+                made["verified"] = verified(source, folder, probe, taken, order)
         (folder / RECORD).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    say(f"wrote {destination}")
     return made
 
 
@@ -129,13 +132,17 @@ def _quantization_files(folder: Path, kept: Mapping[str, Sequence[int]], modules
         path.write_text(json.dumps(renumbered_names(said, kept, modules), indent=2) + "\n", encoding="utf-8")
 
 
-def _pickled(source: Source, folder: Path, files: list[str], probe: Mapping[str, Any]) -> dict[str, Any]:
+def _pickled(
+    source: Source, folder: Path, destination: Path, files: list[str], probe: Mapping[str, Any]
+) -> dict[str, Any]:
     if not isinstance(source, Folder):
         raise Refused(
             f"{source.where} has only .bin weights, of which parts cannot be fetched",
             "Download it and name its folder.",
         )
-    found: dict[str, Any] = ask("pickled", source=str(source.path), files=files, folder=str(folder), probe=dict(probe))
+    found: dict[str, Any] = ask(
+        "pickled", source=str(source.path), files=files, folder=str(folder), to=str(destination), probe=dict(probe)
+    )
     return found
 
 
@@ -204,6 +211,9 @@ def _refuse_the_absurd(source: Source, config: Mapping[str, Any]) -> None:
         if str(path[-1]).endswith(("layer", "layers", "depth", "blocks")) and value > _MOST_LAYERS:
             raise EvidenceUnreadable(f"{source.where}: {dotted(path)} in {CONFIG} is {value}: no model has so many",
                                      "Fetch it again.")  # fmt: skip
+        if path[-1] in _COUNTS and value < 0:
+            raise EvidenceUnreadable(f"{source.where}: {dotted(path)} in {CONFIG} is {value}: it counts layers",
+                                     "Fetch it again.")  # fmt: skip
 
 
 def probed(source: Source, order: Order) -> dict[str, Any]:
@@ -229,8 +239,9 @@ def probed(source: Source, order: Order) -> dict[str, Any]:
 
 
 def _code_and_config(source: Source, folder: Path, order: Order) -> None:
+    (folder / CONFIG).write_text(json.dumps(read_config(source)), encoding="utf-8")  # without a byte order mark
     for name in source.files():
-        if name == CONFIG or (order.trust and name.endswith(".py")):
+        if order.trust and name.endswith(".py"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(source.small(name) or b"")
 
@@ -264,11 +275,13 @@ def _edits(config: Mapping[str, Any], wanted: Sequence[Any], probe: Mapping[str,
     return edits
 
 
+def _rest(source: Source) -> list[str]:
+    return [n for n in source.files() if n not in (CONFIG, RECORD) and not n.endswith((*_WEIGHTS, ".index.json"))]
+
+
 def copy_the_rest(source: Source, folder: Path) -> None:
     """Tokenizer, processor, chat template, generation config, code: everything that is small and holds no weights."""
-    for name in source.files():
-        if name in (CONFIG, RECORD) or name.endswith((*_WEIGHTS, ".index.json")):
-            continue
+    for name in _rest(source):
         with source.open(name) as reader:  # type: ignore[attr-defined]
             if reader.size > _LARGEST_OTHER_FILE:
                 continue

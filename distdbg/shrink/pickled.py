@@ -9,13 +9,14 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable
 from distdbg.shrink.checkpoint import INDEX, ONE_FILE
 from distdbg.shrink.places import places_of
+from distdbg.shrink.staging import refuse_a_full_disk
 
 PICKLED = "pytorch_model.bin"
 PICKLED_INDEX = "pytorch_model.bin.index.json"
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: source (folder), files (names), folder, probe. Gives renamed {old: new}, dropped, sliced."""
+    """`task`: source (folder), files (names), folder, to (its later name), probe. Gives renamed, dropped, sliced."""
     import torch
     from safetensors.torch import save_file
 
@@ -36,6 +37,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         small[new] = part.clone().contiguous()
         renamed |= {name: new} if name != new else {}
         sliced |= {new: {"from": list(tensor.shape), "to": list(part.shape)}} if part is not tensor else {}
+    refuse_a_full_disk(Path(task["to"]), sum(tensor.nbytes for tensor in small.values()))
     save_file(small, Path(task["folder"], ONE_FILE), metadata={"format": "pt"})
     return {"renamed": renamed, "sliced": sliced, "dropped": [n for n in state if places.new_name(n) is None]}
 

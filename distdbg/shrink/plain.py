@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from distdbg.shrink.record import record
 from distdbg.shrink.slicing import Cut, pieces
 from distdbg.shrink.source import Folder
 from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, staged
+from distdbg.shrink.telling import SILENT, Telling
 from distdbg.shrink.weights_check import compared
 from distdbg.shrink.writing import OutputFile, write_files
 
@@ -40,12 +41,13 @@ def plain_kind(src: str) -> str | None:
     return "torch" if path.is_file() and path.suffix in _TORCH_FILES else None
 
 
-def make_plain(src: str, destination: Path, order: PlainOrder, progress: Callable[[int, int], None]) -> dict[str, Any]:
+def make_plain(src: str, destination: Path, order: PlainOrder, tell: Telling = SILENT) -> dict[str, Any]:
     """Write the kept layers to `destination`, in the form that the source has; gives what shrink.json says."""
     refuse_an_occupied(destination)
     kind, path = plain_kind(src), Path(src)
     if kind in ("torch", "dcp"):
-        return _by_torch(kind, path, destination, order)
+        with tell.stage("reading the checkpoint"):
+            return _by_torch(kind, path, destination, order)
     folder, file = (path, ADAPTER) if kind == "adapter" else (path.parent, path.name)
     source = Folder(folder)
     if file not in source.files():
@@ -63,7 +65,7 @@ def make_plain(src: str, destination: Path, order: PlainOrder, progress: Callabl
     def count(more: int) -> None:
         nonlocal done
         done += more
-        progress(done, output.size)
+        tell.written(done, output.size)
 
     plan = hashlib.sha256(repr((kept, taken)).encode()).hexdigest()
     with staged(destination, plan) as partial:
@@ -77,7 +79,7 @@ def make_plain(src: str, destination: Path, order: PlainOrder, progress: Callabl
 
 def _by_torch(kind: str, path: Path, destination: Path, order: PlainOrder) -> dict[str, Any]:
     with staged(destination, hashlib.sha256(repr((str(path), order)).encode()).hexdigest(), resume=False) as partial:
-        told = ask("plain", kind=kind, source=str(path), folder=str(partial), order=vars(order))
+        told = ask("plain", kind=kind, source=str(path), folder=str(partial), to=str(destination), order=vars(order))
         made = _record(kind, told["stacks"], partial, told, taken=[], dropped=[], read=told["bytes_read"])
         made["verified"]["weights"] = told["weights"]
         return _finished(made, partial)

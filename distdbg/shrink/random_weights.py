@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+from distdbg.shrink.staging import refuse_a_full_disk
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
@@ -18,5 +21,6 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     # initialised in the default type and then cast: half precision has no random numbers of its own everywhere
     make = getattr(builder.model_class, "from_config", None) or builder.model_class._from_config
     model = make(config).to(dtype)
+    refuse_a_full_disk(Path(task["to"]), sum(p.numel() * p.element_size() for p in model.parameters()))
     model.save_pretrained(task["folder"])
     return {"parameters": sum(p.numel() for p in model.parameters())}

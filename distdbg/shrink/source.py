@@ -133,6 +133,12 @@ class Folder:
             elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
                 yield f"{prefix}{entry.name}"
 
+    def refuse_the_unreadable(self, names: list[str]) -> None:
+        """Before anything that takes time: these can be opened, and are files."""
+        for name in names:
+            with self.open(name):
+                pass
+
     def small(self, name: str) -> bytes | None:
         return self.small_at(name) if name in self.files() else None
 

@@ -21,7 +21,7 @@ def staged(destination: Path, plan: str, resume: bool = True) -> Iterator[Path]:
     KeyboardInterrupt): then it is kept, and the same `plan` (any text that says what is to be made) goes on from it.
     """
     refuse_an_occupied(destination)
-    folder = destination.with_name(f".{destination.name}.partial")
+    folder = partial_of(destination)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -32,8 +32,12 @@ def staged(destination: Path, plan: str, resume: bool = True) -> Iterator[Path]:
         _begin(folder, plan, resume)
         try:
             yield folder
-        except (OSError, CutOffError, KeyboardInterrupt):
+        except (CutOffError, KeyboardInterrupt):
             raise
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            raise UsageError(f"{destination} could not be finished: {where}{error.strerror or error}",
+                             "Mend that; the same command goes on from what was written.") from None  # fmt: skip
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -41,6 +45,11 @@ def staged(destination: Path, plan: str, resume: bool = True) -> Iterator[Path]:
         if destination.is_dir():
             destination.rmdir()
         folder.rename(destination)
+
+
+def partial_of(destination: Path) -> Path:
+    """The folder's name until it is whole."""
+    return destination.with_name(f".{destination.name}.partial")
 
 
 def refuse_an_occupied(destination: Path) -> None:
@@ -56,7 +65,7 @@ def refuse_a_full_disk(destination: Path, needed: int) -> None:
     folder = destination.parent
     while not folder.exists():
         folder = folder.parent
-    partial = destination.with_name(f".{destination.name}.partial")
+    partial = partial_of(destination)
     there = sum(f.stat().st_size for f in partial.iterdir() if f.is_file()) if partial.is_dir() else 0
     status = os.statvfs(folder)
     free = status.f_bavail * status.f_frsize

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -17,7 +18,7 @@ from distdbg.shrink.slicing import pieces
 from distdbg.shrink.source import CutOffError, Folder
 from distdbg.shrink.staging import refuse_a_full_disk, staged
 from distdbg.shrink.writing import output_files, write_files
-from tests.shrink import checkpoints, ranges
+from tests.shrink import checkpoints, models, ranges
 
 KEPT = {"model.layers": [0, 7]}
 
@@ -156,6 +157,13 @@ def test_a_failure_leaves_nothing_and_a_cut_leaves_what_came(tmp_path: Path) -> 
     assert [p.name for p in tmp_path.iterdir()] == ["d"] and [p.name for p in (tmp_path / "d").iterdir()] == ["file"]
 
 
+def test_a_disk_that_fails_is_a_sentence_and_what_came_stays(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No space left on device"), staged(tmp_path / "d", "plan") as folder:
+        (folder / "file").write_text("came")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "more"))
+    assert (tmp_path / ".d.partial" / "file").exists()
+
+
 def test_another_plan_does_not_go_on_from_it(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), staged(tmp_path / "d", "one") as folder:
         (folder / "file").write_text("came")
@@ -172,6 +180,33 @@ def test_two_commands_do_not_write_one_folder(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_before(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="GB free"):
         refuse_a_full_disk(tmp_path / "d", 10**18)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["random", "pickled"])
+def test_and_where_a_library_writes(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from distdbg.shrink import pickled, random_weights
+
+    class Full:
+        f_bavail, f_frsize = 1, 512
+
+    source = models.llama(tmp_path / "large")
+    told = {
+        "folder": str(source),
+        "to": str(tmp_path / "small"),
+        "trust": False,
+        "dtype": None,
+        "seed": 0,
+        "source": str(source),
+        "files": ["model.bin"],
+        "probe": {"stacks": [], "cuts": {}, "entries": {}},
+    }
+    torch.save({"weight": torch.zeros(1000)}, source / "model.bin")
+    monkeypatch.setattr(os, "statvfs", lambda _path: Full)
+    with pytest.raises(UsageError, match=r"small needs .* GB and the disk has 0\.00 GB free"):
+        (random_weights if task == "random" else pickled).run(told)
 
 
 def test_the_copier_does_without_torch() -> None:

@@ -78,7 +78,7 @@ def test_an_adapter_and_its_config(tmp_path):
               "rank_pattern": {"model.layers.3.self_attn.q_proj": 4, "model.layers.7.self_attn.q_proj": 2},
               "target_modules": ["q_proj"]}  # fmt: skip
     (source / "adapter_config.json").write_text(json.dumps(config))
-    made = make_plain(str(source), tmp_path / "small", PlainOrder(keep="0,7"), lambda _d, _t: None)
+    made = make_plain(str(source), tmp_path / "small", PlainOrder(keep="0,7"))
     assert made["verified"]["weights"].startswith("pass") and made["model_type"] == "adapter"
     small = read_header(Folder(tmp_path / "small"), "adapter_model.safetensors")
     assert set(small) == {f"{base}.1.self_attn.q_proj.{x}.weight" for x in ("lora_A", "lora_B")}

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -89,6 +94,21 @@ def test_nothing_is_overwritten(tmp_path: Path, distdbg) -> None:
     done = distdbg("shrink-model", models.llama(tmp_path / "large"), tmp_path / "there")
     assert done.code == 2 and "is not empty" in done.err, done
     assert [p.name for p in (tmp_path / "there").iterdir()] == ["mine"]
+
+
+def test_the_end_that_slurm_sends_leaves_what_was_written_and_nothing_else(tmp_path: Path) -> None:
+    source, partial, folder = models.llama(tmp_path / "large"), tmp_path / ".small.partial", tmp_path / "tmp"
+    folder.mkdir()
+    command = [sys.executable, "-m", "distdbg", "shrink-model", str(source), str(tmp_path / "small")]
+    job = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(folder)}, stderr=subprocess.PIPE, text=True)
+    while not (partial / "model.safetensors").exists():
+        assert job.poll() is None
+        time.sleep(0.05)
+    job.terminate()  # while it verifies
+    said = job.communicate(timeout=60)[1]
+    assert job.returncode == 128 + signal.SIGTERM
+    assert f"{partial}; the same command goes on from it" in said
+    assert partial.is_dir() and list(folder.iterdir()) == []
 
 
 def test_the_anatomy_writes_nothing(tmp_path: Path, distdbg) -> None:
