@@ -88,3 +88,22 @@ def test_every_stage_of_a_stack_keeps_a_layer() -> None:
     assert four.kept == [0, 1, 3, 10] and four.edits["blocks_per_stage",] == [1, 1, 1, 1]
     with pytest.raises(Refused, match="by blocks_per_stage: stage 2 would have no layer"):
         shrink(model, Wanted(layers=2))
+
+
+def test_picked_layers_that_are_all_of_one_rule() -> None:
+    """Every second layer has experts, and none but such are kept; then also one that the rule makes dense."""
+    from transformers import CONFIG_MAPPING
+
+    from distdbg.errors import Refused
+    from distdbg.shrink.probe.building import Builder, model_class
+    from distdbg.shrink.probe.ladder import Wanted, shrink
+    from distdbg.shrink.probe.task import quiet
+
+    quiet()
+    fields = {"hidden_size": 32, "moe_intermediate_size": 16, "num_experts": 4, "num_attention_heads": 4}
+    config = CONFIG_MAPPING["qwen3_moe"](num_hidden_layers=8, decoder_sparse_step=2, **fields)
+    made = Builder(config, model_class(config, None, False))
+    found = shrink(made, Wanted(keep="3,5,7"))
+    assert found.edits["decoder_sparse_step",] == 1
+    with pytest.raises(Refused, match="follows from decoder_sparse_step"):
+        shrink(made, Wanted(keep="0,1,2,3,5,7"))

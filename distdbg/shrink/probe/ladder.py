@@ -177,7 +177,7 @@ def _climb(
     before = builder.anatomy(changed(builder.full, others))
     assert isinstance(before, Anatomy)
     for keep, lists in _rungs(stack, number, wanted.keep, max(LEAST, taps)):
-        for extra in _thresholds(builder, stack, keep, leaves):
+        for extra in _thresholds(builder, stack, keep, leaves, rules=wanted.keep != "kinds"):
             edits = edits_for(builder, stack.group, keep, lists, [*stack.kind_lists, *stack.tap_lists]) | extra
             edits |= {p: v for p, v in followers(builder, stack.group, edits).items() if p not in leaves}
             found = builder.anatomy(changed(builder.full, others | edits))
@@ -188,10 +188,13 @@ def _climb(
                 _say_what_is_lost(stack, warnings)
                 return
             why = why or problem
+    rules = ", ".join(dotted(path) for path, _, rule in _rules(builder, stack, leaves) if rule)
     raise Refused(
-        f"{stack.name} cannot be shrunk faithfully by {_field(stack)}: {why}",
+        f"{stack.name} cannot be shrunk faithfully by {_field(stack)}: {why}"
+        + (f"; what a layer is follows from {rules}, and no value was found with which these are what they were"
+           if rules else ""),
         "Try other layers with --keep, or leave this stack whole with --stack.",
-    )
+    )  # fmt: skip
 
 
 def _rungs(stack: Stack, number: int | None, where: str, least: int) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
@@ -218,36 +221,54 @@ def _rungs(stack: Stack, number: int | None, where: str, least: int) -> Iterator
             yield keep, stack.group.lists
 
 
-def _thresholds(builder: Builder, stack: Stack, keep: Sequence[int], leaves: Sequence[Any]) -> Iterator[Edits]:
-    """Nothing, then scalars that count layers from the front or the back moved to where they fall among the kept."""
+def _thresholds(
+    builder: Builder, stack: Stack, keep: Sequence[int], leaves: Sequence[Any], *, rules: bool
+) -> Iterator[Edits]:
+    """Nothing, then scalars that count layers from the front or the back moved to where they fall among the kept.
+
+    rules: and, as of layers that were picked all may be of a rule (every second has experts) or none, 1 and more than
+    there are.
+    """
     yield {}
     layers = stack.group.layers
     if list(keep) == list(range(layers)):
         return
     places: list[list[tuple[Any, int]]] = []
-    for path, value in integers(builder.full):
-        if section_of(path) != stack.group.section or isinstance(path[-1], int) or path in leaves:
-            continue
-        if not 0 < value <= layers or not _matters(builder, stack, path, value):
-            continue
+    every: list[list[tuple[Any, int]]] = []
+    for path, value, rule in _rules(builder, stack, leaves):
         front = sum(1 for k in keep if k < value)
         back = sum(1 for k in keep if k >= layers - value)
-        options = [(path, n) for n in dict.fromkeys((front, back)) if n != value]
-        if options:
-            places.append([(path, value), *options])
-    for combination in list(product(*places))[1:64]:
+        options = [(path, n) for n in dict.fromkeys((value, front, back))]
+        if len(options) > 1:
+            places.append(options)
+        every.append([(path, n) for n in dict.fromkeys((value, 1, len(keep) + 1) if rule else (value,))])
+    for combination in [*list(product(*places))[1:64], *(list(product(*every))[1:64] if rules else ())]:
         yield dict(combination)
 
 
-def _matters(builder: Builder, stack: Stack, path: Any, value: int) -> bool:
-    """Whether changing this number alone changes which layer of the stack is what, and nothing else; or is refused."""
+def _rules(builder: Builder, stack: Stack, leaves: Sequence[Any]) -> Iterator[tuple[Any, int, bool]]:
+    """Scalars that may say which layers of the stack are what (thresholds, periods, offsets), and whether they do."""
+    for path, value in integers(builder.full):
+        if section_of(path) != stack.group.section or isinstance(path[-1], int) or path in leaves:
+            continue
+        if 0 < value <= stack.group.layers:
+            touched = _touched(builder, stack, path, value)
+            if touched is None or touched:
+                yield path, value, touched is not None and len(touched) < stack.group.layers
+
+
+def _touched(builder: Builder, stack: Stack, path: Any, value: int) -> set[str] | None:
+    """Layers of the stack that become something else when this number alone is one less; none where anything beside
+    them does; None where such a model is refused."""
     full = builder.anatomy(builder.full)
     found = builder.anatomy(changed(builder.full, {path: value - 1}))
     if isinstance(found, Exception) or isinstance(full, Exception):
-        return True
+        return None
     moved = {p for p in {*full.modules, *found.modules} if full.modules.get(p) != found.modules.get(p)}
     inside = tuple(f"{path}." for path in stack.group.stacks)
-    return bool(moved) and found.lists.keys() >= set(stack.group.stacks) and all(p.startswith(inside) for p in moved)
+    if not found.lists.keys() >= set(stack.group.stacks) or not all(p.startswith(inside) for p in moved):
+        return set()
+    return {p.removeprefix(start).partition(".")[0] for p in moved for start in inside if p.startswith(start)}
 
 
 def _problem(before: Anatomy, found: Anatomy | Exception, stack: Stack, keep: Sequence[int]) -> str:
