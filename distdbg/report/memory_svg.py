@@ -17,7 +17,8 @@ from distdbg.report.text import clean
 _MOST_PICTURES = 4
 _MOST_NAMES = 12
 _LEFT, _TOP, _ROW, _GAP = 80.0, 40.0, 18.0, 36.0
-_LETTERS = 150
+#: most letters of a line, and of a title, which are larger
+_LETTERS, _LARGE_LETTERS = 150, 134
 #: As in templates/memory.css.
 _COLORS = ("#4c86d8", "#e2903c", "#3aa37f", "#cf5f7f", "#8f74d3", "#b59a2a", "#44a3b8", "#b3694a", "#7a9a3d", "#b55fb3",
            "#6b7f99", "#d0735f")  # fmt: skip
@@ -56,7 +57,7 @@ def memory_svg(answers: Sequence[MemoryAnswer]) -> str:
 
 def _picture(answer: MemoryAnswer) -> tuple[list[str], float]:
     """What stands at (0, 0), and how high it is."""
-    lines = [_text(0, -16, title(answer), "head"), *_chart(answer)]
+    lines = [_text(0, -16, _end_of(title(answer)), "head"), *_chart(answer)]
     y = HEIGHT + _GAP
     names = list(_names(answer))
     for n, (color, words) in enumerate(names):
@@ -114,6 +115,11 @@ def _names(answer: MemoryAnswer) -> Iterator[tuple[str, str]]:
 def _text(x: float, y: float, words: str, kind: str = "") -> str:
     named = f" class={quoteattr(kind)}" if kind else ""
     return f'<text x="{x:.0f}" y="{y:.1f}"{named} xml:space="preserve">{_words(words)}</text>'
+
+
+def _end_of(text: str) -> str:
+    """A title begins with a path, whose end says more than its beginning."""
+    return text if len(text) <= _LARGE_LETTERS else f"…{text[1 - _LARGE_LETTERS :]}"
 
 
 def _words(text: str) -> str:

@@ -88,6 +88,16 @@ def test_the_picture_alone_is_an_svg_file(files, tmp_path):
     assert not any(name.endswith("href") for element in picture.iter() for name in element.attrib)
 
 
+def test_a_long_path_leaves_the_rest_of_a_title_in_the_picture(tmp_path):
+    path = tmp_path / ("a-long-name" * 15) / "rank_00003.pickle"
+    path.parent.mkdir()
+    write(path, fragmented())
+    run("analyze", path, "--svg", tmp_path / "picture.svg")
+    picture = ElementTree.parse(tmp_path / "picture.svg").getroot()
+    (head, *_) = (e.text for e in picture.iter("{http://www.w3.org/2000/svg}text") if e.get("class") == "head")
+    assert head.startswith("…") and "rank_00003.pickle · device 0 · " in head and len(head) == 134
+
+
 def test_the_picture_as_png(files, tmp_path):
     """Without a font it says so: letters that are left out would be missed by nobody but the reader."""
     code, _, said = run("analyze", files, "--png", tmp_path / "picture.png", "--svg", tmp_path / "picture.svg")
