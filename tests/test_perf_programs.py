@@ -28,7 +28,7 @@ FIRST, LAST = 4, 8
 TROUBLE = ("subscriber-dropped", "guard-failed", "not-hooked", "watch-failed", "profile-failed")
 _VERDICT = re.compile(r"^Verdict: (?P<id>[\w-]+)(?:; ranks: (?P<ranks>[\d,-]+))?(?:; says: (?P<says>.+))?$", re.M)
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("perf-programs")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("perf-programs")]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def ran(request, tmp_path_factory):
     levels = ("--watch", "numerics,gradients,compile")
     command = [sys.executable, "-m", "distdbg", "launch", "--nodes", "2", "--nproc-per-node", "2", *levels]
     environment = {"OMP_NUM_THREADS": "1", "HOME": str(folder)}
-    done = run_command([*command, str(FOLDER / "ranks.py"), *map(str, wanted)], folder, env=environment, timeout=280)
+    done = run_command([*command, str(FOLDER / "ranks.py"), *map(str, wanted)], folder, env=environment, timeout=840)
     assert done.code == 0, done
     attempt = done.run.attempt(1)
     files = [attempt.rank(rank) for rank in range(RANKS)]

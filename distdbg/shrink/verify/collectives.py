@@ -16,7 +16,7 @@ from distdbg.shrink.verify.grounds import Fake
 from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.modalities import inputs_of, modalities
 from distdbg.shrink.verify.running import prepared
-from distdbg.shrink.verify.values import Values
+from distdbg.shrink.verify.values import Values, built
 
 #: ranks of the job that is not there
 RANKS = 64
@@ -93,12 +93,13 @@ def by_layer(
 
     found: ByLayer = defaultdict(Counter)
     inside: list[str] = []
-    model: Any = prepared(builder.model(builder.full))
+    model: Any = built(lambda: prepared(builder.model(builder.full)))
     # while the model is on meta, where it may try what runs
     inputs = inputs_of(model, modality) if modality else inputs_for(model)
     mesh = init_device_mesh("cpu", (RANKS,))
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, ExitStack() as stack:
-        _as_fake(model)
+        values = Values(Fake(fake))
+        _as_fake(model, values)
         for one in stacks:
             for number in range(one.layers if whole else len(one.kept)):
                 fully_shard(model.get_submodule(f"{one.path}.{number}"), mesh=mesh)
@@ -107,14 +108,14 @@ def by_layer(
         fully_shard(model, mesh=mesh, ignored_params=left | scalars)
         model.train()
         stack.enter_context(_told_groups(inside))
-        stack.enter_context(_mode(found, inside, Values(Fake(fake))))
+        stack.enter_context(_mode(found, inside, values))
         stack.enter_context(_numbers())
         output = model(**{name: _on_the_cpu(value) for name, value in inputs.items()})
         sum(t.float().sum() for t in _tensors(output) if t.requires_grad).backward()
     return found
 
 
-def _as_fake(model: Any) -> None:
+def _as_fake(model: Any, values: Values) -> None:
     """From meta to fake tensors that say they are on a CPU; weights that are tied stay so."""
     import torch
 
@@ -126,6 +127,7 @@ def _as_fake(model: Any) -> None:
                     continue
                 if id(tensor) not in known:
                     new = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+                    values.alike(new, tensor)
                     known[id(tensor)] = (tensor, torch.nn.Parameter(new, new.is_floating_point())
                                          if held is module._parameters else new)  # fmt: skip
                 held[name] = known[id(tensor)][1]

@@ -10,13 +10,14 @@ from distdbg.shrink.probe.building import Builder, brief
 from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.measuring import dry
 from distdbg.shrink.verify.modalities import inputs_of, modalities
+from distdbg.shrink.verify.values import built
 
 
 def problems(builder: Builder, values: Config) -> dict[str, str]:
     """The error of one pass of each kind of input (`text`, `image`, `audio`), empty where there is none. Experts are
     computed without asking the router."""
     try:
-        model = prepared(builder.model(values))
+        model = built(lambda: prepared(builder.model(values)))
         found = {"text": _raised(model, lambda: inputs_for(model))}
         kinds = list(modalities(model))
     except Exception as error:

@@ -13,6 +13,7 @@ from distdbg.shrink.verify.comparing import PASS, Kept, compare, kept_of
 from distdbg.shrink.verify.modalities import compare_gradients
 from distdbg.shrink.verify.reloading import loads, round_trip
 from distdbg.shrink.verify.running import prepared
+from distdbg.shrink.verify.values import built
 
 
 def run(task: dict[str, Any]) -> dict[str, str]:
@@ -44,7 +45,7 @@ def _attempt(check: Callable[[], dict[str, str]], names: tuple[str, ...]) -> dic
 
 def on_meta(builder: Builder) -> Any:
     """On meta, whatever type either config names: what is compared is what the layers do."""
-    model: Any = prepared(builder.model(builder.full))
+    model: Any = built(lambda: prepared(builder.model(builder.full)))
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None and not parameter.is_meta:  # made by a constructor that heeds no default device

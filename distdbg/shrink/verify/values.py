@@ -7,24 +7,29 @@ what a parameter has had a part in holds nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from distdbg.shrink.verify.grounds import Ground, Meta
 
 #: elements of the largest tensor that is computed for real
 _MOST = 1 << 24
+_MOST_OF_A_BUFFER = 1 << 16
 #: what a tensor of this type answers that holds nothing: most questions are whether all is as it should be
 _ANSWERS: dict[str, Any] = {"torch.bool": True, "torch.float32": 0.0, "torch.bfloat16": 0.0}
+#: what buffers hold that a constructor made: storage -> (storage, content)
+_MADE: dict[int, tuple[Any, Any]] = {}
 
 
 class Values:
     """Storages that hold nothing whose content is known. Both are held, or another storage would get its address."""
 
-    def __init__(self, ground: Ground | None = None) -> None:
+    def __init__(self, ground: Ground | None = None, most: int = _MOST) -> None:
         import torch
 
         aten = torch.ops.aten
         self._ground = ground or Meta()
+        self._most = most
         self._known: dict[int, tuple[Any, Any]] = {}
         self._asked = aten._local_scalar_dense
         #: functions whose second argument may be masks, which say by their content how much is taken
@@ -39,12 +44,28 @@ class Values:
             return None
         if not self._ground.is_empty(tensor):
             return tensor if tensor.device.type == "cpu" else None
-        _, content = self._known.get(tensor.untyped_storage()._cdata, (None, None))
+        content = self._content(tensor)
         if content is None:
             return None
         with self._ground.really():
             view = torch.empty(0, dtype=tensor.dtype, device="cpu")
             return view.set_(content, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+    def alike(self, new: Any, old: Any) -> None:
+        """`new` holds what `old` does."""
+        content = self._content(old)
+        if content is not None:
+            self._known[new.untyped_storage()._cdata] = (new.untyped_storage(), content)
+
+    def keep(self, tensor: Any) -> None:
+        """What it holds is known to every other one, for as long as the process lasts."""
+        key = tensor.untyped_storage()._cdata
+        if self._known.get(key, (None, None))[1] is not None:
+            _MADE[key] = self._known[key]
+
+    def _content(self, tensor: Any) -> Any:
+        key = tensor.untyped_storage()._cdata
+        return (self._known.get(key) or _MADE.get(key) or (None, None))[1]
 
     def call(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """The function's result, and its content where that of all tensors among its arguments is known; a number for
@@ -63,7 +84,7 @@ class Values:
         if tensors and all(self._is_unknown(t) for t in tensors) and "device" not in kwargs:
             return function(*args, **kwargs)  # most calls
         contents = {id(t): self.of(t) for t in tensors}
-        known = all(c is not None for c in contents.values()) and _is_plain(function, tensors)
+        known = all(c is not None for c in contents.values()) and self._is_plain(function, tensors)
         asked = _device(kwargs)
 
         def really() -> Any:
@@ -81,7 +102,7 @@ class Values:
             empty_args, empty_kwargs = tree_map_only(torch.Tensor, self._ground.emptied, (args, kwargs))
             device = {"device": torch.device(self._ground.device)} if asked else {}
             result = function(*empty_args, **empty_kwargs | device)
-            known = known and _is_small(result)
+            known = known and self._is_small(result)
             real = really() if known else None
         if known:
             self._remember(result, real)
@@ -91,7 +112,7 @@ class Values:
         return result
 
     def _is_unknown(self, tensor: Any) -> bool:
-        return self._ground.is_empty(tensor) and tensor.untyped_storage()._cdata not in self._known
+        return self._ground.is_empty(tensor) and self._content(tensor) is None
 
     def _answer(self, tensor: Any) -> Any:
         """What `.item()` gives of a tensor of one element."""
@@ -119,36 +140,70 @@ class Values:
             if not isinstance(empty, torch.Tensor) or not self._ground.is_empty(empty):
                 continue
             storage = empty.untyped_storage()
-            if storage._cdata in self._known:  # a view, or written in place: so was its content
+            if self._content(empty) is not None:  # a view, or written in place: so was its content
                 continue
             with self._ground.really():
                 held = torch.empty_strided(empty.shape, empty.stride(), dtype=empty.dtype, device="cpu")
                 if empty.storage_offset() == 0 and held.untyped_storage().nbytes() == storage.nbytes():
                     self._known[storage._cdata] = (storage, held.copy_(content).untyped_storage())
 
+    def _is_plain(self, function: Any, tensors: list[Any]) -> bool:
+        """Neither by chance, nor without content (a buffer for what is gathered), nor of more than is worth it."""
+        import torch
+
+        aten = torch.ops.aten
+        if function._overloadpacket in (aten.empty, aten.empty_strided, aten.new_empty, aten.new_empty_strided):
+            return False
+        return torch.Tag.nondeterministic_seeded not in function.tags and self._is_small(tensors)
+
+    def _is_small(self, value: Any) -> bool:
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        return all(t.numel() <= self._most for t in tree_leaves(value) if isinstance(t, torch.Tensor))
+
     def _forget(self, tensor: Any) -> None:
         if self._ground.is_empty(tensor):
-            self._known.pop(tensor.untyped_storage()._cdata, None)
-
-
-def _is_plain(function: Any, tensors: list[Any]) -> bool:
-    """Neither by chance, nor without content (a buffer for what is gathered), nor of more than is worth it."""
-    import torch
-
-    aten = torch.ops.aten
-    if function._overloadpacket in (aten.empty, aten.empty_strided, aten.new_empty, aten.new_empty_strided):
-        return False
-    return torch.Tag.nondeterministic_seeded not in function.tags and _is_small(tensors)
-
-
-def _is_small(value: Any) -> bool:
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    return all(t.numel() <= _MOST for t in tree_leaves(value) if isinstance(t, torch.Tensor))
+            storage = tensor.untyped_storage()
+            self._known[storage._cdata] = (storage, None)
 
 
 def _device(kwargs: dict[str, Any]) -> str | None:
     """The kind of device that a function was asked for."""
     asked = kwargs.get("device")
     return None if asked is None else str(asked).partition(":")[0]
+
+
+def built(make: Callable[[], Any]) -> Any:
+    """The model on meta that `make` gives. What its small buffers hold is known from then on, as far as it follows from
+    numbers: sizes of kernels, frequencies, tables of distances."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    values = Values(most=_MOST_OF_A_BUFFER)
+
+    class Mode(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return values.call(function, args, kwargs or {})
+
+    with Mode(), _made_on_the_cpu():
+        model = make()
+    for buffer in model.buffers():
+        if isinstance(buffer, torch.Tensor) and buffer.is_meta:
+            values.keep(buffer)
+    return model
+
+
+def _made_on_the_cpu() -> Any:
+    """`torch.tensor` of numbers for the meta device is made, and moved there: it would drop them at once."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Mode(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if function is not torch.tensor or _device(kwargs) != "meta":
+                return function(*args, **kwargs)
+            return function(*args, **{**kwargs, "device": "cpu"}).to("meta")
+
+    return Mode()

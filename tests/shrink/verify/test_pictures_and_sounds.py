@@ -70,6 +70,7 @@ SOUNDS = {
     "voxtral": {"text_config": LLAMA, "audio_token_id": 60, "audio_config": {**SMALL, "intermediate_size": 128}},
     "granite_speech": {"text_config": {**TEXT, "model_type": "granite"}, "encoder_config": HEARD,
                        "projector_config": QFORMER, "audio_token_index": 60, "has_lora_adapter": False},
+    "encodec": {},  # samples; buffers say how wide its kernels are
 }  # fmt: skip
 BOTH = {
     "qwen2_5_omni_thinker": {"text_config": {**TEXT, "rope_parameters": ROPE}, "vision_config": PATCHES,

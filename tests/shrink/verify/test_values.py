@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from distdbg.shrink.verify.measuring import dry
+from distdbg.shrink.verify.values import built
 
 pytestmark = pytest.mark.slow
 SIZES = torch.tensor([[4, 6], [2, 3]])
@@ -69,3 +70,27 @@ def test_what_would_be_too_large_is_not_computed():
         return (row[:, None] == row[None, :]).shape, int(row[-1])
 
     assert made(squared, sizes=SIZES) == ((1 << 20, 1 << 20), (1 << 20) - 1)
+
+
+def test_what_a_constructor_made_of_numbers_is_known_and_its_weights_are_not():
+    class Windowed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.LayerNorm(3)
+            self.register_buffer("kernel", torch.tensor(7), persistent=False)
+            self.register_buffer("places", torch.arange(4).flip(0))
+            self.register_buffer("noise", torch.rand(2))
+            self.register_buffer("large", torch.zeros(1 << 17))
+
+        def forward(self, sizes):
+            cut = sizes.to("meta")[0, : self.kernel - 6].tolist()
+            unknown = [t.sum().item() for t in (self.noise, self.large, self.norm.weight)]
+            return cut, self.places.tolist(), unknown
+
+    def made_on_meta():
+        with torch.device("meta"):
+            return Windowed()
+
+    (module, again) = (built(made_on_meta), built(made_on_meta))
+    for one in (module, again):
+        assert dry(one, {"sizes": SIZES}) == ([4], [3, 2, 1, 0], [0.0, 0.0, 0.0])
