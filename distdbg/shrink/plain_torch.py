@@ -12,19 +12,21 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable
 from distdbg.shrink.layer_names import renumbered
 from distdbg.shrink.plain_names import PlainOrder, plain_stacks, rows_kept
+from distdbg.shrink.staging import refuse_a_full_disk
 
 #: keys from the top of a checkpoint to a tensor
 Keys = tuple[str, ...]
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: kind (torch or dcp), source, folder, order. The answer has what shrink.json says of it."""
+    """`task`: kind (torch or dcp), source, folder, to (its later name), order. The answer has what shrink.json says of
+    it."""
     order = PlainOrder(**task["order"])
-    source, folder = Path(task["source"]), Path(task["folder"])
-    return _distributed(source, folder, order) if task["kind"] == "dcp" else _one_file(source, folder, order)
+    source, folder, to = (Path(task[name]) for name in ("source", "folder", "to"))
+    return (_distributed if task["kind"] == "dcp" else _one_file)(source, folder, to, order)
 
 
-def _one_file(source: Path, folder: Path, order: PlainOrder) -> dict[str, Any]:
+def _one_file(source: Path, folder: Path, to: Path, order: PlainOrder) -> dict[str, Any]:
     import torch
 
     whole = _loaded(source)
@@ -39,6 +41,7 @@ def _one_file(source: Path, folder: Path, order: PlainOrder) -> dict[str, Any]:
         if new is not None:
             _put(small, _split(new, keys), _part(tensors[keys], told, name))
     path = folder / source.name
+    refuse_a_full_disk(to, sum(tensor.nbytes for _, tensor in _tensors(small, ())))
     torch.save(small, path)
     again = dict(_tensors(_loaded(path), ()))
     differ = [n for n, keys in names.items() if (new := told["new"].get(n)) is not None
@@ -130,7 +133,7 @@ def _put(small: dict[str, Any], keys: Keys, tensor: Any) -> None:
     small[keys[-1]] = tensor
 
 
-def _distributed(source: Path, folder: Path, order: PlainOrder) -> dict[str, Any]:
+def _distributed(source: Path, folder: Path, to: Path, order: PlainOrder) -> dict[str, Any]:
     """Only the tensors that are kept are read. What is no tensor is a pickle, and is left out."""
     import torch
     import torch.distributed.checkpoint as dcp
@@ -147,6 +150,7 @@ def _distributed(source: Path, folder: Path, order: PlainOrder) -> dict[str, Any
     state = {name: torch.empty(tensors[name].size, dtype=tensors[name].properties.dtype) for name in kept}
     dcp.load(state, storage_reader=_reader(source, metadata), no_dist=True)
     small = {kept[name]: _part(tensor, told, name) for name, tensor in state.items()}
+    refuse_a_full_disk(to, sum(tensor.nbytes for tensor in small.values()))
     dcp.save(small, checkpoint_id=str(folder), no_dist=True)
     again = {name: torch.empty_like(tensor) for name, tensor in small.items()}
     dcp.load(again, checkpoint_id=str(folder), no_dist=True)

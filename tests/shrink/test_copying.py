@@ -183,30 +183,32 @@ def test_a_full_disk_is_told_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["random", "pickled"])
+@pytest.mark.parametrize("task", ["random", "pickled", "torch", "dcp"])
 def test_and_where_a_library_writes(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
+    import torch.distributed.checkpoint as dcp
 
-    from distdbg.shrink import pickled, random_weights
+    from distdbg.shrink import pickled, plain_torch, random_weights
 
     class Full:
         f_bavail, f_frsize = 1, 512
 
     source = models.llama(tmp_path / "large")
-    told = {
-        "folder": str(source),
-        "to": str(tmp_path / "small"),
-        "trust": False,
-        "dtype": None,
-        "seed": 0,
-        "source": str(source),
-        "files": ["model.bin"],
-        "probe": {"stacks": [], "cuts": {}, "entries": {}},
-    }
-    torch.save({"weight": torch.zeros(1000)}, source / "model.bin")
+    told = {"folder": str(source), "to": str(tmp_path / "small"), "trust": False, "dtype": None, "seed": 0}
+    state = {f"layers.{n}.weight": torch.zeros(1000) for n in range(3)}
+    torch.save(state, source / "model.bin")
+    dcp.save(state, checkpoint_id=str(tmp_path / "saved"), no_dist=True)
+    of_layers = {"kind": task, "order": {"layers": 2, "keep": "first", "pattern": "layers"}}
     monkeypatch.setattr(os, "statvfs", lambda _path: Full)
     with pytest.raises(UsageError, match=r"small needs .* GB and the disk has 0\.00 GB free"):
-        (random_weights if task == "random" else pickled).run(told)
+        if task == "random":
+            random_weights.run(told)
+        elif task == "pickled":
+            probe = {"stacks": [], "cuts": {}, "entries": {}}
+            pickled.run(told | {"source": str(source), "files": ["model.bin"], "probe": probe})
+        else:
+            place = tmp_path / "saved" if task == "dcp" else source / "model.bin"
+            plain_torch.run(told | of_layers | {"source": str(place)})
 
 
 def test_the_copier_does_without_torch() -> None:
