@@ -30,9 +30,11 @@ _MAIN = {"image": ("pixel_values",), "audio": SOUNDS}
 
 
 def modalities(model: Any) -> Iterator[str]:
-    """Those that the model takes: by themselves, in a text as tokens of their own, or beside a text."""
+    """Those that the model takes: by themselves, in a text as tokens of their own, or beside a text; under whatever
+    longer name (`image_pixel_values`)."""
     for modality in _KNOWN:
-        if _token(model, modality) is not None or takes_of(model) & {*_MAIN[modality]}:
+        takes = any(name.endswith(main) for name in takes_of(model) for main in _MAIN[modality])
+        if takes or _token(model, modality) is not None:
             yield modality
 
 
