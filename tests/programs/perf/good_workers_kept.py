@@ -24,7 +24,7 @@ for epoch in range(2):
         torch.nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
         optimizer.zero_grad()
-        time.sleep(0.06)  # for what a device computes while the host only launches
+        time.sleep(0.2)  # for what a device computes while the host only launches
 dist.barrier()
 del model, optimizer
 dist.destroy_process_group()
