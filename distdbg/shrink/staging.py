@@ -33,6 +33,8 @@ def staged(destination: Path, plan: str, resume: bool = True) -> Iterator[Path]:
         try:
             yield folder
         except (CutOffError, KeyboardInterrupt):
+            if not resume:
+                shutil.rmtree(folder, ignore_errors=True)
             raise
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""

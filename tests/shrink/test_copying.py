@@ -157,6 +157,13 @@ def test_a_failure_leaves_nothing_and_a_cut_leaves_what_came(tmp_path: Path) -> 
     assert [p.name for p in tmp_path.iterdir()] == ["d"] and [p.name for p in (tmp_path / "d").iterdir()] == ["file"]
 
 
+def test_what_cannot_be_gone_on_with_does_not_stay(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), staged(tmp_path / "d", "plan", resume=False) as folder:
+        (folder / "file").write_text("came")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_disk_that_fails_is_a_sentence_and_what_came_stays(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No space left on device"), staged(tmp_path / "d", "plan") as folder:
         (folder / "file").write_text("came")
