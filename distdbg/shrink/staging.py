@@ -19,6 +19,7 @@ def staged(destination: Path, plan: str, resume: bool = True) -> Iterator[Path]:
 
     When it ends badly, what was written is removed, but for an interrupt or a failing connection or disk (OSError,
     KeyboardInterrupt): then it is kept, and the same `plan` (any text that says what is to be made) goes on from it.
+    Without `resume` an interrupt leaves nothing, either.
     """
     refuse_an_occupied(destination)
     folder = partial_of(destination)
