@@ -9,7 +9,8 @@ from distdbg.shrink.staging import refuse_a_full_disk
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """`task`: folder (with the small config.json; the weights go beside it), trust, dtype or None, seed."""
+    """`task`: folder (with the small config.json; the weights go beside it), to (its later name), trust, dtype or
+    None, seed."""
     import torch
 
     from distdbg.shrink.probe.building import open_builder
