@@ -98,7 +98,9 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
             *([f"--keep {keep}"] if keep != "kinds" else []),
             *(f"--stack {s}" for s in stacks),
         ]
-        for line in anatomy_lines(probed(open_source(src), order), " ".join(asked)):
+        with _resumable(None):
+            found = probed(open_source(src), order)
+        for line in anatomy_lines(found, " ".join(asked)):
             click.echo(line)
         return
     if dst is None:
@@ -108,7 +110,9 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     click.echo(f"wrote {dst}")
     _say(made)
     if extrapolate:
-        for line in extrapolation_lines(full_costs(dst, made, tokens, trust_remote_code), tokens):
+        with _resumable(None):
+            costs = full_costs(dst, made, tokens, trust_remote_code)
+        for line in extrapolation_lines(costs, tokens):
             click.echo(line)
 
 
@@ -151,8 +155,8 @@ class _Ended(KeyboardInterrupt):
 
 
 @contextmanager
-def _resumable(dst: Path) -> Iterator[None]:
-    """An end from outside leaves what was written, and nothing else; and says so. Raises SystemExit."""
+def _resumable(dst: Path | None) -> Iterator[None]:
+    """An end from outside leaves what was written, no process and nothing else; and says so. Raises SystemExit."""
     from distdbg.shrink.staging import partial_of
 
     def end(_number: int, _frame: object) -> None:
@@ -162,7 +166,7 @@ def _resumable(dst: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        if partial_of(dst).is_dir():
+        if dst is not None and partial_of(dst).is_dir():
             kept = f"distdbg: what was written is in {partial_of(dst)}; the same command goes on from it"
             click.echo(kept, err=True)
         raise SystemExit(128 + (signal.SIGTERM if isinstance(error, _Ended) else signal.SIGINT)) from None
