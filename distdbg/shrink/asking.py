@@ -1,11 +1,17 @@
-"""Gives the child process a task and takes its answer; its errors are raised here as they were there."""
+"""Gives the child process a task and takes its answer; its errors are raised here as they were there.
+
+The child ends with this process, however that ends: it holds the other end of its standard input.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +24,8 @@ def ask(task: str, **arguments: Any) -> Any:
         question, answer = Path(folder, "task.json"), Path(folder, "answer.json")
         question.write_text(json.dumps({"task": task, **arguments}), encoding="utf-8")
         command = [sys.executable, "-m", "distdbg.shrink.child", str(question), str(answer)]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        with _lifeline() as end:
+            done = subprocess.run(command, stdin=end, capture_output=True, text=True, check=False)
         if not answer.is_file():
             raise _why(done)
         found = json.loads(answer.read_text(encoding="utf-8"))
@@ -26,6 +33,17 @@ def ask(task: str, **arguments: Any) -> Any:
         kind = getattr(errors, found["error"]["class"], errors.DistdbgError)
         raise kind(found["error"]["message"], found["error"]["remedy"])
     return found["result"]
+
+
+@contextmanager
+def _lifeline() -> Iterator[int]:
+    """The end of a pipe that closes when this process is gone. The other end is nobody else's: no child inherits it."""
+    theirs, ours = os.pipe()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+        os.close(ours)
 
 
 def _why(done: subprocess.CompletedProcess[str]) -> errors.DistdbgError:

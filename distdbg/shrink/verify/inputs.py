@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from distdbg.shrink.verify.measuring import dry
-from distdbg.shrink.verify.pictures import GRIDS, pictures
-from distdbg.shrink.verify.sounds import SOUNDS, sounds
+from distdbg.shrink.verify.names import SOUNDS, called
+from distdbg.shrink.verify.pictures import GRIDS, pictures, videos
+from distdbg.shrink.verify.sounds import sounds
 
 #: tokens, or frames, of one sequence
 LENGTH = 16
@@ -23,6 +24,10 @@ def inputs_for(model: Any, tokens: int = LENGTH) -> dict[str, Any]:
     name, takes = getattr(model, "main_input_name", "input_ids"), takes_of(model)
     if name == "pixel_values" or ("hidden_states" in takes and takes & {*GRIDS}):
         return first_that_runs(model, (with_the_rest(model, given) for given in pictures(takes, model.config)))
+    if name == "pixel_values_videos":
+        names = called(takes, "video")
+        seen = ({names.get(n, n): value for n, value in given.items()} for given in videos(set(names), model.config))
+        return first_that_runs(model, (with_the_rest(model, given) for given in seen))
     if name in SOUNDS:
         heard = sounds(takes - {*SOUNDS} | {name}, model.config)
         return first_that_runs(model, (with_the_rest(model, given) for given in heard))

@@ -8,44 +8,49 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from distdbg.shrink.probe.building import brief
 from distdbg.shrink.verify.comparing import PASS, Kept
 from distdbg.shrink.verify.inputs import LENGTH, inputs_for, takes_of, with_the_rest
 from distdbg.shrink.verify.measuring import dry, measure
-from distdbg.shrink.verify.pictures import pictures
-from distdbg.shrink.verify.sounds import SOUNDS, sounds
+from distdbg.shrink.verify.names import MAIN, called
+from distdbg.shrink.verify.pictures import pictures, videos
+from distdbg.shrink.verify.sounds import sounds
 
-#: modality -> (the method that gives its features, names of the token that stands for it in a config)
-_KNOWN = {
-    "image": ("get_image_features", ("image_token_id", "image_token_index")),
-    "audio": ("get_audio_features", ("audio_token_id", "audio_token_index")),
-}
+#: modality -> what makes one for a function that takes these arguments
+_MAKERS = {"image": pictures, "video": videos, "audio": sounds}
+#: what a processor of transformers marks the tokens of a modality with
+_MARKS = {"image": 1, "video": 2, "audio": 3}
+_STANDS = {"video": ("video", "image")}
+#: places that a text has while the model is asked how many it wants
+_ASKED = 2
 #: what transformers says where there are too few places: "tokens: 2, features: 576"
 _TOO_FEW = re.compile(r"tokens:? ?\d+,? *features:? *(\d+)")
-#: modality -> what a part that takes nothing else names as its main input
-_MAIN = {"image": ("pixel_values",), "audio": SOUNDS}
 
 
 def modalities(model: Any) -> Iterator[str]:
     """Those that the model takes: by themselves, in a text as tokens of their own, or beside a text; under whatever
-    longer name (`image_pixel_values`)."""
-    for modality in _KNOWN:
-        takes = any(name.endswith(main) for name in takes_of(model) for main in _MAIN[modality])
-        if takes or _token(model, modality) is not None:
+    longer name (`image_pixel_values`). Many configs have a token for videos of models that take none."""
+    for modality, mains in MAIN.items():
+        takes = any(name.endswith(main) for name in takes_of(model) for main in mains)
+        if takes or (modality != "video" and _tokens(model, modality)):
             yield modality
 
 
-def _token(model: Any, modality: str) -> int | None:
-    """What stands for it in a text."""
-    known = (getattr(model.config, name, None) for name in _KNOWN[modality][1])
-    return next((token for token in known if isinstance(token, int)), None)
+def _tokens(model: Any, modality: str) -> list[int]:
+    """What stands for it in a text, the likeliest first: the model's config says, or that of its tower. Of a video it
+    may be what stands for an image (GLM-4.1V)."""
+    inner = (getattr(model.config, name, None) for name in getattr(model.config, "sub_configs", None) or {})
+    names = [f"{kind}_token_{end}" for kind in _STANDS.get(modality, (modality,)) for end in ("id", "index")]
+    configs = (model.config, *inner)
+    return list(dict.fromkeys(token for n in names for c in configs if isinstance(token := getattr(c, n, None), int)))
 
 
 def compare_gradients(full: Any, small: Any, stacks: Sequence[Kept]) -> dict[str, str]:
-    """`gradients_image`, `gradients_audio`: the same parameters of the whole model get a gradient, what lies between a
+    """`gradients_image`, `_video`, `_audio`: the same parameters of the whole model get a gradient, what lies between a
     tower and the text included."""
     return {f"gradients_{modality}": _compared(full, small, modality, stacks) for modality in modalities(full)}
 
@@ -87,40 +92,43 @@ def _counterparts(name: str, stacks: Sequence[Kept]) -> Iterator[str]:
 
 
 def inputs_of(model: Any, modality: str) -> dict[str, Any]:
-    """Keyword arguments for `model.forward`: an image or a sound, in a text where the model takes text.
+    """Keyword arguments for `model.forward`: an image, a video or a sound, in a text where the model takes text.
 
     Raises LookupError where it takes none, and where none of the known ones will do, what the first one raises.
     """
-    if model.main_input_name in _MAIN[modality]:
+    if model.main_input_name in MAIN[modality]:
         return inputs_for(model)
-    make = pictures if modality == "image" else sounds
+    names = called(takes_of(model), modality)
+    tokens: list[int | None] = [*_tokens(model, modality)] or [None]
     first = None
-    for given in make(takes_of(model), model.config):
-        found, why = _in_a_text(model, modality, given)
-        if why is None:
-            return found
-        first = first or why
-    raise first or LookupError(f"forward takes no {' or '.join(_MAIN[modality])}")
+    for made in _MAKERS[modality](set(names), model.config):
+        given = {names.get(name, name): value for name, value in made.items()}
+        for token in tokens:
+            found, why = _in_a_text(model, modality, given, token)
+            if why is None:
+                return found
+            first = first or why
+    raise first or LookupError(f"forward takes no {' or '.join(MAIN[modality])}")
 
 
-def _in_a_text(model: Any, modality: str, given: dict[str, Any]) -> tuple[dict[str, Any], Exception | None]:
+def _in_a_text(
+    model: Any, modality: str, given: dict[str, Any], token: int | None
+) -> tuple[dict[str, Any], Exception | None]:
     """With as many tokens for it as the model makes of it; and why the model does not run with that."""
     found: dict[str, Any] = {}
+    text: Callable[[int], dict[str, Any]] = lambda count: _text(model, modality, given, token, count)  # noqa: E731
     try:
-        count = 0
-        if _token(model, modality) is not None:
-            count = _told(model, modality, given) or _rows(model, modality, given) or 1
-        found = _text(model, modality, given, count)
+        count = 0 if token is None else _told(model, text(_ASKED)) or _rows(model, modality, given) or 1
+        found = text(count)
         dry(model, found)
     except Exception as error:
         return found, error
     return found, None
 
 
-def _text(model: Any, modality: str, given: dict[str, Any], count: int) -> dict[str, Any]:
+def _text(model: Any, modality: str, given: dict[str, Any], token: int | None, count: int) -> dict[str, Any]:
     import torch
 
-    token = _token(model, modality)
     if token is None:
         return with_the_rest(model, {"input_ids": torch.zeros(1, LENGTH, dtype=torch.long), **given})
     ids = torch.zeros(1, LENGTH + count, dtype=torch.long)
@@ -129,17 +137,30 @@ def _text(model: Any, modality: str, given: dict[str, Any], count: int) -> dict[
         ids += (ids == 0).long().roll(1)
     found = with_the_rest(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), **given})
     if "mm_token_type_ids" in takes_of(model):
-        found["mm_token_type_ids"] = (ids == token).long() * (1 if modality == "image" else 2)
+        found["mm_token_type_ids"] = (ids == token).long() * _MARKS[modality]
     return found
 
 
-def _told(model: Any, modality: str, given: dict[str, Any]) -> int:
-    """How many places the model wants for it, when there are two: by what comes to `get_placeholder_mask`, or by what
-    it says when they are too few. 0 where neither tells."""
+def _told(model: Any, inputs: dict[str, Any]) -> int:
+    """How many places the model wants for it, when there are two: by what comes to `get_placeholder_mask`, by what it
+    says when they are too few, or by what it puts in them all the same. 0 where none of them tells."""
+    seen: list[int] = []
+    put: list[int] = []
+    said = None
+    with _asked_for_a_mask(model, seen), _put_in_places(_width(model), put):
+        try:
+            dry(model, inputs)
+        except Exception as error:
+            said = _TOO_FEW.search(str(error))
+    return next(iter([*seen, *([int(said[1])] if said else []), *put]), 0)
+
+
+@contextmanager
+def _asked_for_a_mask(model: Any, seen: list[int]) -> Iterator[None]:
+    """Rows of features that come to `get_placeholder_mask`."""
     import torch
 
     width = _width(model)
-    seen: list[int] = []
 
     def listened(true: Any) -> Any:
         def listens(*args: Any, **kwargs: Any) -> Any:
@@ -153,17 +174,29 @@ def _told(model: Any, modality: str, given: dict[str, Any]) -> int:
     holders = [m for m in model.modules() if hasattr(type(m), "get_placeholder_mask")]
     for holder in holders:
         holder.get_placeholder_mask = listened(holder.get_placeholder_mask)
-    said = None
     try:
-        dry(model, _text(model, modality, given, 2))
-    except Exception as error:
-        said = _TOO_FEW.search(str(error))
+        yield
     finally:
         for holder in holders:
             del holder.get_placeholder_mask
-    if seen:
-        return seen[0]
-    return int(said[1]) if said else 0
+
+
+def _put_in_places(width: int, put: list[int]) -> Any:
+    """Rows as wide as a token's that are put where there are not as many: on meta nothing checks it."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+
+    class Mode(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function._overloadpacket in (aten.index_put, aten.index_put_):
+                places = max((part.numel() for part in args[1] if part is not None), default=0)
+                if places == _ASKED and args[2].ndim == 2 and args[2].shape[1] == width:
+                    put.extend({args[2].shape[0]} - {1, _ASKED})
+            return function(*args, **(kwargs or {}))
+
+    return Mode()
 
 
 def _rows(model: Any, modality: str, given: dict[str, Any]) -> int:
@@ -174,7 +207,7 @@ def _rows(model: Any, modality: str, given: dict[str, Any]) -> int:
     import torch
     from torch.utils._pytree import tree_leaves
 
-    method, width = _KNOWN[modality][0], _width(model)
+    method, width = f"get_{modality}_features", _width(model)
     for call in (getattr(m, method) for m in model.modules() if hasattr(m, method)):
         taken = {k: v for k, v in given.items() if k in inspect.signature(call).parameters}
         features = _or_none(call, taken)

@@ -1,4 +1,5 @@
-"""Images as models take them: as a grid of pixels, as several tiles of it, as a row of patches.
+"""Images as models take them: as a grid of pixels, as several tiles of it, as a row of patches; and videos: a tile a
+frame, or patches with the time they are of.
 
 What a function takes beside the pixels (their sizes, the grid of the patches, a mask) says which of them it is; where
 it does not, the first with which the model runs is it. All of it is on the CPU: models read sizes and places, and leave
@@ -17,6 +18,8 @@ _PLACES = ("image_position_ids", "pixel_position_ids", "patch_positions")
 #: of an image in tiles so many: the whole image and none, one, two or four parts of it
 _TILES = (1, 2, 3, 5)
 _SIZE = 224
+#: of a video whose config does not say how many
+_FRAMES = (2, 4, 8, 16)
 #: pixels of a side: some models halve it more often than their config says
 _LARGEST = 2048
 
@@ -40,6 +43,18 @@ def pictures(takes: set[str], config: Any) -> Iterator[Inputs]:
             yield given | _beside(takes, config, given["pixel_values"])
             if "image_sizes" in takes:
                 yield given
+
+
+def videos(takes: set[str], config: Any) -> Iterator[Inputs]:
+    """The same of one video, under the names that an image would have."""
+    vision = _vision(config)
+    frames = _first(vision, "num_frames", "frames_per_clip", "max_frames")
+    if "pixel_values" in takes and not takes & {*GRIDS, *_PLACES}:
+        channels = _first(vision, "num_channels", "in_channels", "in_chans") or 3
+        for one in (_size(vision), *_sizes_inside(config)):
+            for count in dict.fromkeys((frames or _FRAMES[0], *_FRAMES)):
+                yield {"pixel_values": _white(1, count, channels, *one)}
+    yield from pictures(takes, config)
 
 
 def _in_a_row(takes: set[str], grid: str, vision: Any, channels: int) -> Iterator[Inputs]:
@@ -117,6 +132,10 @@ def _beside(takes: set[str], config: Any, pixels: Any) -> Inputs:
     found: Inputs = {}
     if "image_sizes" in takes and pixels.ndim > 3:
         found["image_sizes"] = torch.tensor([[height, width]], device="cpu")
+        if "image_attention_mask" in takes and pixels.ndim == 5:  # by patches: where no sizes are taken, it is by words
+            side = _patch(_vision(config))
+            mask = torch.ones(*pixels.shape[:2], height // side, width // side, dtype=torch.long, device="cpu")
+            found["image_attention_mask"] = mask
     if "high_res_pixel_values" in takes:
         inner = next((c for n in vars(config) if n.startswith("high_res") and (c := getattr(config, n))), None)
         found["high_res_pixel_values"] = _white(1, pixels.shape[1], *_size(inner or config))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-#: main inputs that are sounds: as spectra, and as samples
-SOUNDS = ("input_features", "input_values")
+from distdbg.shrink.verify.names import SOUNDS
+
 _MASKS = ("input_features_mask", "input_values_mask", "feature_attention_mask", "padding_mask", "audio_attention_mask")
 _BINS = ("num_mel_bins", "input_feat_per_channel", "num_mel_channels", "feature_size", "n_mels", "input_dim",
          "input_size", "feature_projection_input_dim")  # fmt: skip
@@ -26,9 +26,9 @@ def masks(takes: set[str], frames: int) -> dict[str, Any]:
     import torch
 
     found = {n: torch.ones(1, frames, dtype=torch.long, device="cpu") for n in _MASKS if n in takes}
-    if "chunk_sample_lengths" in takes:
-        found["chunk_sample_lengths"] = torch.tensor([frames], device="cpu")
-    return found
+    # embed sizes are how many rows are taken of what is made of a sound: no more than there are
+    lengths = [n for n in ("chunk_sample_lengths", "audio_embed_sizes") if n in takes]
+    return found | {n: torch.tensor([frames], device="cpu") for n in lengths}
 
 
 def _shapes(config: Any, name: str) -> Iterator[tuple[Any, int]]:

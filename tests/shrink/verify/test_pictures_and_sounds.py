@@ -1,5 +1,5 @@
-"""Images and sounds as real models take them: tiles, rows of patches, spectra, and as many places in the text as that
-makes. The shapes are those of released configs, at widths of a toy."""
+"""Images, videos and sounds as real models take them: tiles, rows of patches, spectra, and as many places in the text
+as that makes. The shapes are those of released configs, at widths of a toy."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ MLLAMA = {"hidden_size": 32, "intermediate_size": 48, "attention_heads": 2, "num
           "intermediate_layers_indices": [0, 1], "vision_output_dim": 96}  # fmt: skip
 CROSSED = {**TEXT, "num_hidden_layers": 4, "cross_attention_layers": [1, 3],
            "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}  # fmt: skip
+HIERA = {"model_type": "sam2_hiera_det_model", "blocks_per_stage": [1, 1, 2, 1], "global_attention_blocks": [3]}
 GLM = {**PATCHES, "depth": 2, "image_size": 336}
 QFORMER = {"model_type": "blip_2_qformer", **SMALL, "encoder_hidden_size": 32}
+HEARS = {"hidden_size": 32, "intermediate_size": 48, "num_blocks": 3, "num_attention_heads": 2, "audio_token_id": 61,
+         "ext_pw_out_channel": 32, "depthwise_separable_out_channel": 32, "nemo_conv_channels": 8}  # fmt: skip
 HEARD = {"hidden_dim": 32, "num_layers": 2, "num_heads": 2, "dim_head": 16, "input_dim": 160, "output_dim": 42}
 
 IMAGES = {
@@ -58,10 +61,11 @@ IMAGES = {
                                "num_local_experts": 2}, "vision_config": LLAMA4, "image_token_id": 60},
     "internvl": {"text_config": QWEN, "vision_config": {**SMALL, "image_size": [448, 448], "patch_size": [14, 14]},
                  "image_token_id": 60},
-    "lfm2_vl": {},  # patches filled up to a length, with their grid
+    "lfm2_vl": {"text_config": {**TEXT, "model_type": "lfm2"}, "image_token_id": 60,  # patches filled up to a length
+                "vision_config": {"model_type": "siglip2_vision_model", **SMALL, "patch_size": 16}},
     "vilt": {"num_hidden_layers": 2},  # beside the text
     "videomae": {"num_hidden_layers": 2},  # of so many frames
-    "sam2": {},  # of the one size that a config inside the config names
+    "sam2": {"vision_config": {"backbone_config": HIERA}},  # of the one size that a config inside the config names
 }  # fmt: skip
 SOUNDS = {
     "qwen2_audio": {"text_config": QWEN, "audio_config": SOUND, "audio_token_index": 60},
@@ -70,9 +74,15 @@ SOUNDS = {
     "voxtral": {"text_config": LLAMA, "audio_token_id": 60, "audio_config": {**SMALL, "intermediate_size": 128}},
     "granite_speech": {"text_config": {**TEXT, "model_type": "granite"}, "encoder_config": HEARD,
                        "projector_config": QFORMER, "audio_token_index": 60, "has_lora_adapter": False},
-    "encodec": {},  # samples; buffers say how wide its kernels are
+    "encodec": {"num_lstm_layers": 1},  # samples; buffers say how wide its kernels are
 }  # fmt: skip
+VIDEOS = {
+    "video_llava": {"text_config": LLAMA, "vision_config": CLIP, "image_token_index": 60, "video_token_index": 61},
+    "vjepa2": {"num_hidden_layers": 2, "pred_num_hidden_layers": 2, "frames_per_clip": 4},  # by itself
+}
 BOTH = {
+    "phi4_multimodal": {**TEXT, "vision_config": {**SMALL, "image_size": 56, "crop_size": 56, "image_token_id": 60},
+                        "audio_config": HEARS},  # under names of its own, and the towers' configs have the tokens
     "qwen2_5_omni_thinker": {"text_config": {**TEXT, "rope_parameters": ROPE}, "vision_config": PATCHES,
                              "audio_config": {**SOUND, "output_dim": 64, "n_window": 100}, **IDS, **PLACE,
                              "video_token_index": 61, "audio_token_id": 70, "audio_token_index": 70,
@@ -80,24 +90,33 @@ BOTH = {
 }  # fmt: skip
 
 
+#: those that take a video as well
+MOVING = {"llava_onevision", "qwen2_5_vl", "glm4v", "video_llava", "qwen2_5_omni_thinker"}
+
+
 @pytest.mark.parametrize(
-    ("model_type", "config", "checks"),
+    ("model_type", "config", "modalities"),
     [
-        *((name, config, {"gradients_image"}) for name, config in IMAGES.items()),
-        *((name, config, {"gradients_audio"}) for name, config in SOUNDS.items()),
-        *((name, config, {"gradients_image", "gradients_audio"}) for name, config in BOTH.items()),
+        *((name, config, "image") for name, config in IMAGES.items()),
+        *((name, config, "audio") for name, config in SOUNDS.items()),
+        *((name, config, "image audio") for name, config in BOTH.items()),
+        *((name, config, "" if name == "vjepa2" else "image") for name, config in VIDEOS.items()),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_a_model_takes_is_made(model_type, config, checks):
+def test_what_a_model_takes_is_made(model_type, config, modalities):
     quiet()
     made = transformers.CONFIG_MAPPING[model_type](**config)
     full = on_meta(Builder(made, model_class(made, None, False)))
-    assert compare_gradients(full, full, []) == dict.fromkeys(checks, "pass")
+    moving = ["video"] if model_type in MOVING or not modalities else []
+    expected = {f"gradients_{modality}": "pass" for modality in (*modalities.split(), *moving)}
+    assert compare_gradients(full, full, []) == expected
 
 
 def test_an_image_that_will_not_do_is_said():
     quiet()
-    made = transformers.CONFIG_MAPPING["aria"]()  # of 1,225 patches or 4,900, which this config's images do not give
-    full = on_meta(Builder(made, model_class(made, None, False)))
+    vision = {"model_type": "idefics3_vision", **SMALL, "image_size": 224, "patch_size": 14}
+    text = {**TEXT, "model_type": "aria_text", "moe_num_experts": 2, "moe_topk": 1}
+    made = transformers.CONFIG_MAPPING["aria"](text_config=text, vision_config=vision, image_token_index=60)
+    full = on_meta(Builder(made, model_class(made, None, False)))  # it takes 1,225 patches or 4,900
     assert compare_gradients(full, full, [])["gradients_image"].startswith("not run, because KeyError: 'Number of pat")

@@ -1,0 +1,93 @@
+"""Samples are dealt out to the ranks one by one, and some ranks get one more than others."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.lint._loops import for_evaluation
+from distdbg.lint._rule import Context, Hit
+from distdbg.lint._script import argument, names_in
+from distdbg.model import FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="loader-lengths-differ",
+        severity="info",
+        title="the ranks' loaders may have different lengths",
+        meaning="`samples[rank::world_size]` gives the first ranks a sample more where the number of samples is no "
+        "multiple of the ranks. A sample more can be a batch more, and a rank that has one waits in it for the others.",
+        how_seen="The data of a loader that a DDP or FSDP model is trained from is a slice, a range or an islice that "
+        "begins at the rank and goes on by the number of ranks, and nothing makes the ranks' shares equal.",
+        remedy="Cut or pad first: `samples[: len(samples) // world_size * world_size]`, or let DistributedSampler do "
+        "it; where lengths must differ, train within `with model.join():`.",
+        source="https://docs.pytorch.org/tutorials/advanced/generic_join.html",
+    ),
+)
+#: what makes shares equal, or makes up for it
+_EVEN = re.compile(
+    r"\.join\(\s*(?:divide_by_initial_world_size=\w+)?\s*\):|\bJoin\(|//\s*(?:\w+\.)*\w*(?:world|num_replicas|nranks)|"
+    r"%\s*(?:\w+\.)*\w*(?:world|num_replicas|nranks)|ReduceOp\.MIN|steps_per_epoch|max_steps|num_iterations|"
+    r"drop_last\s*=\s*True|cycle\(|while True"
+)
+_RANKS = re.compile(r"world_?size|num_replicas|n_?ranks|num_ranks|WORLD_SIZE", re.IGNORECASE)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    values, script = context.values, context.script
+    wrapped = [*values.of_kind("ddp"), *values.of_kind("fsdp")]
+    if not wrapped or context.frameworks or _EVEN.search(script.text):
+        return
+    dealt = [node for node in script.all(ast.Subscript, ast.Call) if _is_dealt_out(context, node)]
+    if not dealt:
+        return
+    fed = [loop for loop in context.loops.training if isinstance(loop, (ast.For, ast.AsyncFor))]
+    for loader in {s: None for loop in fed for s in values.sites(loop.iter, "loader")}:
+        data = argument(loader, 0, "dataset")
+        if data is None or any(for_evaluation(w) for w in names_in(data)):
+            continue
+        made = _made_of(context, data)
+        share = next((one for one in dealt if any(script.contains(part, one) for part in made)), None)
+        if share is not None:
+            yield Hit(
+                "loader-lengths-differ",
+                "info",
+                "possible",
+                share,
+                "some ranks get a sample more than others, and may have a batch more",
+                related=((loader, "the loader"), (wrapped[0], "all ranks step together")),
+            )
+
+
+def _is_dealt_out(context: Context, node: ast.Subscript | ast.Call) -> bool:
+    """`samples[rank::world]`, `range(rank, len(samples), world)`, `islice(samples, rank, None, world)`."""
+    if isinstance(node, ast.Subscript):
+        cut = node.slice
+        if not isinstance(cut, ast.Slice) or cut.upper is not None:
+            return False
+        first, step = cut.lower, cut.step
+    else:
+        last = context.script.call_names[node].rpartition(".")[2]
+        place = {"range": 0, "islice": 1}.get(last)
+        if place is None or len(node.args) != place + 3:
+            return False
+        first, step = node.args[place], node.args[place + 2]
+    if first is None or step is None:
+        return False
+    return context.ranks.mentions(first) and any(_RANKS.search(name) for name in names_in(step))
+
+
+def _made_of(context: Context, data: ast.expr) -> list[ast.AST]:
+    """The expression, those that its names were assigned from, and the classes that are called in them."""
+    script, values = context.script, context.values
+    found: list[ast.AST] = [data]
+    for part in found:  # grows meanwhile
+        keys = {values.key(inner) for inner in script.within(part, ast.Name, ast.Attribute)} - {None}
+        assigned = (a for a in script.all(ast.Assign) if any(values.key(t) in keys for t in a.targets))
+        calls = script.within(part, ast.Call) if not isinstance(part, ast.ClassDef) else []
+        classes = (made for call in calls if (made := values.class_named(call.func)) is not None)
+        for one in (*(a.value for a in assigned), *classes):
+            if one not in found and len(found) < 32:
+                found.append(one)
+    return found
