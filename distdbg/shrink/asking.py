@@ -1,17 +1,18 @@
-"""Gives the child process a task and takes its answer; its errors are raised here as they were there.
+"""Gives the child process its tasks and takes its answers; its errors are raised here as they were there.
 
-The child ends with this process, however that ends: it holds the other end of its standard input.
+Torch and transformers take seconds to load: one child does all the tasks of a command. It ends with this process,
+however that ends: its standard input closes.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +21,87 @@ from distdbg import errors
 
 def ask(task: str, **arguments: Any) -> Any:
     """The child's result. Raises what it raised; ToolMissing where torch or transformers are not installed."""
-    with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as folder:
-        question, answer = Path(folder, "task.json"), Path(folder, "answer.json")
-        question.write_text(json.dumps({"task": task, **arguments}), encoding="utf-8")
-        command = [sys.executable, "-m", "distdbg.shrink.child", str(question), str(answer)]
-        with _lifeline() as end:
-            done = subprocess.run(command, stdin=end, capture_output=True, text=True, check=False)
-        if not answer.is_file():
-            raise _why(done)
-        found = json.loads(answer.read_text(encoding="utf-8"))
+    child = _idle.pop() if _idle else _Child()
+    if child.began != _surroundings():
+        child.end()
+        child = _Child()
+    try:
+        found = child.answer({"task": task, **arguments})
+    except BaseException:  # also an interruption: nobody waits for what it is at
+        child.end()
+        raise
+    _idle.append(child)
     if "error" in found:
         kind = getattr(errors, found["error"]["class"], errors.DistdbgError)
         raise kind(found["error"]["message"], found["error"]["remedy"])
     return found["result"]
 
 
-@contextmanager
-def _lifeline() -> Iterator[int]:
-    """The end of a pipe that closes when this process is gone. The other end is nobody else's: no child inherits it."""
-    theirs, ours = os.pipe()
-    try:
-        yield theirs
-    finally:
+def dismiss() -> None:
+    """Ends the child, if there is one: the next question starts another."""
+    while _idle:
+        _idle.pop().end()
+
+
+class _Child:
+    def __init__(self) -> None:
+        self.began = _surroundings()
+        answers, theirs = os.pipe()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the child lives
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "distdbg.shrink.child", str(theirs)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self._said,
+            pass_fds=(theirs,),
+        )
         os.close(theirs)
-        os.close(ours)
+        self._answers = os.fdopen(answers, "rb")
+        atexit.register(self.end)
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Raises DistdbgError where it ended over the question."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # then there is no answer either
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
+        line = self._answers.readline()
+        if not line:
+            self._process.wait()
+            self._said.seek(0)
+            raise _why(self._process.returncode, self._said.read().decode(errors="replace"))
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        self._answers.close()
+        self._said.close()
+        with contextlib.suppress(BrokenPipeError):  # of a question that it did not take
+            self._process.stdin.close()
+        atexit.unregister(self.end)
 
 
-def _why(done: subprocess.CompletedProcess[str]) -> errors.DistdbgError:
-    last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), f"exit code {done.returncode}")
+#: at most one, between two questions
+_idle: list[_Child] = []
+
+
+def _surroundings() -> tuple[str, dict[str, str]]:
+    """What a new child would find: relative paths and settings mean something else where it is not the same."""
+    return str(Path.cwd()), dict(os.environ)
+
+
+def _why(code: int, said: str) -> errors.DistdbgError:
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), f"exit code {code}")
     if last.startswith(("ModuleNotFoundError", "ImportError")):
         return errors.ToolMissing(
             f"models cannot be built here: {last.partition(': ')[2]}", "Run `pip install 'distdbg[shrink]'`."
         )
-    if done.returncode < 0:
+    if code < 0:
         return errors.DistdbgError(
-            f"the process that builds the model was ended by signal {-done.returncode}",
+            f"the process that builds the model was ended by signal {-code}",
             "Look for the kernel's OOM killer.",
         )
-    return errors.DistdbgError(f"the process that builds the model failed: {last}", done.stderr[-2000:])
+    return errors.DistdbgError(f"the process that builds the model failed: {last}", said[-2000:])

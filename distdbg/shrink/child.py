@@ -1,4 +1,5 @@
-"""The child process that knows torch: `python -m distdbg.shrink.child TASK.json ANSWER.json`.
+"""The child process that knows torch: `python -m distdbg.shrink.child FD`. Tasks come as lines of standard input, and
+answers go as lines to FD.
 
 Torch takes seconds to load and hundreds of megabytes: the process that copies bytes does without.
 """
@@ -8,10 +9,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import queue
 import sys
 import threading
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from distdbg.errors import DistdbgError
 
@@ -27,35 +28,43 @@ TASKS = {
 }
 
 
-def main(task_file: str, answer_file: str) -> None:
-    task: dict[str, Any] = json.loads(Path(task_file).read_text(encoding="utf-8"))
+def answer(task: dict[str, Any]) -> dict[str, Any]:
+    """`result`, or `error` where it is one of ours. Any other ends the child: who knows what it has left behind."""
     try:
-        answer = {"result": importlib.import_module(TASKS[task["task"]]).run(task)}
+        return {"result": importlib.import_module(TASKS[task["task"]]).run(task)}
     except DistdbgError as error:
-        answer = {"error": {"class": type(error).__name__, "message": error.message, "remedy": error.remedy}}
+        return {"error": {"class": type(error).__name__, "message": error.message, "remedy": error.remedy}}
     except Exception as error:
         if "No space left on device" not in str(error):  # as libraries of other languages say it, too
             raise
-        answer = {"error": {"class": "UsageError", "message": "the disk became full while a file was written",
-                            "remedy": "Name a DST on another disk, or keep fewer layers."}}  # fmt: skip
-    Path(answer_file).write_text(json.dumps(answer), encoding="utf-8")
+        return {"error": {"class": "UsageError", "message": "the disk became full while a file was written",
+                          "remedy": "Name a DST on another disk, or keep fewer layers."}}  # fmt: skip
 
 
-def end_with_who_asked() -> None:
-    """Standard input closes with the process that would read the answer. What runs here finds it empty."""
-    lifeline = os.dup(0)
+def main(answers: BinaryIO) -> None:
+    tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(_standard_input(), tasks), daemon=True).start()
+    while True:
+        line = json.dumps(answer(json.loads(tasks.get())))
+        answers.write(line.encode() + b"\n")
+        answers.flush()
+
+
+def _listen(asker: BinaryIO, tasks: queue.SimpleQueue[bytes]) -> None:
+    """Until nobody is there who would read the answer: then all ends, whatever it is at."""
+    for line in asker:
+        tasks.put(line)
+    os._exit(143)
+
+
+def _standard_input() -> BinaryIO:
+    """Where tasks come from. What runs here finds its standard input empty."""
+    asker = os.fdopen(os.dup(0), "rb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-
-    def wait() -> None:
-        while os.read(lifeline, 1):
-            pass
-        os._exit(143)
-
-    threading.Thread(target=wait, daemon=True).start()
+    return asker
 
 
 if __name__ == "__main__":
-    end_with_who_asked()
-    main(*sys.argv[1:3])
+    main(os.fdopen(int(sys.argv[1]), "wb"))

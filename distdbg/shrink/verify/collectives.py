@@ -14,12 +14,12 @@ from distdbg.shrink.probe.building import Builder, brief
 from distdbg.shrink.verify.comparing import PASS, Kept
 from distdbg.shrink.verify.grounds import Fake
 from distdbg.shrink.verify.inputs import inputs_for
-from distdbg.shrink.verify.modalities import inputs_of, modalities
+from distdbg.shrink.verify.modalities import inputs_like, inputs_of, modalities
 from distdbg.shrink.verify.running import prepared
 from distdbg.shrink.verify.values import Values, built
 
-#: ranks of the job that is not there
-RANKS = 64
+#: ranks of the job that is not there: enough that shards are uneven, and each costs time
+RANKS = 8
 
 #: layer path -> (collective, elements) -> how often
 ByLayer = dict[str, Counter[tuple[str, int]]]
@@ -39,8 +39,9 @@ def compare_collectives(full: Builder, small: Builder, stacks: Sequence[Kept]) -
                 break
             heard = [stack.path for stack in stacks if stack not in silent]
             try:
-                there = by_layer(full, silent, whole=True, modality=modality, beside=heard)
-                here = by_layer(small, silent, whole=False, modality=modality, beside=heard)
+                inputs: dict[str, Any] = {}
+                there = by_layer(full, silent, inputs, whole=True, modality=modality, beside=heard)
+                here = by_layer(small, silent, inputs, whole=False, modality=modality, beside=heard)
             except Exception as error:
                 why = f": {brief(error)}"
                 continue
@@ -69,7 +70,7 @@ def _judged(a: ByLayer, b: ByLayer, stacks: Sequence[Kept], why: str) -> str:
 def costs(small: Builder, stacks: Sequence[Kept]) -> dict[str, list[Any]]:
     """Collectives of a step, and bytes gathered in them, as `[in all, {layer path: of it}]`. Raises what they raise."""
     with _fake_job():
-        found = by_layer(small, stacks, whole=False)
+        found = by_layer(small, stacks, {}, whole=False)
     calls = Counter({path: sum(counts.values()) for path, counts in found.items()})
     gathered = Counter(
         {
@@ -81,9 +82,17 @@ def costs(small: Builder, stacks: Sequence[Kept]) -> dict[str, list[Any]]:
 
 
 def by_layer(
-    builder: Builder, stacks: Sequence[Kept], *, whole: bool, modality: str = "", beside: Sequence[str] = ()
+    builder: Builder,
+    stacks: Sequence[Kept],
+    inputs: dict[str, Any],
+    *,
+    whole: bool,
+    modality: str = "",
+    beside: Sequence[str] = (),
 ) -> ByLayer:
     """One forward and backward pass of the model with each layer wrapped, and then all of it. Raises what it raises.
+
+    inputs: what the pass before was given, where there was one; from then on what this one was.
 
     beside: paths of stacks that stay as they are: sharding a layer over so many ranks is most of the work.
     """
@@ -95,7 +104,10 @@ def by_layer(
     inside: list[str] = []
     model: Any = built(lambda: prepared(builder.model(builder.full)))
     # while the model is on meta, where it may try what runs
-    inputs = inputs_of(model, modality) if modality else inputs_for(model)
+    if modality:
+        inputs |= inputs_like(inputs, model, modality) if inputs else inputs_of(model, modality)
+    else:
+        inputs |= inputs_for(model)
     mesh = init_device_mesh("cpu", (RANKS,))
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, ExitStack() as stack:
         values = Values(Fake(fake))

@@ -14,7 +14,7 @@ from typing import Any
 
 from distdbg.shrink.probe.building import brief
 from distdbg.shrink.verify.comparing import PASS, Kept
-from distdbg.shrink.verify.inputs import LENGTH, inputs_for, takes_of, with_the_rest
+from distdbg.shrink.verify.inputs import LENGTH, inputs_for, runs, takes_of, with_the_rest
 from distdbg.shrink.verify.measuring import dry, measure
 from distdbg.shrink.verify.names import MAIN, called
 from distdbg.shrink.verify.pictures import pictures, videos
@@ -57,14 +57,16 @@ def compare_gradients(full: Any, small: Any, stacks: Sequence[Kept]) -> dict[str
 
 def _compared(full: Any, small: Any, modality: str, stacks: Sequence[Kept]) -> str:
     try:
-        return _judged(_with_gradient(full, modality), _with_gradient(small, modality), small, stacks)
+        inputs = inputs_of(full, modality)
+        there = _with_gradient(full, inputs)
+        return _judged(there, _with_gradient(small, inputs_like(inputs, small, modality)), small, stacks)
     except Exception as error:
         return f"not run, because {brief(error)}"
 
 
-def _with_gradient(model: Any, modality: str) -> set[str]:
+def _with_gradient(model: Any, inputs: dict[str, Any]) -> set[str]:
     model.zero_grad(set_to_none=True)
-    found = measure(model, model, inputs_of(model, modality), [])
+    found = measure(model, model, inputs, [])
     if found.why_no_gradients:
         raise LookupError(f"backward raised {found.why_no_gradients}")
     if not found.gradients:
@@ -109,6 +111,13 @@ def inputs_of(model: Any, modality: str) -> dict[str, Any]:
                 return found
             first = first or why
     raise first or LookupError(f"forward takes no {' or '.join(MAIN[modality])}")
+
+
+def inputs_like(known: dict[str, Any], model: Any, modality: str) -> dict[str, Any]:
+    """What another model was given, where this one runs with it and has the same token for it; else its own."""
+    tokens, ids = _tokens(model, modality), known.get("input_ids")
+    stands = ids is None or ids.is_meta or not tokens or any((ids == token).any() for token in tokens)
+    return known if stands and runs(model, known) else inputs_of(model, modality)
 
 
 def _in_a_text(
