@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from distdbg.shrink.probe.building import Builder, brief
-from distdbg.shrink.verify.comparing import PASS, Kept
 from distdbg.shrink.verify.grounds import Fake
 from distdbg.shrink.verify.inputs import inputs_for
+from distdbg.shrink.verify.kept import PASS, Kept, each_layer
 from distdbg.shrink.verify.modalities import inputs_like, inputs_of, modalities
 from distdbg.shrink.verify.running import prepared
 from distdbg.shrink.verify.values import Values, built
@@ -26,7 +26,8 @@ ByLayer = dict[str, Counter[tuple[str, int]]]
 
 
 def compare_collectives(full: Builder, small: Builder, stacks: Sequence[Kept]) -> str:
-    """`pass` where each kept layer gathers and reduces what the one it stands for does, in a pass through both models.
+    """`pass` where each kept layer gathers and reduces what the one it stands for does, in a pass through both models;
+    a warning where another layer of its kind does not.
 
     What a text does not reach (a tower) is asked in a pass with what does, in a text where the model takes one.
     """
@@ -64,6 +65,10 @@ def _judged(a: ByLayer, b: ByLayer, stacks: Sequence[Kept], why: str) -> str:
             if there != here:
                 odd, count = next(iter(((there - here) or (here - there)).items()))
                 return f"fail: {stack.path}.{new} is unlike layer {old} in {count} x {odd[0]} of {odd[1]} elements"
+    for stack in stacks:
+        said = each_layer(stack, {"collectives": a})
+        if said != PASS:
+            return said.replace("warning: ", f"warning: {stack.path}: ", 1)
     return PASS if not silent else f"not run, because no input reaches {', '.join(silent)}{why}; pass for the others"
 
 

@@ -3,38 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from distdbg.shrink.layer_names import renumbered
 from distdbg.shrink.verify.inputs import inputs_for
+from distdbg.shrink.verify.kept import PASS, Kept, each_layer
 from distdbg.shrink.verify.measuring import Measured, measure
-
-PASS = "pass"
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A stack: its path, and the layer of the full model that each layer of the small one stands for.
-
-    entries: lists in layers of the full model, and which of their entries the small model has.
-    """
-
-    path: str
-    layers: int
-    kept: Sequence[int]
-    entries: Mapping[str, Sequence[int]] = field(default_factory=dict)
-
-    def here(self, name: str) -> str | None:
-        """What a parameter of the full model's stack is called in the small one; None where it is not there."""
-        return renumbered(name, {self.path: self.kept, **self.entries})
-
-
-def kept_of(stacks: Sequence[Mapping[str, Any]], entries: Mapping[str, Sequence[int]]) -> list[Kept]:
-    """From what a probe says."""
-    return [Kept(path, s["layers"], s["kept"], entries) for s in stacks for path in (s["path"], *s["also"])]
 
 
 def compare(full: Any, small: Any, stacks: Sequence[Kept]) -> dict[str, str]:
@@ -43,7 +18,7 @@ def compare(full: Any, small: Any, stacks: Sequence[Kept]) -> dict[str, str]:
     A stack that the model's own forward does not reach (a vision tower without an image) is measured by itself, with
     the input that its own part of the model takes.
     """
-    verdicts: dict[str, dict[str, str]] = {"ops": {}, "activation_bytes": {}, "gradients": {}}
+    verdicts: dict[str, dict[str, str]] = {"ops": {}, "activation_bytes": {}, "gradients": {}, "each_layer": {}}
     todo = list(stacks)
     parts = [""]
     while todo and parts:
@@ -85,6 +60,17 @@ def _judge(
                                              {k: counts(v) for k, v in small.ops.items()}, "operators")  # fmt: skip
         verdicts["activation_bytes"][stack.path] = _equal(pairs, full.saved, small.saved, "bytes kept for backward")
         verdicts["gradients"][stack.path] = _gradients(full, small, stack, part)
+        verdicts["each_layer"][stack.path] = each_layer(stack, {"operators": full.ops, "bytes kept for backward":
+            full.saved, "parameters that get a gradient": _by_layer(full.gradients, stack.path)})  # fmt: skip
+
+
+def _by_layer(names: Iterable[str], path: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        if name.startswith(f"{path}."):
+            number, _, rest = name[len(path) + 1 :].partition(".")
+            found[f"{path}.{number}"].add(rest)
+    return found
 
 
 def _without_count(ops: Counter[str], stack: Kept) -> Counter[str]:
@@ -123,9 +109,10 @@ def _gradients(full: Measured, small: Measured, stack: Kept, part: str) -> str:
 def _summary(found: Mapping[str, str], stacks: Sequence[Kept], ops: Mapping[str, str]) -> str:
     """The worst that a check has to say of any stack."""
     said = [f"{s.path}: {v}" for s in stacks if (v := found.get(s.path, ops.get(s.path, ""))) != PASS]
-    failed = [v for v in said if ": fail: " in v]
-    if failed:
-        return f"fail: {failed[0].replace(': fail: ', ': ', 1)}"
+    for worst in ("fail", "warning"):
+        found_so = [v for v in said if f": {worst}: " in v]
+        if found_so:
+            return f"{worst}: {found_so[0].replace(f': {worst}: ', ': ', 1)}"
     if said:
         return f"not run, because {'; '.join(v.replace('not run, because ', '', 1) for v in said)}"
     return PASS

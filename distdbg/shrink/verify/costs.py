@@ -8,8 +8,8 @@ from typing import Any
 from distdbg.shrink.probe.building import open_builder
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify import collectives
-from distdbg.shrink.verify.comparing import kept_of
 from distdbg.shrink.verify.inputs import inputs_for
+from distdbg.shrink.verify.kept import kept_of
 from distdbg.shrink.verify.measuring import measure
 from distdbg.shrink.verify.task import on_meta
 

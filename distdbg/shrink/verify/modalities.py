@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from distdbg.shrink.probe.building import brief
-from distdbg.shrink.verify.comparing import PASS, Kept
 from distdbg.shrink.verify.inputs import LENGTH, inputs_for, runs, takes_of, with_the_rest
+from distdbg.shrink.verify.kept import PASS, Kept
 from distdbg.shrink.verify.measuring import dry, measure
 from distdbg.shrink.verify.names import MAIN, called
 from distdbg.shrink.verify.pictures import pictures, videos

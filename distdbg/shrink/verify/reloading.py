@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.shrink.probe.building import Builder
-from distdbg.shrink.verify.comparing import PASS
+from distdbg.shrink.verify.kept import PASS
 
 #: a larger one is loaded on request only: loading takes its size in memory
 LARGEST_TO_LOAD = 2_000_000_000

@@ -9,7 +9,8 @@ from distdbg.shrink.probe.building import Anatomy, Builder, open_builder
 from distdbg.shrink.probe.kinds import counting, fingerprints, same
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify.collectives import compare_collectives
-from distdbg.shrink.verify.comparing import PASS, Kept, compare, kept_of
+from distdbg.shrink.verify.comparing import compare
+from distdbg.shrink.verify.kept import PASS, Kept, kept_of
 from distdbg.shrink.verify.modalities import compare_gradients
 from distdbg.shrink.verify.reloading import loads, round_trip
 from distdbg.shrink.verify.running import prepared
@@ -26,7 +27,9 @@ def run(task: dict[str, Any]) -> dict[str, str]:
     full, small = open_builder(task["full"], task["trust"]), open_builder(task["small"], task["trust"])
     stacks = kept_of(task["stacks"], task["entries"])
     found = {"kinds": _kinds(full, small, stacks)}
-    found |= _attempt(lambda: compare(on_meta(full), on_meta(small), stacks), ("ops", "activation_bytes", "gradients"))
+    found |= _attempt(
+        lambda: compare(on_meta(full), on_meta(small), stacks), ("ops", "activation_bytes", "gradients", "each_layer")
+    )
     found |= _attempt(lambda: compare_gradients(on_meta(full), on_meta(small), stacks), ())
     found |= _attempt(lambda: {"collectives": compare_collectives(full, small, stacks)}, ("collectives",))
     found |= _attempt(lambda: loads(task["small"], small, task["trust"]), ("names_and_shapes",))

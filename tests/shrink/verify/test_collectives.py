@@ -9,7 +9,7 @@ transformers = pytest.importorskip("transformers")
 from distdbg.shrink.probe.building import Builder, model_class
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify.collectives import compare_collectives
-from distdbg.shrink.verify.comparing import Kept
+from distdbg.shrink.verify.kept import Kept
 from tests.shrink.verify.test_pictures_and_sounds import IMAGES, SOUNDS
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ transformers = pytest.importorskip("transformers")
 
 from distdbg.shrink.probe.building import Builder, model_class
 from distdbg.shrink.probe.task import quiet
-from distdbg.shrink.verify.comparing import Kept
+from distdbg.shrink.verify.kept import Kept
 from distdbg.shrink.verify.modalities import compare_gradients
 from distdbg.shrink.verify.task import on_meta
 

@@ -1,0 +1,62 @@
+"""What is kept of a stack, and which layers of the full model each kept one speaks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distdbg.model import fold_ranks
+from distdbg.shrink.layer_names import renumbered
+
+PASS = "pass"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A stack: its path, and the layer of the full model that each layer of the small one stands for.
+
+    entries: lists in layers of the full model, and which of their entries the small model has. kinds: the full model's
+    layers by kind.
+    """
+
+    path: str
+    layers: int
+    kept: Sequence[int]
+    entries: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    kinds: Sequence[Sequence[int]] = ()
+
+    def spoken_for(self) -> Iterator[tuple[int, Sequence[int]]]:
+        """A layer that is not kept, and the kept ones of its kind; layers of a kind that is lost are left out."""
+        for kind in self.kinds:
+            here = [layer for layer in kind if layer in self.kept]
+            yield from ((layer, here) for layer in kind if here and layer not in here)
+
+    def here(self, name: str) -> str | None:
+        """What a parameter of the full model's stack is called in the small one; None where it is not there."""
+        return renumbered(name, {self.path: self.kept, **self.entries})
+
+
+def kept_of(stacks: Sequence[Mapping[str, Any]], entries: Mapping[str, Sequence[int]]) -> list[Kept]:
+    """From what a probe says."""
+    return [
+        Kept(path, s["layers"], s["kept"], entries, [kind["layers"] for kind in s["kinds"]])
+        for s in stacks
+        for path in (s["path"], *s["also"])
+    ]
+
+
+def each_layer(stack: Kept, full: Mapping[str, Mapping[str, Any]]) -> str:
+    """`pass` where each layer of the full model did what a kept one of its kind did, else a warning.
+
+    full: what was measured -> layer path -> what it was there.
+    """
+    for what, measured in full.items():
+        odd = [
+            layer
+            for layer, kept in stack.spoken_for()
+            if all(measured.get(f"{stack.path}.{layer}") != measured.get(f"{stack.path}.{one}") for one in kept)
+        ]
+        if odd:
+            return f"warning: layers {fold_ranks(odd)} are unlike the kept ones of their kind in {what}"
+    return PASS
