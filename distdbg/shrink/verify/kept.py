@@ -58,5 +58,5 @@ def each_layer(stack: Kept, full: Mapping[str, Mapping[str, Any]]) -> str:
             if all(measured.get(f"{stack.path}.{layer}") != measured.get(f"{stack.path}.{one}") for one in kept)
         ]
         if odd:
-            return f"warning: layers {fold_ranks(odd)} are unlike the kept ones of their kind in {what}"
+            return f"warning: unlike the kept layers of their kind in {what}: {fold_ranks(odd)}"
     return PASS
