@@ -1,11 +1,14 @@
 """Every config type of the installed transformers with its default values: shrunk, refused, or not to be built here.
 
-    python benchmarks/shrink_sweep.py [TYPE …] [--json FILE]     about five minutes for all of them on one core
+    python benchmarks/shrink_sweep.py [TYPE …] [--json FILE] [--each-layer]
+
+About five minutes for all of them on one core; with --each-layer, which runs each model on meta, half an hour or more.
 
 With --json a row is written as soon as it is known, and the next call goes on after those that are there.
 
 `shrunk` means: one layer of each kind is kept, every kept layer is compared with the one it stands for (classes,
-shapes, plain attributes) and what is outside the stacks is unchanged. Forward passes are not part of it.
+shapes, plain attributes) and what is outside the stacks is unchanged. Forward passes are not part of it. --each-layer
+names the types in which a layer that is not kept does other work in a step than the kept ones of its kind.
 """
 
 from __future__ import annotations
@@ -21,8 +24,11 @@ from typing import Any
 
 from distdbg.errors import DistdbgError, Refused
 from distdbg.shrink.probe.building import Builder, model_class
-from distdbg.shrink.probe.ladder import Wanted, shrink
+from distdbg.shrink.probe.ladder import Shrunk, Wanted, shrink
 from distdbg.shrink.probe.task import quiet
+from distdbg.shrink.verify.comparing import compare
+from distdbg.shrink.verify.kept import Kept
+from distdbg.shrink.verify.task import on_meta
 
 #: of this process, not of the clock: a machine may have other things to do
 SECONDS_A_TYPE = 120
@@ -38,22 +44,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("types", nargs="*")
     parser.add_argument("--json", type=Path, help="write an object a line")
+    parser.add_argument("--each-layer", action="store_true", help="hold each layer against the kept one of its kind")
     options = parser.parse_args()
     quiet()
     signal.signal(signal.SIGPROF, _too_long)
     rows = _known(options.json)
     for model_type in options.types or sorted(transformers.CONFIG_MAPPING.keys()):
         if model_type not in {row["type"] for row in rows}:
-            rows.append(look(model_type))
+            rows.append(look(model_type, each=options.each_layer))
             if options.json:
                 with options.json.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
     for row in rows:
+        if row.get("each_layer", "").startswith("warning"):
+            print(f"{row['type']:<32} {row['each_layer']}")
         if row["outcome"] in ("refused", "failed"):
             print(f"{row['outcome']:<8} {row['type']:<32} {row['why']}")
     print(f"transformers {transformers.__version__}, {len(rows)} types; {_builds(rows)}")
     for line in table(rows):
         print(line)
+    told = Counter(row["each_layer"].partition(":")[0].partition(",")[0] for row in rows if row.get("each_layer"))
+    if told:
+        print("each layer against the kept one of its kind:", ", ".join(f"{word} {n}" for word, n in told.items()))
 
 
 def _known(file: Path | None) -> list[dict[str, Any]]:
@@ -79,7 +91,7 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
         yield f"| {name} | {len(inside)} | {' | '.join(shares)} |"
 
 
-def look(model_type: str) -> dict[str, Any]:
+def look(model_type: str, *, each: bool = False) -> dict[str, Any]:
     begin = time.monotonic()
     row: dict[str, Any] = {"type": model_type, "builds": 0, "outcome": "not built", "why": ""}
     signal.setitimer(signal.ITIMER_PROF, SECONDS_A_TYPE)
@@ -92,6 +104,7 @@ def look(model_type: str) -> dict[str, Any]:
         row["stacks"] = {s.name: [s.group.layers, s.kept] for s in found.stacks}
         row["whole"] = [w.split(" ", 1)[0] for w in found.warnings if w.endswith("kept whole")]
         row["builds"] = builder.builds
+        row["each_layer"] = _each_layer(builder, found) if each else ""
     except Refused as error:
         row |= {"outcome": "refused" if row["outcome"] == "failed" else "not built", "why": error.message}
     except DistdbgError as error:
@@ -102,6 +115,15 @@ def look(model_type: str) -> dict[str, Any]:
         row |= {"outcome": "failed", "why": str(error)}
     signal.setitimer(signal.ITIMER_PROF, 0)
     return row | {"seconds": round(time.monotonic() - begin, 2)}
+
+
+def _each_layer(builder: Builder, found: Shrunk) -> str:
+    stacks = []
+    for stack in found.stacks:
+        kinds = [[i for i, one in enumerate(stack.kinds) if one == kind] for kind in sorted(set(stack.kinds))]
+        stacks += [Kept(path, stack.group.layers, stack.kept, {}, kinds) for path in stack.group.stacks]
+    model = on_meta(builder)
+    return compare(model, model, stacks)["each_layer"] if stacks else ""
 
 
 def _builder(model_type: str) -> Builder:
