@@ -29,13 +29,15 @@ def compare_collectives(full: Builder, small: Builder, stacks: Sequence[Kept]) -
     """`pass` where each kept layer gathers and reduces what the one it stands for does, in a pass through both models;
     a warning where another layer of its kind does not.
 
-    What a text does not reach (a tower) is asked in a pass with what does, in a text where the model takes one.
+    A model that takes an image or a sound, in a text where it takes one, is asked with that; what it does not reach,
+    in a pass with what does.
     """
     a: ByLayer = {}
     b: ByLayer = {}
     why = ""
     with _fake_job():
-        for modality in ("", *modalities(full.model(full.full))):
+        # an image in a text reaches the text's layers as well: what reaches more is asked first
+        for modality in (*modalities(full.model(full.full)), ""):
             if not (silent := _silent(stacks, b)):
                 break
             heard = [stack.path for stack in stacks if stack not in silent]
@@ -198,6 +200,8 @@ def _mode(found: ByLayer, inside: list[str], values: Values) -> Any:
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function.namespace in ("c10d", "_c10d_functional") and inside and isinstance(args[0], torch.Tensor):
                 found[inside[-1]][str(function._opname), args[0].numel()] += 1
+            if inside:  # FSDP's own copies of parameters, whose content nobody knows
+                return function(*args, **(kwargs or {}))
             return values.call(function, args, kwargs or {})
 
     return Mode()

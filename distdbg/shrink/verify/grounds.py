@@ -49,12 +49,12 @@ class Fake:
     device = "cpu"
 
     def __init__(self, mode: Any) -> None:
-        self._mode = mode
-
-    def is_empty(self, tensor: Any) -> bool:
         from torch._subclasses import FakeTensor
 
-        return isinstance(tensor, FakeTensor)
+        self._mode, self._kind = mode, FakeTensor
+
+    def is_empty(self, tensor: Any) -> bool:
+        return isinstance(tensor, self._kind)
 
     def emptied(self, tensor: Any) -> Any:
         from torch.utils._python_dispatch import is_traceable_wrapper_subclass

@@ -78,9 +78,9 @@ class Values:
 
     def _called(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         import torch
-        from torch.utils._pytree import tree_leaves, tree_map_only
+        from torch.utils._pytree import tree_map_only
 
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        tensors = _tensors_among(args, kwargs)
         if tensors and all(self._is_unknown(t) for t in tensors) and "device" not in kwargs:
             return function(*args, **kwargs)  # most calls
         contents = {id(t): self.of(t) for t in tensors}
@@ -166,6 +166,19 @@ class Values:
         if self._ground.is_empty(tensor):
             storage = tensor.untyped_storage()
             self._known[storage._cdata] = (storage, None)
+
+
+def _tensors_among(args: Any, kwargs: dict[str, Any]) -> list[Any]:
+    """An operator takes tensors, and lists of tensors."""
+    import torch
+
+    found: list[Any] = []
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found.extend(one for one in value if isinstance(one, torch.Tensor))
+    return found
 
 
 def _device(kwargs: dict[str, Any]) -> str | None:
