@@ -27,11 +27,11 @@ DOCS = (
 )
 #: what makes shares equal, or makes up for it
 _EVEN = re.compile(
-    r"\.join\(\s*(?:divide_by_initial_world_size=\w+)?\s*\):|\bJoin\(|//\s*(?:\w+\.)*\w*(?:world|num_replicas|nranks)|"
-    r"%\s*(?:\w+\.)*\w*(?:world|num_replicas|nranks)|ReduceOp\.MIN|steps_per_epoch|max_steps|num_iterations|"
+    r"\.join\(\s*(?:divide_by_initial_world_size=\w+)?\s*\):|\bJoin\(|"
+    r"(?://|%)\s*(?:\w+\.)*\w*(?:world|num_replicas|nranks)|ReduceOp\.MIN|steps_per_epoch|max_steps|num_iterations|"
     r"drop_last\s*=\s*True|cycle\(|while True"
 )
-_RANKS = re.compile(r"world_?size|num_replicas|n_?ranks|num_ranks|WORLD_SIZE", re.IGNORECASE)
+_RANKS = re.compile(r"world_?size|num_replicas|n_?ranks|num_ranks", re.IGNORECASE)
 
 
 def check(context: Context) -> Iterator[Hit]:

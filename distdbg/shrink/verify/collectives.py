@@ -18,7 +18,7 @@ from distdbg.shrink.verify.modalities import inputs_like, inputs_of, modalities
 from distdbg.shrink.verify.running import prepared
 from distdbg.shrink.verify.values import Values, built
 
-#: ranks of the job that is not there: enough that shards are uneven, and each costs time
+#: ranks of the job that is not there: each costs time, and what is gathered in all is the same for any number
 RANKS = 8
 
 #: layer path -> (collective, elements) -> how often
@@ -42,9 +42,8 @@ def compare_collectives(full: Builder, small: Builder, stacks: Sequence[Kept]) -
                 break
             heard = [stack.path for stack in stacks if stack not in silent]
             try:
-                inputs: dict[str, Any] = {}
-                there = by_layer(full, silent, inputs, whole=True, modality=modality, beside=heard)
-                here = by_layer(small, silent, inputs, whole=False, modality=modality, beside=heard)
+                there, inputs = by_layer(full, silent, whole=True, modality=modality, beside=heard)
+                here, _ = by_layer(small, silent, whole=False, modality=modality, beside=heard, known=inputs)
             except Exception as error:
                 why = f": {brief(error)}"
                 continue
@@ -77,7 +76,7 @@ def _judged(a: ByLayer, b: ByLayer, stacks: Sequence[Kept], why: str) -> str:
 def costs(small: Builder, stacks: Sequence[Kept]) -> dict[str, list[Any]]:
     """Collectives of a step, and bytes gathered in them, as `[in all, {layer path: of it}]`. Raises what they raise."""
     with _fake_job():
-        found = by_layer(small, stacks, {}, whole=False)
+        found, _ = by_layer(small, stacks, whole=False)
     calls = Counter({path: sum(counts.values()) for path, counts in found.items()})
     gathered = Counter(
         {
@@ -91,17 +90,17 @@ def costs(small: Builder, stacks: Sequence[Kept]) -> dict[str, list[Any]]:
 def by_layer(
     builder: Builder,
     stacks: Sequence[Kept],
-    inputs: dict[str, Any],
     *,
     whole: bool,
     modality: str = "",
     beside: Sequence[str] = (),
-) -> ByLayer:
-    """One forward and backward pass of the model with each layer wrapped, and then all of it. Raises what it raises.
+    known: dict[str, Any] | None = None,
+) -> tuple[ByLayer, dict[str, Any]]:
+    """One forward and backward pass of the model with each layer wrapped, and then all of it; and what it was given.
+    Raises what it raises.
 
-    inputs: what the pass before was given, where there was one; from then on what this one was.
-
-    beside: paths of stacks that stay as they are: sharding a layer over so many ranks is most of the work.
+    beside: paths of stacks that stay as they are: sharding a layer over so many ranks is most of the work. known: what
+    another model was given.
     """
     from torch._subclasses import FakeTensorMode
     from torch.distributed.device_mesh import init_device_mesh
@@ -111,10 +110,10 @@ def by_layer(
     inside: list[str] = []
     model: Any = built(lambda: prepared(builder.model(builder.full)))
     # while the model is on meta, where it may try what runs
-    if modality:
-        inputs |= inputs_like(inputs, model, modality) if inputs else inputs_of(model, modality)
+    if not modality:
+        inputs = inputs_for(model)
     else:
-        inputs |= inputs_for(model)
+        inputs = inputs_like(known, model, modality) if known else inputs_of(model, modality)
     mesh = init_device_mesh("cpu", (RANKS,))
     with FakeTensorMode(allow_non_fake_inputs=True) as fake, ExitStack() as stack:
         values = Values(Fake(fake))
@@ -131,7 +130,7 @@ def by_layer(
         stack.enter_context(_numbers())
         output = model(**{name: _on_the_cpu(value) for name, value in inputs.items()})
         sum(t.float().sum() for t in _tensors(output) if t.requires_grad).backward()
-    return found
+    return found, inputs
 
 
 def _as_fake(model: Any, values: Values) -> None:

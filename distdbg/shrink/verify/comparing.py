@@ -13,7 +13,7 @@ from distdbg.shrink.verify.measuring import Measured, measure
 
 
 def compare(full: Any, small: Any, stacks: Sequence[Kept]) -> dict[str, str]:
-    """Check -> `pass`, `fail: …` or `not run, because …`. Both models are on the meta device.
+    """Check -> `pass`, `fail: …`, `warning: …` or `not run, because …`. Both models are on the meta device.
 
     A stack that the model's own forward does not reach (a vision tower without an image) is measured by itself, with
     the input that its own part of the model takes.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from distdbg.shrink.verify.measuring import dry
-from distdbg.shrink.verify.names import SOUNDS, called
+from distdbg.shrink.verify.names import SOUNDS, called, renamed
 from distdbg.shrink.verify.pictures import GRIDS, pictures, videos
 from distdbg.shrink.verify.sounds import sounds
 
@@ -26,7 +26,7 @@ def inputs_for(model: Any, tokens: int = LENGTH) -> dict[str, Any]:
         return first_that_runs(model, (with_the_rest(model, given) for given in pictures(takes, model.config)))
     if name == "pixel_values_videos":
         names = called(takes, "video")
-        seen = ({names.get(n, n): value for n, value in given.items()} for given in videos(set(names), model.config))
+        seen = (renamed(made, names) for made in videos(set(names), model.config))
         return first_that_runs(model, (with_the_rest(model, given) for given in seen))
     if name in SOUNDS:
         heard = sounds(takes - {*SOUNDS} | {name}, model.config)

@@ -16,7 +16,7 @@ from distdbg.shrink.probe.building import brief
 from distdbg.shrink.verify.inputs import LENGTH, inputs_for, runs, takes_of, with_the_rest
 from distdbg.shrink.verify.kept import PASS, Kept
 from distdbg.shrink.verify.measuring import dry, measure
-from distdbg.shrink.verify.names import MAIN, called
+from distdbg.shrink.verify.names import MAIN, called, renamed
 from distdbg.shrink.verify.pictures import pictures, videos
 from distdbg.shrink.verify.sounds import sounds
 
@@ -24,6 +24,7 @@ from distdbg.shrink.verify.sounds import sounds
 _MAKERS = {"image": pictures, "video": videos, "audio": sounds}
 #: what a processor of transformers marks the tokens of a modality with
 _MARKS = {"image": 1, "video": 2, "audio": 3}
+#: modality -> whose tokens may stand for it in a text, where not only its own
 _STANDS = {"video": ("video", "image")}
 #: places that a text has while the model is asked how many it wants
 _ASKED = 2
@@ -104,7 +105,7 @@ def inputs_of(model: Any, modality: str) -> dict[str, Any]:
     tokens: list[int | None] = [*_tokens(model, modality)] or [None]
     first = None
     for made in _MAKERS[modality](set(names), model.config):
-        given = {names.get(name, name): value for name, value in made.items()}
+        given = renamed(made, names)
         for token in tokens:
             found, why = _in_a_text(model, modality, given, token)
             if why is None:
@@ -155,13 +156,13 @@ def _told(model: Any, inputs: dict[str, Any]) -> int:
     says when they are too few, or by what it puts in them all the same. 0 where none of them tells."""
     seen: list[int] = []
     put: list[int] = []
-    said = None
+    said: list[int] = []
     with _asked_for_a_mask(model, seen), _put_in_places(_width(model), put):
         try:
             dry(model, inputs)
         except Exception as error:
-            said = _TOO_FEW.search(str(error))
-    return next(iter([*seen, *([int(said[1])] if said else []), *put]), 0)
+            said = [int(number) for number in _TOO_FEW.findall(str(error))]
+    return next(iter([*seen, *said, *put]), 0)
 
 
 @contextmanager

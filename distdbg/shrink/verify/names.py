@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 #: main inputs that are sounds: as spectra, and as samples
 SOUNDS = ("input_features", "input_values")
 #: modality -> what its main input is called; some models put a word before it
@@ -18,6 +20,11 @@ def called(takes: set[str], modality: str) -> dict[str, str]:
         return {_as_an_image(name): name for name in takes if "video" in name}
     longer = {main: name for main in MAIN[modality] for name in takes if name.endswith(f"_{main}")}
     return longer | {name: name for name in takes}
+
+
+def renamed(made: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """What was made, under the forward's own names."""
+    return {names.get(name, name): value for name, value in made.items()}
 
 
 def _as_an_image(name: str) -> str:
