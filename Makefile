@@ -13,7 +13,7 @@ PYTEST := $(RUN) pytest --dist loadgroup -n
 # What tests call beside Python: packages of Debian and Ubuntu.
 SYSTEM_PACKAGES := gcc libc6-dev git util-linux e2fsprogs zsh fish fonts-dejavu-core
 # What the cluster in a box is made of (tests/cluster).
-BED_PACKAGES := iproute2 util-linux procps slurm-wlm munge openssh-client openssh-server
+BED_PACKAGES := iproute2 util-linux procps slurm-wlm libslurm-dev munge openssh-client openssh-server
 
 .PHONY: help demo test test-fast lint bench system-packages bed clean
 .DELETE_ON_ERROR:

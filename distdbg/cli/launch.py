@@ -22,8 +22,9 @@ _KEYS = ("name", "nodes", "on", "show_ranks", "capture", "worker_side", "run_dir
          "memory_steps", "watch", "on_nonfinite", "profile", "profile_ranks", "overfit_batch", "prom_dir",
          "metrics_port")  # fmt: skip
 #: The same for the keys below `slurm`.
-_SLURM_KEYS = ("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image", "template",
-               "signal_before", "on_preempt", "max_requeues", "exclude_culprit")  # fmt: skip
+_SLURM_KEYS = ("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image",
+               "container_python", "template", "signal_before", "on_preempt", "max_requeues",
+               "exclude_culprit")  # fmt: skip
 _SLURM_SECTION = (*_SLURM_KEYS, "slurm_options", "detach")
 
 
@@ -112,6 +113,7 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option("--gpus-per-node", metavar="[TYPE:]N", help="GPUs of each node.")
 @click.option("--constraint", metavar="FEATURES", help="Features that the nodes must have.")
 @click.option("--container-image", metavar="IMAGE", help="Image for the nodes, as the pyxis plugin takes it.")
+@click.option("--container-python", metavar="PYTHON", help="Interpreter in the image.  [default: python3]")
 @click.option("--slurm", "slurm_options", multiple=True, metavar="KEY[=VALUE]", help="Any other option of sbatch.")
 @click.option("--template", type=click.Path(path_type=Path), metavar="FILE", help="Your own batch script (jinja2).")
 @click.option("--signal-before", metavar="SECONDS", help="Warn the job so long before its limit.  [default: 120]")
@@ -203,7 +205,8 @@ def read_settings(
 
     settings, origins = settle(_given(program, options), config, _check_file)
     _check_program(settings)
-    check_torch()
+    if not settings.slurm.container:  # an image has its own
+        check_torch()
     return settings, origins
 
 

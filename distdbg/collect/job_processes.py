@@ -24,6 +24,7 @@ _JOB = ("DISTDBG_RUN_DIR", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", 
         "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")  # fmt: skip
 _LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun",
               "hydra_pmi_proxy", "orted", "prted", "slurmstepd", "distdbg"}  # fmt: skip
+_OURS = tuple(f"/distdbg/launch/{name}.py" for name in ("agent", "far_agent", "brought_torchrun"))
 _LAUNCHER_MODULES = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "distdbg",
                      "deepspeed.launcher.launch"}  # fmt: skip
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*[a-z]*$")
@@ -208,7 +209,7 @@ def is_launcher(argv: tuple[str, ...]) -> bool:
     name, module = _runs(argv)
     if module:
         return name in _LAUNCHER_MODULES
-    return Path(name).name in _LAUNCHERS or name.endswith("/distdbg/launch/agent.py")
+    return Path(name).name in _LAUNCHERS or name.endswith(_OURS)
 
 
 # -- /proc ------------------------------------------------------------------------------------------------------

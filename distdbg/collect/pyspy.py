@@ -7,12 +7,15 @@ is stopped already. With `native` C frames too: about 1 s of CPU, the target pau
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+#: Of an environment whose lib/python3.x/site-packages this file lies in.
+_INSTALLED = Path(os.path.normpath(Path(__file__).resolve().parents[1] / "../../../../bin/py-spy"))
 _PEER_NAMES = ("src", "dst", "group_src", "group_dst")
 
 
@@ -21,9 +24,10 @@ class PySpyFailed(Exception):
 
 
 def find_pyspy() -> str | None:
-    """Beside this interpreter first: its version is the one that was installed with us."""
+    """Beside this interpreter first: its version is the one that was installed with us. An image's interpreter has
+    none beside it, where what was installed with us is mounted at its own path."""
     beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if beside.exists() else shutil.which("py-spy")
+    return next((str(path) for path in (beside, _INSTALLED) if path.exists()), None) or shutil.which("py-spy")
 
 
 def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = False) -> list[dict[str, Any]]:

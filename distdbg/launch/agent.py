@@ -1,7 +1,7 @@
 """The node agent: starts torchrun on one node and watches that node's ranks from outside.
 
     python <absolute>/distdbg/launch/agent.py --run-dir R --node-rank I … -- torchrun's arguments
-    python <absolute>/distdbg/launch/agent.py --far R --node-rank I|NAME        on another host, orders on stdin
+    python <absolute>/distdbg/launch/far_agent.py --far R --node-rank I|NAME        on another host, orders on stdin
 
 Standard library and psutil only. One thread runs the loop and never touches the run directory; another
 (disk.DiskWriter) does nothing else, so that a frozen file system stops neither the job nor the watching of it.
@@ -67,7 +67,9 @@ class Agent:
         server.bind(str(folder / "agent.sock"))
         server.listen(1024)
         # Before any thread of ours: preexec_fn is only safe in a process with one thread.
-        self.torchrun = TorchrunProcess(torchrun, folder, run.path, capture=options.capture, stdin=options.stdin)
+        self.torchrun = TorchrunProcess(
+            torchrun, folder, run.path, capture=options.capture, stdin=options.stdin, brought=options.brought
+        )
         self.node = Node(run, options.node_rank, options.host, folder, options.attempt, DiskWriter())
         self.loop.broke = self._broke
         self.exporter = _exporter(self.node, options)
@@ -250,6 +252,7 @@ def _options(own: list[str]) -> argparse.Namespace:
     parser.add_argument("--grace", type=float, default=30.0, help="seconds between SIGTERM and SIGKILL")
     parser.add_argument("--no-capture", dest="capture", action="store_false")
     parser.add_argument("--stdin", choices=("inherit", "null"), default="null")
+    parser.add_argument("--brought", action="store_true", help="into a container, whose Python has no distdbg")
     parser.add_argument("--launcher-fd", type=int, default=-1, help="a socket to the launcher, -1 for none")
     parser.add_argument("--parent", type=int, default=0, help="pid to end with, 0 for none")
     parser.add_argument("--close-look", type=float, default=-1, help="seconds of silence; -1: nobody watches for hangs")

@@ -27,7 +27,9 @@ def choose(
 ) -> Choice:
     """`can_submit`: sbatch is here and configured; `answers` asks the controller, and only where that matters."""
     choice = _choose(settings, environ, can_submit=can_submit, answers=answers)
-    unused = settings.slurm.model_fields_set - {"container_image"}
+    unused = settings.slurm.model_fields_set - {"container_image", "container_python"}
+    if settings.slurm.options.keys() <= settings.slurm.container.keys():
+        unused -= {"options"}
     if choice.batch or not unused or JOIN_RUN in environ:
         return choice
     submits = "" if allocation_of(environ) is not None or not can_submit else " (--on slurm submits one)"

@@ -22,13 +22,14 @@ _KEPT_OF_LOG = 2000
 class Carrier:
     """A command that runs agents on other hosts: `nodes` are their ranks, `hosts` their names as far as known; `log`
     gets what it says on its standard error, where the ranks write, too, if nobody captures them: None for the
-    terminal."""
+    terminal. `advice` is for who sees it end before an agent is up."""
 
     argv: Sequence[str]
     nodes: Sequence[int]
     hosts: Sequence[str]
     environment: Mapping[str, str]
     log: Path | None
+    advice: str = "Try the same with a plain command: its words are the scheduler's or the client's own."
 
 
 class Running:

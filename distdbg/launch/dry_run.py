@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def _node(node: NodePlan, plan: Plan) -> Iterable[str]:
             yield f"export {variable.name}={quote(variable.value)}  {_comment(variable.origin)}"
     if not plan.inherit_stdin:
         yield "exec < /dev/null"
-    command = [sys.executable, "-m", "torch.distributed.run", *_without_agent(node.torchrun)]
+    command = [plan.place.python, "-m", "torch.distributed.run", *_without_agent(node.torchrun)]
     yield " ".join([*_exported_by_env(odd), *map(quote, command)])
 
 
@@ -63,9 +62,9 @@ def _far(plan: Plan) -> str:
     script = [_ADDRESS, *([] if slurm else exports), f"exec {command}"]
     if slurm:
         told = quote("\n".join(["NODE=$SLURM_PROCID", *script]))
-        return "\n".join(
-            [*lines, "export FIRST", f"{' '.join(map(quote, step_options(hosts, plan.place.step)))} bash -c {told}"]
-        )
+        container = plan.place.container.step() if plan.place.container else []
+        step = " ".join(map(quote, step_options(hosts, container)))
+        return "\n".join([*lines, "export FIRST", f"{step} bash -c {told}"])
     for number, host in enumerate(hosts):
         text = quote("\n".join([f"cd {quote(str(Path.cwd()))}", *script]))
         lines.append(f"printf 'NODE=%s FIRST=%s\\n%s\\n' {number} \"$FIRST\" {text} | ssh {quote(host)} bash &")

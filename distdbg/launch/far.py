@@ -26,7 +26,11 @@ _OF_THIS_HOST = re.compile(
     r"SSH_|XDG_|DBUS_|LC_|LS_COLORS$|HOME$|USER$|LOGNAME$|SHELL$|SHLVL$|MAIL$|PWD$|OLDPWD$|TERM|DISPLAY$|WAYLAND_|"
     r"XAUTHORITY$|HOSTNAME$|HOST$|TMPDIR$|TMUX|STY$|_$|PS1$|INVOCATION_ID$|JOURNAL_STREAM$"
 )
-_AGENT = Path(__file__).with_name("agent.py")
+_TRY_THE_IMAGE = (
+    "Try the image by hand: srun --container-image=IMAGE {python} -c 'import torch'. --container-python names another "
+    "interpreter, --slurm container-mounts=… what else it needs."
+)
+_AGENT = Path(__file__).resolve().with_name("far_agent.py")
 
 
 def far_nodes(
@@ -47,7 +51,7 @@ def far_nodes(
             say(told)
 
     return FarNodes(
-        _by_ssh(plan, run) if plan.place.on == "ssh" else [_step(plan, run)],
+        _by_ssh(plan, run) if plan.place.on == "ssh" else [_step(plan, run, own)],
         lambda meeting: _orders(plan, own, meeting),
         plan.place.port,
         grace=grace,
@@ -60,10 +64,19 @@ def far_nodes(
     )
 
 
-def _step(plan: Plan, run: RunDir) -> Carrier:
+def _step(plan: Plan, run: RunDir, own: Sequence[str]) -> Carrier:
     hosts = plan.place.hosts
-    argv = step_command(run.path, _AGENT, hosts, plan.place.step)
-    return Carrier(argv, range(len(hosts)), hosts, step_environment(os.environ), _log(plan, run, "srun"))
+    argv = step_command(run.path, _AGENT, hosts, plan.place.python, _inside(plan, run, own))
+    advice = {"advice": _TRY_THE_IMAGE.format(python=plan.place.python)} if plan.place.container else {}
+    return Carrier(argv, range(len(hosts)), hosts, step_environment(os.environ), _log(plan, run, "srun"), **advice)
+
+
+def _inside(plan: Plan, run: RunDir, own: Sequence[str]) -> list[str]:
+    """srun's options for the container, in which a node sees what its agent writes to."""
+    if plan.place.container is None:
+        return []
+    figures = [Path(own[own.index("--prom-dir") + 1])] if "--prom-dir" in own else []
+    return plan.place.container.step(run.path, *figures)
 
 
 def _by_ssh(plan: Plan, run: RunDir) -> list[Carrier]:
@@ -99,6 +112,6 @@ def _orders(plan: Plan, own: Sequence[str], meeting: Meeting) -> dict[str, Any]:
         "own": list(own),
         "torchrun": words,
         "environment": _environment(plan),
-        "cwd": str(Path.cwd()),
+        "cwd": str(plan.place.container.folder if plan.place.container else Path.cwd()),
         "unset": list(node.unset),
     }

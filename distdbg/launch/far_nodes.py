@@ -202,7 +202,7 @@ class FarNodes(Nodes):
         raise CannotStart(
             f"{program} ended with exit code {code} before the agents were up on {', '.join(running.carrier.hosts)}: "
             f"{running.last_words()}",
-            "Try the same with a plain command: its words are the scheduler's or the client's own.",
+            running.carrier.advice,
         )
 
     # -- while it runs --------------------------------------------------------------------------------------

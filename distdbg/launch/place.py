@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from distdbg.errors import UsageError
 from distdbg.launch.slurm.allocation import Allocation, allocation_of
+from distdbg.launch.slurm.container import Container
 from distdbg.launch.topology import Gpu, MachineFacts
 from distdbg.settings import JobSettings
 
 
 @dataclass(frozen=True)
 class Place:
-    """`hosts` by node rank, empty for this machine; `port` is where the search for a free one begins; `step` are
-    options of srun's from the user."""
+    """`hosts` by node rank, empty for this machine; `port` is where the search for a free one begins."""
 
     on: Literal["local", "slurm", "ssh"] = "local"
     hosts: tuple[str, ...] = ()
     port: int = 0
     job_id: str = ""
-    step: tuple[str, ...] = ()
+    container: Container | None = None
 
     @property
     def far(self) -> bool:
         return bool(self.hosts)
+
+    @property
+    def python(self) -> str:
+        """The ranks' interpreter: this one, unless an image brings its own."""
+        return self.container.python if self.container else sys.executable
 
 
 LOCAL = Place()
@@ -40,6 +47,18 @@ def place_of(
 
     `host` is this machine's own name. An allocation of this host alone needs no step. Raises UsageError.
     """
+    place, settings, notes = _place_of(settings, environ, host, one_of_many=one_of_many)
+    if settings.slurm.container and place.on != "slurm":
+        raise UsageError(
+            f"a container is made by Slurm, and this job runs {'over ssh' if place.on == 'ssh' else 'on this machine'}",
+            "Leave the --container options out, or write --on slurm.",
+        )
+    return place, settings, notes
+
+
+def _place_of(
+    settings: JobSettings, environ: Mapping[str, str], host: str, *, one_of_many: bool
+) -> tuple[Place, JobSettings, list[str]]:
     if settings.hosts and settings.on in ("auto", "ssh"):
         return _by_ssh(settings)
     if settings.on == "ssh":
@@ -60,10 +79,13 @@ def place_of(
             "Run `distdbg launch` once, without srun before it: it starts the step itself.",
         )
     nodes, notes = _nodes(settings, allocation)
-    if settings.on == "auto" and nodes == (environ.get("SLURMD_NODENAME") or host,):
+    container = _container(settings)
+    if settings.on == "auto" and nodes == (environ.get("SLURMD_NODENAME") or host,) and container is None:
         return LOCAL, settings, notes
-    step = tuple(f"--{name}={value}" if value else f"--{name}" for name, value in settings.slurm.container.items())
-    place = Place("slurm", nodes, allocation.port, allocation.job_id, step)
+    if container is not None:
+        notes = [*notes, f"in a container, by its {container.python}: this folder, the run directory and distdbg are "
+                         "mounted into it"]  # fmt: skip
+    place = Place("slurm", nodes, allocation.port, allocation.job_id, container)
     return place, settings.model_copy(update={"nodes": len(nodes)}), notes
 
 
@@ -99,10 +121,17 @@ def _nodes(settings: JobSettings, allocation: Allocation) -> tuple[tuple[str, ..
     return allocation.nodes[: settings.nodes], [f"Slurm job {allocation.job_id}: {settings.nodes} of its {have} nodes"]
 
 
+def _container(settings: JobSettings) -> Container | None:
+    options = settings.slurm.container
+    folder = Path(options.get("container-workdir") or Path.cwd())
+    return Container(options, settings.slurm.container_python, folder) if options else None
+
+
 def node_facts(place: Place, environ: Mapping[str, str], here: MachineFacts) -> MachineFacts:
-    """Of one node of the place: what Slurm has allocated on it, and this machine's versions."""
+    """Of one node of the place: what Slurm has allocated on it, and this machine's torch, which an image's is not."""
     allocation = allocation_of(environ) if place.on == "slurm" else None
     if allocation is None:
         return here
     cpus = allocation.cpus or here.cpus
-    return MachineFacts(cpus, tuple(Gpu(n) for n in range(allocation.gpus)), here.torch, cpus)
+    torch = here.torch if place.container is None else None
+    return MachineFacts(cpus, tuple(Gpu(n) for n in range(allocation.gpus)), torch, cpus)

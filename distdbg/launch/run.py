@@ -131,6 +131,7 @@ def _own_arguments(settings: JobSettings, run: RunDir, plan: Plan, attempt: int)
     own = ["--run-dir", str(run.path), "--grace", str(settings.grace), "--stdin", stdin]
     own += ["--rank-env", json.dumps(plan.rank_env)]
     own += ["--attempt", str(attempt), "--close-look", str(close_look_after(settings))]
+    own += ["--brought"] if plan.place.container else []
     own += ["--prom-dir", str(settings.prom_dir.absolute())] if settings.prom_dir else []
     own += ["--metrics-port", str(settings.metrics_port)] if settings.metrics_port else []
     return [*own, *([] if plan.capture else ["--no-capture"])]

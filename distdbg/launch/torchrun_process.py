@@ -12,20 +12,26 @@ from pathlib import Path
 
 from distdbg.launch import processes
 
+_BROUGHT = Path(__file__).with_name("brought_torchrun.py")
 _KEEP = 64 << 10  # of what torchrun says; its closing table is far shorter
 #: One entry of torchrun's closing table of failures.
 _FAILURE = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+) \(pid: \d+\)")
 
 
 class TorchrunProcess:
-    """`streams` are the descriptors to read what it says from; empty where it has the terminal (no capture)."""
+    """`streams` are the descriptors to read what it says from; empty where it has the terminal (no capture).
 
-    def __init__(self, argv: list[str], node_dir: Path, run_dir: Path, *, capture: bool, stdin: str) -> None:
+    `brought`: this Python is an image's, for which distdbg is not installed.
+    """
+
+    def __init__(
+        self, argv: list[str], node_dir: Path, run_dir: Path, *, capture: bool, stdin: str, brought: bool = False
+    ) -> None:
         environment = os.environ | {"DISTDBG_NODE_DIR": str(node_dir), "DISTDBG_RUN_DIR": str(run_dir)}
         reader, writer = os.pipe2(os.O_CLOEXEC) if capture else (-1, -1)
         parent = os.getpid()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", *argv],
+            [sys.executable, *([str(_BROUGHT)] if brought else ["-m", "torch.distributed.run"]), *argv],
             env=environment,
             stdin=None if stdin == "inherit" else subprocess.DEVNULL,
             stdout=writer if capture else None,

@@ -29,8 +29,10 @@ class SlurmSettings(BaseModel):
     constraint: str | None = None
     """Features that the nodes must have. Default: none."""
     container_image: str | None = None
-    """Image that the nodes' agents run in, passed to srun as the pyxis plugin takes it; Python, torch and distdbg must
-    be in it, at the same paths. Default: no container."""
+    """Image that the nodes' agents and ranks run in, as Slurm's pyxis plugin takes it. Python and torch are the
+    image's. Default: no container."""
+    container_python: str = "python3"
+    """Interpreter in the image, by name or path. Default: python3."""
     options: dict[str, str] = Field(default_factory=dict)
     """More of sbatch's options by their long name, as in `mem: 64G`; a switch is true."""
     template: Path | None = None
@@ -46,7 +48,7 @@ class SlurmSettings(BaseModel):
     """Leave the node out that the verdict names, when the job goes back into the queue. Default: false."""
 
     @field_validator("partition", "time", "account", "qos", "gpus_per_node", "constraint", "container_image",
-                     mode="before")  # fmt: skip
+                     "container_python", mode="before")  # fmt: skip
     @classmethod
     def _word(cls, value: object) -> object:
         text = plain_text(value)
@@ -69,6 +71,7 @@ class SlurmSettings(BaseModel):
 
     @property
     def container(self) -> dict[str, str]:
-        """Options of pyxis, by their long names: they are srun's, and not sbatch's."""
+        """Options of pyxis, by their long names: they are the step's, and not the batch script's."""
         named = {"container-image": self.container_image} if self.container_image else {}
-        return named | {name: value for name, value in self.options.items() if name.startswith("container-")}
+        own = ("container-", "no-container-")
+        return named | {name: value for name, value in self.options.items() if name.startswith(own)}

@@ -60,11 +60,13 @@ _HEAD = "slurmctld && until scontrol ping >/dev/null 2>&1; do sleep 0.02; done"
 
 @dataclass(frozen=True)
 class Slurm:
-    """`cpus` a node as Slurm counts them, `gpus` device nodes a node that are none, `more` lines for slurm.conf."""
+    """`cpus` a node as Slurm counts them, `gpus` device nodes a node that are none, `more` lines for slurm.conf;
+    `containers`: steps take the options of pyxis (container.c)."""
 
     cpus: int = 4
     gpus: int = 0
     more: str = ""
+    containers: bool = False
 
     def write_etc(self, bed: Bed, host: Host, etc: Path) -> None:
         (etc / "slurm").mkdir()
@@ -78,6 +80,8 @@ class Slurm:
         if self.gpus:  # device nodes: plain files are refused
             files = f"/run/gpu/nvidia[0-{self.gpus - 1}]"
             (etc / "slurm" / "gres.conf").write_text(f"Name=gpu Type=h100 File={files}\n")
+        if self.containers:
+            (etc / "slurm" / "plugstack.conf").write_text(f"required {_container_plugin(bed.folder)}\n")
         (etc / "munge").mkdir(mode=0o700)
         key = etc / "munge" / "munge.key"
         key.write_bytes(b"a key for nobody's secrets".ljust(64, b"."))
@@ -108,9 +112,19 @@ class Slurm:
                 raise RuntimeError(f"Slurm does not start on {host.name}: {said}")
 
 
+def _container_plugin(folder: Path) -> Path:
+    """Compiled against the headers of the Slurm that runs: others it refuses."""
+    path = folder / "container.so"
+    if not path.exists():
+        flags = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
+        subprocess.run(["gcc", *flags, "-o", path, Path(__file__).with_name("container.c")], check=True)
+    return path
+
+
 def missing() -> str | None:
     """What has to be installed before Slurm runs, or None."""
     path = "/usr/sbin:/usr/bin:/sbin:/bin"
     tools = {"slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "munged": "munge", "sbatch": "slurm-wlm"}
     lacking = [package for tool, package in tools.items() if shutil.which(tool, path=path) is None]
+    lacking += [] if Path("/usr/include/slurm/spank.h").exists() else ["libslurm-dev"]
     return f"Debian's {lacking[0]} is missing: `make bed` installs it" if lacking else None

@@ -59,6 +59,12 @@ def test_options_of_a_job_that_nobody_submits(given, told):
     assert chosen(**given, slurm={"time": "10", "max_requeues": 2}) == (False, told, False)
 
 
+def test_options_of_the_container_are_the_steps():
+    asked = {"container_image": "i", "container_python": "p", "options": {"container-mounts": "/d"}}
+    assert chosen(environ=INSIDE, slurm=asked) == (False, "", False)
+    assert "nothing comes of options" in chosen(environ=INSIDE, slurm={"options": {"mem": "1G"}})[1]
+
+
 def test_sbatch_without_a_cluster_submits_nothing(tmp_path):
     """Debian installs the commands without a configuration."""
     tool = tmp_path / "bin" / "sbatch"

@@ -37,6 +37,7 @@ def test_an_allocation_of_this_host_alone_needs_no_step():
     assert place({**alone, "SLURMD_NODENAME": "n1"}, host="n1.example.org")[:2] == ("local", ())
     assert place(alone, host="login")[:2] == ("slurm", ("n1",))
     assert place(alone, host="n1", on="slurm")[:2] == ("slurm", ("n1",))
+    assert place(alone, host="n1", slurm={"container_image": "i"})[:2] == ("slurm", ("n1",))
 
 
 def test_whoever_brings_the_rendezvous_or_says_local_stays_here():
@@ -62,3 +63,18 @@ def test_a_node_is_what_slurm_has_allocated_on_it():
     found, _, _ = place_of(JobSettings(script="t.py"), JOB, "login", one_of_many=False)
     facts = node_facts(found, JOB, MachineFacts(cpus=64, torch="2.13.0"))
     assert (facts.cpus, len(facts.gpus), facts.torch) == (8, 2, "2.13.0")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"), [({}, "on this machine"), ({"hosts": ["a"], "nproc_per_node": 2}, "over ssh")]
+)
+def test_no_job_runs_beside_the_container_that_was_asked_for(asked, says):
+    with pytest.raises(UsageError, match=says):
+        place({}, slurm={"container_image": "i"}, **asked)
+
+
+def test_an_image_has_its_own_python_and_torch():
+    settings = JobSettings(script="t.py", slurm={"container_image": "i", "container_python": "/opt/python"})
+    found, _, notes = place_of(settings, JOB, "login", one_of_many=False)
+    assert found.python == "/opt/python" and "by its /opt/python" in notes[-1]
+    assert node_facts(found, JOB, MachineFacts(cpus=4, torch="2.8.0")).torch is None

@@ -37,7 +37,8 @@ _REFUSED = {
     "signal": "--signal-before and --on-preempt say it",
     "chdir": "ranks run in the folder that distdbg was called in",
     **dict.fromkeys(("parsable", "test-only", "wait", "quiet", "help", "version", "usage"), "distdbg calls sbatch"),
-    **{name.replace("_", "-"): "it is an option of distdbg launch" for name in (*_OWN, "container_image")},
+    **{name.replace("_", "-"): "it is an option of distdbg launch"
+       for name in (*_OWN, "container_image", "container_python")},
     "job-name": "--name says it",
 }  # fmt: skip
 _SEVERAL_JOBS = re.compile(r"^#SBATCH\s+(--array\b|-a\b|hetjob\b|packjob\b)", re.MULTILINE)
@@ -134,6 +135,8 @@ def _given(settings: JobSettings) -> Iterator[str]:
     yield "--show-ranks=none" if settings.capture else "--no-capture"  # who follows shows them, from their logs
     yield from (f"--preset={name}" for name in settings.presets)
     yield from (f"--guard={name}={mode}" for name, mode in settings.guards.items())
+    if settings.slurm.container:
+        yield f"--container-python={settings.slurm.container_python}"
     for name, value in settings.slurm.container.items():
         yield f"--container-image={value}" if name == "container-image" else f"--slurm={name}" + (value and f"={value}")
     for name, value in settings.torchrun.items():

@@ -18,13 +18,15 @@ _WOULD_BIND = (
 )  # fmt: skip
 
 
-def step_command(run: Path, agent: Path, nodes: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
-    """`nodes` by name, in the order of their node ranks, which is that of Slurm's tasks; `extra` as step_options."""
-    return [*step_options(nodes, extra), sys.executable, str(agent), "--far", str(run), "--node-rank", "SLURM_PROCID"]
+def step_command(
+    run: Path, agent: Path, nodes: Sequence[str], python: str = sys.executable, container: Sequence[str] = ()
+) -> list[str]:
+    """`nodes` by name, in the order of their node ranks, which is that of Slurm's tasks."""
+    return [*step_options(nodes, container), python, str(agent), "--far", str(run), "--node-rank", "SLURM_PROCID"]
 
 
-def step_options(nodes: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
-    """srun, up to the program: one task a node, with all that the job has there. `extra` are the user's.
+def step_options(nodes: Sequence[str], container: Sequence[str] = ()) -> list[str]:
+    """srun, up to the program: one task a node, with all that the job has there; `container` is Container.step's.
 
     --overlap: a later `srun --overlap` (hang-dump) and the user's own steps find room beside it. --no-kill: when a
     node dies the others are left to us, with their evidence. --wait=0: nodes that are done do not end those that are
@@ -35,7 +37,7 @@ def step_options(nodes: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
         "srun", "--nodes", number, "--ntasks", number, "--ntasks-per-node=1", "--nodelist", ",".join(nodes),
         "--job-name=distdbg", "--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mem=0",
         "--cpu-bind=none", "--distribution=block", "--export=ALL", "--input=all",
-        *extra,
+        *container,
     ]  # fmt: skip
 
 

@@ -104,6 +104,12 @@ def test_a_container_is_the_steps_business(script):
     assert not [line for line in lines(made) if "container" in line]
     again = settings(*shlex.split(" ".join(batch.launch_words(made)))[4:])
     assert again.slurm.container == {"container-image": "a+b#c", "container-mounts": "/data"}
+    assert again.slurm.container_python == "python3"
+    made = settings("--container-image=i", "--container-python=/opt/x", "--slurm=no-container-mount-home", script)
+    assert not [line for line in lines(made) if "container" in line]
+    again = settings(*shlex.split(" ".join(batch.launch_words(made)))[4:])
+    assert again.slurm.container == {"container-image": "i", "no-container-mount-home": ""}
+    assert again.slurm.container_python == "/opt/x"
 
 
 @pytest.mark.parametrize(
