@@ -139,6 +139,11 @@ class MadeRun:
                              for r in self.ranks_of(node)]  # fmt: skip
                     file.write(json.dumps({"t": self.t0 + 1 + n * every, "event": "metrics", "ranks": ranks}) + "\n")
 
+    def metrics(self, node, *, t, **fields):
+        """One look of a node's agent."""
+        with self.node_files[node].metrics.open("a") as file:
+            file.write(json.dumps({"t": t, "event": "metrics", "ranks": [], **fields}) + "\n")
+
     def prints(self, rank, text, stream="stderr"):
         with self.files(rank).stream(stream).open("a", errors="surrogatepass") as file:
             file.write(text)

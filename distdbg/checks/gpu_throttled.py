@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distdbg.checks._nodes import of_nodes
-from distdbg.evidence.run import RunEvidence
-from distdbg.model import Finding, FindingDoc
+from distdbg.evidence.gpu_course import STEADY
+from distdbg.evidence.run import NodeRecord, RunEvidence
+from distdbg.model import Citation, Finding, FindingDoc, fold_ranks
 
 DOCS = (
     FindingDoc(
@@ -15,15 +16,20 @@ DOCS = (
         title="a GPU is throttled",
         meaning="The device has lowered its clocks for heat, a power brake or a hardware fault. Every collective waits "
         "for the slowest rank.",
-        how_seen="NVML's clocks event reasons. A power cap is left out: it is where a busy GPU belongs.",
+        how_seen="NVML's clocks event reasons: in preflight, and while a job runs at a quarter of the looks, which are "
+        "ten seconds apart. A power cap is left out: it is where a busy GPU belongs.",
         remedy="Look at the node's cooling and power supply; leave it out until it has recovered.",
         source="https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html",
     ),
 )
+#: Of the looks at a device.
+_SHARE = 0.25
 _BAD = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake", "reliability")
 
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
+    for record in evidence.nodes:
+        yield from _while_it_ran(record)
     if evidence.preflight is None:
         return
     for node, facts in evidence.preflight.each("gpus"):
@@ -34,3 +40,20 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
                 yield of_nodes(
                     DOCS[0], (node,), f"GPU {gpu['index']} of {node.name} is throttled: {', '.join(reasons)}{warm}"
                 )
+
+
+def _while_it_ran(node: NodeRecord) -> Iterator[Finding]:
+    for gpu in node.gpus:
+        reason = max(_BAD, key=lambda word: gpu.slowed.get(word, 0))
+        times = gpu.slowed.get(reason, 0)
+        if times < max(STEADY, _SHARE * gpu.looks):
+            continue
+        whose = f", of rank{'s' if len(gpu.ranks) > 1 else ''} {fold_ranks(gpu.ranks)}," if gpu.ranks else ""
+        warm = f", at up to {gpu.hottest} °C" if gpu.hottest is not None else ""
+        told = f"{reason} at {times} of {gpu.looks} looks{warm}"
+        yield Finding(
+            DOCS[0].id, "warning", "certain",
+            f"GPU {gpu.index} of {node.host}{whose} was throttled while the job ran: {told}",
+            remedy=DOCS[0].remedy, ranks=gpu.ranks, nodes=(node.host,), first_seen=gpu.since,
+            evidence=(Citation(node.metrics_path, None, "gpus", told),),
+        )  # fmt: skip

@@ -13,6 +13,7 @@ from distdbg.collect.dump_files import load_dump
 from distdbg.evidence import jsonl
 from distdbg.evidence.course import courses
 from distdbg.evidence.dump import Dump
+from distdbg.evidence.gpu_course import gpu_courses
 from distdbg.evidence.growth import node_memory
 from distdbg.evidence.profile_told import missing_profiles
 from distdbg.evidence.records import (
@@ -170,6 +171,8 @@ class _Reader:
             torchrun_path=self._run.relative(files.torchrun_log),
             before=before,
             memory=node_memory(metrics, self._run.relative(files.metrics)),
+            gpus=gpu_courses(metrics),
+            metrics_path=self._run.relative(files.metrics),
             courses=courses(self._spread(files.metrics) or metrics[:: -(-len(metrics) // self._looks) or 1]),
         )
 

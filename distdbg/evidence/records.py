@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from distdbg.evidence.course import Look
+from distdbg.evidence.gpu_course import GpuCourse
 from distdbg.evidence.gradients import gradient_series
 from distdbg.evidence.growth import NodeMemory, rank_series
 from distdbg.evidence.jsonl import integer, number, text
@@ -215,6 +216,8 @@ def node_record(
     before: Events = (),
     memory: NodeMemory | None = None,
     courses: Mapping[int, tuple[Look, ...]] | None = None,
+    gpus: tuple[GpuCourse, ...] = (),
+    metrics_path: str = "",
 ) -> NodeRecord:
     """`before` are the same agent's events of earlier attempts: the control group's counters at the start."""
     exited = _last(events, "torchrun-exited")
@@ -233,6 +236,8 @@ def node_record(
         kernel_unknown_because=text(kernel, "because") if kernel else "the agent did not come to read them",
         memory=memory or NodeMemory(),
         courses=courses or {},
+        gpus=gpus,
+        metrics_path=metrics_path,
     )
 
 

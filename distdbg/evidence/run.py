@@ -8,6 +8,7 @@ from typing import Any
 
 from distdbg.evidence.course import Look
 from distdbg.evidence.dump import Dump
+from distdbg.evidence.gpu_course import GpuCourse
 from distdbg.evidence.gradients import GradientSeries
 from distdbg.evidence.growth import MemorySeries, NodeMemory
 from distdbg.evidence.jsonl import number
@@ -170,6 +171,9 @@ class NodeRecord:
     memory: NodeMemory = field(default_factory=NodeMemory)
     #: its ranks' figures over the whole run, by rank
     courses: Mapping[int, tuple[Look, ...]] = field(default_factory=dict)
+    #: its GPUs as they were over the last hours, by index; empty where there are none
+    gpus: tuple[GpuCourse, ...] = ()
+    metrics_path: str = ""
 
 
 @dataclass(frozen=True, eq=False)

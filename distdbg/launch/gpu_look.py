@@ -47,6 +47,7 @@ def _told(state: GpuState) -> dict[str, object]:
     """What is known, and for a device that cannot be reached, why."""
     whole = dataclasses.asdict(state)
     known = {name: whole[name] for name in ("index", "uuid", *FIGURES) if whole[name] is not None}
+    known |= {"mig": True} if state.instances else {}
     return known | ({"because": state.unknown["device"]} if "device" in state.unknown else {})
 
 

@@ -1,0 +1,65 @@
+"""How a node's GPUs went over a run, from the looks that its agent wrote down: who was on them, what slowed them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distdbg.evidence.jsonl import integer, number
+
+#: Looks on end at which something has to be so: every ten seconds there is one.
+STEADY = 3
+
+
+@dataclass(frozen=True)
+class GpuCourse:
+    """One device. `ranks` were on it at each of the last STEADY looks; `slowed` counts looks by NVML's reason, and
+    `since` is when the first of them was (epoch seconds); `hottest` in Celsius."""
+
+    index: int
+    looks: int
+    ranks: tuple[int, ...] = ()
+    #: it has MIG instances: who shares the device need not share one of them
+    parted: bool = False
+    slowed: Mapping[str, int] = field(default_factory=dict)
+    since: float | None = None
+    hottest: int | None = None
+
+
+def gpu_courses(lines: Sequence[tuple[int, Mapping[str, Any]]]) -> tuple[GpuCourse, ...]:
+    """By index, from lines of metrics.jsonl."""
+    told: dict[int, list[Mapping[str, Any]]] = {}
+    for _, line in lines:
+        for gpu in _list(line.get("gpus")):
+            if isinstance(gpu, dict) and (index := integer(gpu, "index")) is not None:
+                told.setdefault(index, []).append({**gpu, "t": line.get("t")})
+    return tuple(_course(index, looks) for index, looks in sorted(told.items()))
+
+
+def _course(index: int, looks: Sequence[Mapping[str, Any]]) -> GpuCourse:
+    slow = [gpu for gpu in looks if any(_words(gpu))]
+    heat = [value for gpu in slow if (value := integer(gpu, "temperature")) is not None]
+    return GpuCourse(
+        index,
+        len(looks),
+        ranks=_steady(looks[-STEADY:]) if len(looks) >= STEADY else (),
+        parted=any(gpu.get("mig") for gpu in looks),
+        slowed=Counter(word for gpu in slow for word in _words(gpu)),
+        since=number(slow[0], "t") if slow else None,
+        hottest=max(heat, default=None),
+    )
+
+
+def _steady(looks: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+    seen = [{rank for rank in _list(gpu.get("ranks")) if isinstance(rank, int)} for gpu in looks]
+    return tuple(sorted(set.intersection(*seen)))
+
+
+def _words(gpu: Mapping[str, Any]) -> Iterator[str]:
+    yield from (word for word in _list(gpu.get("throttle")) if isinstance(word, str))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
