@@ -14,7 +14,8 @@ DOCS = (
         id="checkpoint-race",
         severity="warning",
         title="several ranks write the same checkpoint file",
-        meaning="torch.save on every rank to one name: each truncates what another is writing. The file is torn when "
+        meaning="Every rank saves to one name (torch.save, safetensors, save_pretrained, numpy, or "
+        "torch.distributed.checkpoint with no_dist): each truncates what another is writing. The file is torn when "
         "two overlap, and holds some rank's state otherwise; loading it fails, or silently gives one rank's random "
         "state to all.",
         how_seen="A guard in each rank notes path, inode and step of its first saves. The same path and the same "
@@ -25,6 +26,9 @@ DOCS = (
         source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints",
     ),
 )
+
+
+_TORN = {True: ": they wrote at the same moment", False: ", one after the other this time", None: ""}
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
@@ -56,11 +60,13 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             DOCS[0],
             found,
             f"{len(found)} ranks write {path} at {place(found[0])}",
-            f"All at step {step}"
-            + (": they wrote at the same moment." if torn else ", one after the other this time."),
+            f"All at step {step}{_TORN[torn]}.",
         )
 
 
-def _overlap(found: Facts) -> bool:
-    spans = sorted((fact.fields.get("began") or 0, fact.fields.get("ended") or 0) for fact in found)
+def _overlap(found: Facts) -> bool | None:
+    """None where it is not known when they had written."""
+    if not all(fact.fields.get("ended") for fact in found):
+        return None
+    spans = sorted((fact.fields.get("began") or 0, fact.fields["ended"]) for fact in found)
     return any(later[0] < earlier[1] for earlier, later in pairwise(spans))

@@ -20,6 +20,8 @@
     clip          a frame            torch is about to clip gradients, `grads` in it; with foreach=False it is not heard
     save          a path or None     torch.save has opened its file, and is about to write
     save-end      a path or None     all is written
+    write         a path             safetensors or numpy is about to write a file, or torch.distributed.checkpoint a
+                                     folder for this rank alone; nothing tells the end
     state-dict    a frame            a state is about to be gathered or loaded: `options` and `model` in it (DCP), or
                                      `fsdp_state` and `module` (FSDP1, once a unit)
     profiler      a frame            torch's profiler is about to be prepared, or to begin

@@ -10,6 +10,7 @@ torch and a subscriber stand two.
 
 from __future__ import annotations
 
+import _thread
 import sys
 
 from distdbg.worker.listening import Attribute, Called, Method, next_of
@@ -190,6 +191,41 @@ def _with_path(deliver: Told) -> Told:
     return lambda writer: deliver(getattr(writer, "name", None))
 
 
+def tensor_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """safetensors, and with it save_pretrained."""
+    module.serialize_file = Called(module.serialize_file, _local("filename", "save_file", channel("write")))
+
+
+def array_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """np.save opens its file by itself, np.savez has it done."""
+    told = channel("write")
+    module.open = Called(open, _local("file", "save", told))
+    module.zipfile_factory = Called(module.zipfile_factory, _local("file", "_savez", told))
+
+
+def _local(name: str, function: str, deliver: Told) -> Told:
+    """Tells of a variable of the function that calls."""
+
+    def told(frame: FrameType) -> None:
+        if frame.f_code.co_name == function:
+            deliver(frame.f_locals.get(name))
+
+    return told
+
+
+def sharded_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """torch.distributed.checkpoint where a rank saves for itself alone: else each writes files of its own."""
+    deliver, main = channel("write"), _thread.get_ident()
+
+    def told(frame: FrameType) -> None:
+        given = frame.f_locals
+        group = given.get("process_group")
+        if _thread.get_ident() == main and (given.get("no_dist") or (group is not None and group.size() == 1)):
+            deliver(getattr(given.get("storage_writer"), "path", None))
+
+    module._save_state_dict = Called(module._save_state_dict, told)
+
+
 def state_dicts(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """torch.distributed.checkpoint's get_model_state_dict and its like look at their options first."""
     module._verify_options = Called(module._verify_options, channel("state-dict"))
@@ -299,6 +335,13 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
     "clip": (("torch.nn.utils.clip_grad", clipping),),
     "save": (("torch.serialization", save),),
     "save-end": (("torch.serialization", save_end),),
+    "write": (
+        ("safetensors.torch", tensor_files),
+        ("safetensors.numpy", tensor_files),
+        ("numpy.lib._npyio_impl", array_files),
+        ("numpy.lib.npyio", array_files),
+        ("torch.distributed.checkpoint.state_dict_saver", sharded_files),
+    ),
     "profiler": (("torch.autograd.profiler", profilers),),
 }
 

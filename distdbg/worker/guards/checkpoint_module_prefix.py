@@ -11,19 +11,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+#: function -> its argument
+_GIVEN = {"save": "obj", "save_file": "tensors"}
 _PREFIXES = ("module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.")
 
 
 class CheckpointModulePrefix(Guard):
     id = "checkpoint-module-prefix"
     modes = ("off", "warn", "error")
-    costs = "about 10 us for each torch.save"
-    blind = (
-        "what is not written by torch.save; models that have a part called `module` of their own, which nobody wraps"
-    )
+    costs = "about 10 us for each torch.save and save_file"
+    blind = "what neither torch.save nor safetensors write; models with a part called `module` that is no wrapper's"
 
     def begin(self) -> None:
         self.listen("save", self._save)
+        self.listen("write", self._save)
 
     def _save(self, _path: object) -> None:
         for state in _states(_saved_object()):
@@ -42,11 +43,12 @@ class CheckpointModulePrefix(Guard):
 
 
 def _saved_object() -> Any:  # noqa: ANN401
-    """torch.save's own `obj`, below the writer that told."""
+    """What torch.save or safetensors' save_file was given, below the writer that told."""
     frame = sys._getframe(1)
     for _ in range(12):
-        if frame.f_code.co_name == "save" and "obj" in frame.f_code.co_varnames:
-            return frame.f_locals.get("obj")
+        given = _GIVEN.get(frame.f_code.co_name)
+        if given in frame.f_code.co_varnames:
+            return frame.f_locals.get(given)
         if frame.f_back is None:
             break
         frame = frame.f_back

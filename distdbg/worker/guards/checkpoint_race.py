@@ -24,14 +24,15 @@ class CheckpointRace(Guard):
     modes = ("off", "warn", "fix")
     costs = "about 50 us for each torch.save to a file"
     blind = (
-        "what is not written by torch.save to a path (safetensors, numpy, open files); ranks of different nodes, "
-        "whose file systems may or may not be shared"
+        "open files, and what other libraries write than torch, safetensors and numpy; ranks of different nodes, whose "
+        "file systems may or may not be shared; `fix` mends what torch.save writes to a path"
     )
 
     def begin(self) -> None:
         self._began: dict[str, float] = {}
         self.listen("save", self._save)
         self.listen("save-end", self._saved)
+        self.listen("write", self._writes)
         if self.mode == "fix":
             asides_of(self).publish.append(self._publish)
 
@@ -48,13 +49,24 @@ class CheckpointRace(Guard):
         if (file.st_mode & 0o170000) != 0o100000:
             return  # /dev/null, a pipe
         real = os.path.realpath(path)
-        self._told_of(real, file if aside is None else os.stat(os.path.dirname(real)), began, file.st_size)
+        own = file if aside is None else os.stat(os.path.dirname(real))
+        self._told_of(real, (own.st_dev, own.st_ino), began, file.st_size)
 
-    def _told_of(self, real: str, inode: os.stat_result, began: float, size: int, **more: object) -> None:
+    def _writes(self, path: Any) -> None:  # noqa: ANN401
+        """It may not be there yet, nor its folder: what is known is the device."""
+        if not isinstance(path, (str, os.PathLike)) or self.desk.distributed() is None:
+            return
+        real = folder = os.path.realpath(path)
+        while not os.path.isdir(folder := os.path.dirname(folder)):
+            pass
+        self._told_of(real, (os.stat(folder).st_dev, 0), time.time(), None)
+
+    def _told_of(self, real: str, inode: tuple[int, int], began: float, size: int | None, **more: object) -> None:
+        """`size` is None where the end of it cannot be heard."""
         where = users_line()
         line = f"{where[0]}:{where[1]}" if where else ""
-        self.say(where, "", self._tries(line), path=real, inode=[inode.st_dev, inode.st_ino], began=began,
-                 ended=time.time(), bytes=size, **more)  # fmt: skip
+        self.say(where, "", self._tries(line), path=real, inode=list(inode), began=began,
+                 ended=None if size is None else time.time(), bytes=size, **more)  # fmt: skip
 
     def _tries(self, line: str) -> int:
         """A few saves of each line: the first may be another rank's turn, or come from another step."""
@@ -67,8 +79,10 @@ class CheckpointRace(Guard):
         if began is None:
             return
         kept = _Claims(save.target, self.desk).publish(save.part)
-        inode = os.stat(os.path.dirname(save.target))
-        self._told_of(save.target, inode, began, os.stat(kept).st_size, kept=os.path.basename(kept))
+        folder = os.stat(os.path.dirname(save.target))
+        self._told_of(
+            save.target, (folder.st_dev, folder.st_ino), began, os.stat(kept).st_size, kept=os.path.basename(kept)
+        )
 
 
 class _Claims:
