@@ -189,7 +189,7 @@ def test_from_the_threshold_to_the_verdict_in_five_seconds_for_eight_ranks(tmp_p
 
 
 def test_a_job_that_lives_on_and_moves_again_is_as_if_nothing_had_been(tmp_path):
-    job = Launch(tmp_path, "--hang-timeout", 3, script(tmp_path, WAITS), tmp_path)
+    job = Launch(tmp_path, "--hang-timeout", 3, script(tmp_path, WAITS), tmp_path, nodes=1)
     job.wait_for("explained")
     assert job.report()["outcome"] == "hung"
     assert job.report()["exit_code"] is None
@@ -202,7 +202,7 @@ def test_a_job_that_lives_on_and_moves_again_is_as_if_nothing_had_been(tmp_path)
 
 
 def test_a_hung_job_that_somebody_cancels_ends_as_a_cancelled_one(tmp_path):
-    job = Launch(tmp_path, "--hang-timeout", 3, script(tmp_path, WAITS), tmp_path)
+    job = Launch(tmp_path, "--hang-timeout", 3, script(tmp_path, WAITS), tmp_path, nodes=1)
     job.wait_for("explained")
     job.process.send_signal(signal.SIGINT)
     assert job.finish() == 130, job.said
@@ -230,13 +230,13 @@ def test_one_that_hangs_each_time_is_not_started_for_ever(tmp_path):
 
 def test_before_the_first_step_the_startup_timeout_counts(tmp_path):
     program = PROGRAMS / "hangs" / "never_initialises.py"
-    job = Launch(tmp_path, "--hang-timeout", 2, "--startup-timeout", 6, "--on-hang", "kill", program)
+    job = Launch(tmp_path, "--hang-timeout", 2, "--startup-timeout", 6, "--on-hang", "kill", program, nodes=1)
     assert job.finish() == 75, job.said
     assert job.manifest()["stalled"]["timeout_s"] == 6
 
 
 def test_off_is_off(tmp_path):
-    job = Launch(tmp_path, "--hang-timeout", "off", script(tmp_path, WAITS), tmp_path)
+    job = Launch(tmp_path, "--hang-timeout", "off", script(tmp_path, WAITS), tmp_path, nodes=1)
     job.wait_for("rank-started", attempt=1)
     time.sleep(8)
     (tmp_path / "go").touch()

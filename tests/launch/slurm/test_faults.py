@@ -30,24 +30,16 @@ def launch(bed):
         yield start
 
 
-def test_it_trains(bed, launch):
-    job = launch(steps=20)
-    assert job.ends(120) == 0, job.said()
-    assert all(f"{rank} node{1 + rank // 2} {rank // 2}" in job.said() for rank in range(4))
-    assert job.report()["outcome"] == "succeeded"
-    assert "disk-low" not in job.said()
-    topology = job.run.read_job()["topology"]
-    assert (topology["on"], topology["hosts"], topology["world_size"]) == ("slurm", ["node1", "node2"], 4)
-    nothing_is_left(bed)
-
-
-def test_two_jobs_at_once(bed, launch):
+def test_two_jobs_at_once_train(bed, launch):
     """On the same two nodes: each has its own port, folders and ranks."""
     both = [launch(steps=20), launch(steps=20)]
     for job in both:
         assert job.ends(120) == 0, job.said()
         assert job.report()["outcome"] == "succeeded"
         assert all(f"{rank} node{1 + rank // 2} {rank // 2}" in job.said() for rank in range(4))
+        assert "disk-low" not in job.said()
+        topology = job.run.read_job()["topology"]
+        assert (topology["on"], topology["hosts"], topology["world_size"]) == ("slurm", ["node1", "node2"], 4)
     nothing_is_left(bed)
 
 
