@@ -95,6 +95,8 @@ class RankProfile:
     data_us: float = 0.0
     #: the loader's kind, as torch names its iterator; "" where no trace of one is there
     loader: str = ""
+    #: the median of what its thread waits for a processor in a step, which others have
+    queued_us: float = 0.0
     #: us of each step, by its label, without communication that nothing hid; and the user's dearest lines in it
     own: Mapping[str, float] = field(default_factory=dict)
     own_lines: tuple[OwnLine, ...] = ()
@@ -184,6 +186,7 @@ class _Digest:
             hidden_us=hidden / count,
             data_us=median(self.phases.parted(step)["data wait"] for step in steps),
             loader=_loader(self.trace),
+            queued_us=median(step.queued_us for step in steps),
             own={step.label: step.lasts - self.phases.parted(step)["communication"] for step in steps},
             own_lines=self._own_lines(),
             operators=self._operators(),

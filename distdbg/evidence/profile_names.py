@@ -4,8 +4,9 @@ Each is a complete event ("X") of category `user_annotation`, on a track (`tid`)
 own ranges; `args.thread` is the tid of the training thread, whose time they cut. A phase lasts until whatever is heard
 next: backward until the optimizer begins, forward until DDP says that it is done or the backward begins. Steps are
 those of the optimizer, counted from 1; step N ends where the N-th step of the optimizer is done, and begins where the
-one before ended. With Python stacks there is a second track: where the user's code calls into a library, as
-`distdbg:line` with `args.file` and `args.line`, the line that calls; what torch does meanwhile lies within.
+one before ended; its `args.queued_us` is how long the thread was ready and had no processor. With Python stacks there
+is a second track: where the user's code calls into a library, as `distdbg:line` with `args.file` and `args.line`, the
+line that calls; what torch does meanwhile lies within.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ TRACK, LINES_TRACK = 1, 2
 TRACK_NAME, LINES_TRACK_NAME = "distdbg: steps and phases", "distdbg: lines of the script"
 #: key beside `traceEvents`: {"rank", "host", "attempt", "first", "last", "wanted", "stacks", "missing"}
 HEADER = "distdbg"
+#: of a step's `args`
+QUEUED = "queued_us"
 #: followed by a space and the number
 STEP = "distdbg:step"
 #: a batch is waited for

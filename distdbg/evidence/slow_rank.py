@@ -55,6 +55,7 @@ def slow_ranks(profiles: Sequence[RankProfile]) -> Slow | None:
     slow = [by_rank[rank] for rank in ranks]
     others = tuple(p for rank, p in by_rank.items() if rank not in ranks)
     worst = max(slow, key=lambda p: median(p.own[label] for label in labels))
+    us -= worst.queued_us  # on a crowded machine a rank can lose its processor in the same place of each step
     return _told(ranks, worst, others, us) if us >= _LEAST_US and worst.share(us) >= _SHARE else None
 
 

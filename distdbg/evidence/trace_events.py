@@ -26,6 +26,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+>$")
 #: Operators whose arguments tell something; those of all others are let go.
 _TELLING = ("aten::scaled_dot_product_attention", "aten::zeros", "aten::ones", "aten::full", "aten::eye",
             "aten::arange", "aten::flatten_dense_tensors")  # fmt: skip
+_OF_STEPS = (marks.QUEUED,)
 _ARGUMENTS = ("Input type", "Input Dims", "Input Strides", "Concrete Inputs")
 #: (pid, tid)
 Key = tuple[int | str, int | str]
@@ -90,11 +91,12 @@ class Trace:
         elif category in _HOST:
             if category == "cpu_op" and name.startswith(("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)")):
                 category = "user_annotation"  # as torch 1.8 had them
-            kept = {k: args[k] for k in _ARGUMENTS if k in args}
+            telling = _OF_STEPS if name.startswith(marks.STEP) else _ARGUMENTS if name in _TELLING else ()
+            kept = {k: args[k] for k in telling if k in args}
             key = (_plain(event.get("pid")), _plain(event.get("tid")))
             self.threads.setdefault(key, []).append(
                 HostEvent(begin, begin + lasts, category, self._name(name), integer(args, "correlation") or 0,
-                          kept if name in _TELLING else None)
+                          kept if telling else None)
             )  # fmt: skip
         elif category in _DEVICE:
             device = integer(args, "device")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from distdbg.evidence import profile_names as marks
+from distdbg.evidence.jsonl import number as decimal
 from distdbg.evidence.spans import Spans, length, overlap, union, within, without
 from distdbg.evidence.trace_events import DeviceEvent, HostEvent, Key, Trace
 
@@ -34,6 +35,8 @@ class Step:
     label: str
     begin: float
     end: float
+    #: of it, how long its thread was ready and had no processor, where the trace tells
+    queued_us: float = 0.0
 
     @property
     def lasts(self) -> float:
@@ -99,7 +102,7 @@ def find_steps(trace: Trace) -> Steps | None:
     own, torchs, ends = [], [], []
     for event in (e for events in trace.threads.values() for e in events if e.category == "user_annotation"):
         if (number := marks.step_of(event.name)) is not None:
-            own.append(Step(str(number), event.begin, event.end))
+            own.append(Step(str(number), event.begin, event.end, decimal(event.args or {}, marks.QUEUED) or 0.0))
         elif found := _PROFILER_STEP.match(event.name):
             torchs.append(Step(found[1], event.begin, event.end))
         elif event.name.startswith("Optimizer.step#"):

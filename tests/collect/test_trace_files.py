@@ -92,7 +92,7 @@ def test_marks_and_lines_of_our_own_capture_are_read(tmp_path):
     built.frame("train.py", 9, "main", 0, 9000)
     for n in range(4):
         at = 2000.0 * n
-        built.host("user_annotation", f"distdbg:step {n + 21}", at, 2000, tid=TRACK)
+        built.host("user_annotation", f"distdbg:step {n + 21}", at, 2000, tid=TRACK, queued_us=300.0)
         built.host("user_annotation", "distdbg:loader", at, 500, tid=TRACK)
         built.host("user_annotation", "distdbg:forward", at + 500, 500, tid=TRACK)
         built.host("user_annotation", "distdbg:backward", at + 1000, 600, tid=TRACK)
@@ -105,6 +105,7 @@ def test_marks_and_lines_of_our_own_capture_are_read(tmp_path):
     (tmp_path / "steps-21-24.json").write_text(json.dumps(head))
     profile = read_trace_file(tmp_path / "steps-21-24.json", "p")
     assert (profile.rank, profile.host, profile.steps, profile.first, profile.last) == (5, "node1", 4, "21", "24")
+    assert profile.queued_us == 300
     assert {k: round(v) for k, v in profile.parts.items()} == {
         "data wait": 500, "forward": 500, "backward": 600, "communication": 0, "optimizer": 300, "other": 100
     }  # fmt: skip

@@ -37,6 +37,11 @@ def test_the_rank_its_phase_and_its_line_are_named():
     assert "spends 52.00 ms of a step in its forward, the others 2.00 ms" in finding.cause
 
 
+def test_what_it_waits_for_a_processor_is_not_its_own():
+    assert slow_ranks(job(SLOW)).us == 50e3
+    assert slow_ranks(job(replace(SLOW, queued_us=10e3))).us == 40e3
+
+
 def test_two_slow_ranks_of_eight_are_named_together():
     found = slow_ranks(job(SLOW, replace(SLOW, rank=5), ranks=8))
     assert found.ranks == (2, 5)
@@ -49,6 +54,7 @@ HEALTHY = {
     "half of them": job(SLOW, replace(SLOW, rank=1), replace(SLOW, rank=3)),
     "a little": job(profile(2, (12e3,) * 6, lines=(replace(LINE, us=7e3),))),
     "the same line everywhere": [replace(p, own_lines=(LINE,)) for p in job(SLOW)],
+    "it has lost its processor in the same place each time": job(replace(SLOW, queued_us=45e3)),
     "no line that tells": job(replace(SLOW, own_lines=())),
     "too few steps": [replace(p, own=dict(list(p.own.items())[:4])) for p in job(SLOW)],
     "other steps": job(profile(2, (55e3,) * 6, lines=(LINE,), first=90)),

@@ -16,6 +16,7 @@ from distdbg.evidence.profile_names import (
     FORWARD,
     LOADER,
     OPTIMIZER,
+    QUEUED,
     SAVING,
     TRACK,
     TRACK_NAME,
@@ -43,7 +44,9 @@ class Marks:
         self._bus = bus
         self._thread = _thread.get_ident()
         self._heard: list[tuple[int, str]] = []
-        self._steps: list[tuple[int, int]] = []
+        #: number, end, and ns that it was queued
+        self._steps: list[tuple[int, int, int]] = []
+        self._queued = _queued()
         self._begun = self._ended = _now()
         self._told = [(event, self._hear(phase)) for event, phase in _BEGINS.items()]
         for event, told in self._told:
@@ -59,7 +62,8 @@ class Marks:
         return hear
 
     def step_done(self, number: int) -> None:
-        self._steps.append((number, _now()))
+        before, self._queued = self._queued, _queued()
+        self._steps.append((number, _now(), self._queued - before))
 
     def end(self) -> None:
         self._ended = _now()
@@ -71,10 +75,12 @@ class Marks:
         named = {"ph": "M", "pid": pid, "tid": TRACK, "ts": 0}
         yield {**named, "name": "thread_name", "args": {"name": TRACK_NAME}}
         yield {**named, "name": "thread_sort_index", "args": {"sort_index": -1}}
-        about = {"ph": "X", "cat": CATEGORY, "pid": pid, "tid": TRACK, "args": {"thread": self._native()}}
+        thread = {"thread": self._native()}
+        about = {"ph": "X", "cat": CATEGORY, "pid": pid, "tid": TRACK, "args": thread}
         begun = self._begun
-        for number, ended in self._steps:
-            yield {**about, "name": step_name(number), **_span(begun, ended, base_ns)}
+        for number, ended, queued in self._steps:
+            more = {"args": {**thread, QUEUED: queued / 1000}}
+            yield {**about, "name": step_name(number), **_span(begun, ended, base_ns), **more}
             begun = ended
         for (begun, phase), (ended, _) in zip(self._heard, [*self._heard[1:], (self._ended, "")], strict=True):
             if phase:
@@ -89,3 +95,12 @@ class Marks:
 
 def _span(begun: int, ended: int, base_ns: int) -> dict[str, float]:
     return {"ts": (begun - base_ns) / 1000, "dur": (ended - begun) / 1000}
+
+
+def _queued() -> int:
+    """ns that this thread has been ready and had no processor, as the kernel counts them; 0 where it does not."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            return int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
