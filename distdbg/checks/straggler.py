@@ -28,7 +28,8 @@ DOCS = (
         how_seen="In a dump, by when each rank came to each collective of the flight recorder; over a whole run, by "
         "the phases that its agent sees each rank in, ten times a second: the slow one is longer in one of "
         "its own, the others are longer where they wait; in profiles of the same steps, by what each rank takes "
-        "beside communication and waiting for a processor, and at which line. Ranks that are slow by turns are not meant.",
+        "beside communication and waiting for a processor, and at which line. Ranks that are slow by turns are not "
+        "meant.",
         remedy="Look at what this rank does more in the phase that is named: larger or slower data, a slower disk, a "
         "throttled or shared GPU or CPU, work that only it does (logging, evaluation, a profiler). `distdbg hang-dump` "
         "on the running job shows its stack while the others wait.",
