@@ -42,11 +42,12 @@ def _node(node: NodeRecord, gpus: list[GpuCourse]) -> Iterator[Finding]:
         beside = [r for r in gpu.ranks if any(own is not gpu and own.ranks == (r,) for own in on[r])]
         if len(only) > 1:
             yield _finding(node, gpu, only, f"ranks {fold_ranks(only)} run on one GPU, {gpu.index} of {node.host}")
-        elif beside and len(gpu.ranks) > 1:
-            whose = f"rank {only[0]}'s" if only else "another's"
+        elif beside and only:
             have = "has a GPU of its own" if len(beside) == 1 else "have GPUs of their own"
             ranks = f"rank{'s' if len(beside) > 1 else ''} {fold_ranks(beside)}"
-            yield _finding(node, gpu, beside, f"{ranks} {have}, and memory on GPU {gpu.index} of {node.host} ({whose})")
+            yield _finding(
+                node, gpu, beside, f"{ranks} {have}, and memory on rank {only[0]}'s, {gpu.index} of {node.host}"
+            )
 
 
 def _finding(node: NodeRecord, gpu: GpuCourse, ranks: list[int], summary: str) -> Finding:

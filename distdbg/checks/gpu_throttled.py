@@ -44,16 +44,16 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
 
 def _while_it_ran(node: NodeRecord) -> Iterator[Finding]:
     for gpu in node.gpus:
-        reason = max(_BAD, key=lambda word: gpu.slowed.get(word, 0))
-        times = gpu.slowed.get(reason, 0)
-        if times < max(STEADY, _SHARE * gpu.looks):
+        bad = {reason: slowed for reason, slowed in gpu.slowed.items() if reason in _BAD}
+        reason = max(bad, key=lambda word: bad[word].times, default="")
+        if not bad or bad[reason].times < max(STEADY, _SHARE * gpu.looks):
             continue
         whose = f", of rank{'s' if len(gpu.ranks) > 1 else ''} {fold_ranks(gpu.ranks)}," if gpu.ranks else ""
-        warm = f", at up to {gpu.hottest} °C" if gpu.hottest is not None else ""
-        told = f"{reason} at {times} of {gpu.looks} looks{warm}"
+        warm = f", at up to {bad[reason].hottest} °C" if bad[reason].hottest is not None else ""
+        told = f"{reason} at {bad[reason].times} of {gpu.looks} looks{warm}"
         yield Finding(
             DOCS[0].id, "warning", "certain",
             f"GPU {gpu.index} of {node.host}{whose} was throttled while the job ran: {told}",
-            remedy=DOCS[0].remedy, ranks=gpu.ranks, nodes=(node.host,), first_seen=gpu.since,
+            remedy=DOCS[0].remedy, ranks=gpu.ranks, nodes=(node.host,), first_seen=bad[reason].since,
             evidence=(Citation(node.metrics_path, None, "gpus", told),),
         )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,18 +13,24 @@ STEADY = 3
 
 
 @dataclass(frozen=True)
+class Slowed:
+    """At how many looks for one reason, since when (epoch seconds), and how hot it was then, in Celsius."""
+
+    times: int
+    since: float | None
+    hottest: int | None
+
+
+@dataclass(frozen=True)
 class GpuCourse:
-    """One device. `ranks` were on it at each of the last STEADY looks; `slowed` counts looks by NVML's reason, and
-    `since` is when the first of them was (epoch seconds); `hottest` in Celsius."""
+    """One device. `ranks` were on it at each of the last STEADY looks; `slowed` is by NVML's reason."""
 
     index: int
     looks: int
     ranks: tuple[int, ...] = ()
     #: it has MIG instances: who shares the device need not share one of them
     parted: bool = False
-    slowed: Mapping[str, int] = field(default_factory=dict)
-    since: float | None = None
-    hottest: int | None = None
+    slowed: Mapping[str, Slowed] = field(default_factory=dict)
 
 
 def gpu_courses(lines: Sequence[tuple[int, Mapping[str, Any]]]) -> tuple[GpuCourse, ...]:
@@ -39,17 +44,22 @@ def gpu_courses(lines: Sequence[tuple[int, Mapping[str, Any]]]) -> tuple[GpuCour
 
 
 def _course(index: int, looks: Sequence[Mapping[str, Any]]) -> GpuCourse:
-    slow = [gpu for gpu in looks if any(_words(gpu))]
-    heat = [value for gpu in slow if (value := integer(gpu, "temperature")) is not None]
+    by_reason: dict[str, list[Mapping[str, Any]]] = {}
+    for gpu in looks:
+        for word in _words(gpu):
+            by_reason.setdefault(word, []).append(gpu)
     return GpuCourse(
         index,
         len(looks),
         ranks=_steady(looks[-STEADY:]) if len(looks) >= STEADY else (),
         parted=any(gpu.get("mig") for gpu in looks),
-        slowed=Counter(word for gpu in slow for word in _words(gpu)),
-        since=number(slow[0], "t") if slow else None,
-        hottest=max(heat, default=None),
+        slowed={word: _slowed(those) for word, those in by_reason.items()},
     )
+
+
+def _slowed(looks: Sequence[Mapping[str, Any]]) -> Slowed:
+    heat = [value for gpu in looks if (value := integer(gpu, "temperature")) is not None]
+    return Slowed(len(looks), number(looks[0], "t"), max(heat, default=None))
 
 
 def _steady(looks: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:

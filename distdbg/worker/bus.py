@@ -58,7 +58,7 @@ class Bus:
         self._imports = imports
         self._dropped = dropped
         self._subscribers: dict[str, tuple[Told, ...]] = dict.fromkeys(EVENTS, ())
-        self._places: set[Place] = set()
+        self._places: set[tuple[str, Place]] = set()
         self._lock = _thread.allocate_lock()  # the listening thread subscribes, too
 
     def subscribe(self, event: str, subscriber: Told) -> None:
@@ -66,8 +66,8 @@ class Bus:
         with self._lock:
             self._subscribers[event] = (*self._subscribers[event], subscriber)
         for module, place in PLACES[event]:
-            if place not in self._places:
-                self._places.add(place)
+            if (module, place) not in self._places:
+                self._places.add((module, place))
                 self._await(module, place)
 
     def unsubscribe(self, event: str, subscriber: Told) -> None:

@@ -10,6 +10,7 @@ heard, too, so only private names are listened to, which nobody but their own mo
 
 from __future__ import annotations
 
+import builtins
 import sys
 
 TYPE_CHECKING = False
@@ -36,6 +37,19 @@ class Called:
     def __call__(self) -> Any:  # noqa: ANN401
         self._told(sys._getframe(1))
         return self.__wrapped__
+
+
+class Builtin(Called):
+    """In a module in place of a builtin that it does not define: whoever has replaced that one meanwhile is called."""
+
+    def __init__(self, name: str, told: Told) -> None:
+        super().__init__(getattr(builtins, name), told)
+        self._name = name
+
+    @property
+    def __call__(self) -> Any:  # noqa: ANN401
+        self._told(sys._getframe(1))
+        return getattr(builtins, self._name)
 
 
 class Attribute:

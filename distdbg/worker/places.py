@@ -13,7 +13,7 @@ from __future__ import annotations
 import _thread
 import sys
 
-from distdbg.worker.listening import Attribute, Called, Method, next_of
+from distdbg.worker.listening import Attribute, Builtin, Called, Method, next_of
 from distdbg.worker.traced import asked, method, unless_traced
 
 TYPE_CHECKING = False
@@ -199,8 +199,9 @@ def tensor_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
 def array_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """np.save opens its file by itself, np.savez has it done."""
     told = channel("write")
-    module.open = Called(open, _local("file", "save", told))
-    module.zipfile_factory = Called(module.zipfile_factory, _local("file", "_savez", told))
+    if hasattr(module, "zipfile_factory"):  # of numpy's two modules of that name one only passes names on
+        module.open = Builtin("open", _local("file", "save", told))
+        module.zipfile_factory = Called(module.zipfile_factory, _local("file", "_savez", told))
 
 
 def _local(name: str, function: str, deliver: Told) -> Told:

@@ -24,7 +24,7 @@ def test_ranks_that_have_one_device_between_them(tmp_path):
 def test_ranks_with_a_context_on_anothers_device(tmp_path):
     (found,) = findings(tmp_path, (0, 1, 2, 3), (1,), (2,), (3,))
     assert found.ranks == (1, 2, 3)
-    assert found.summary == "ranks 1-3 have GPUs of their own, and memory on GPU 0 of node1 (rank 0's)"
+    assert found.summary == "ranks 1-3 have GPUs of their own, and memory on rank 0's, 0 of node1"
     assert "map_location" in found.remedy
 
 
@@ -33,11 +33,12 @@ def test_ranks_with_a_context_on_anothers_device(tmp_path):
     [
         (((2,), (3,)), {}),
         (((2,), (2,), (3,), (3,)), {}),
+        (((2,), (2, 3), (3,)), {}),
         (((2, 3), ()), {"looks": 2}),
         (((2, 3), ()), {"mig": True}),
         (((), ()), {}),
     ],
-    ids=["one each", "two each", "not for long", "instances of their own", "nobody is shown"],
+    ids=["one each", "two each", "a third for both", "not for long", "instances of their own", "nobody is shown"],
 )
 def test_what_is_right(tmp_path, gpus, more):
     assert findings(tmp_path, *gpus, **more) == []

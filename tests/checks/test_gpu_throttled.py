@@ -21,7 +21,7 @@ def test_a_device_that_is_hot_for_a_while_is_named_with_its_rank(tmp_path):
     assert (found.severity, found.ranks, found.nodes, found.first_seen) == ("warning", (3,), ("node1",), 110)
     assert found.summary == (
         "GPU 1 of node1, of rank 3, was throttled while the job ran: "
-        "hardware thermal slowdown at 3 of 5 looks, at up to 84 °C"
+        "hardware thermal slowdown at 3 of 5 looks, at up to 83 °C"
     )
 
 

@@ -1,6 +1,6 @@
 """Looks at GPUs, out of lines that may be anything."""
 
-from distdbg.evidence.gpu_course import gpu_courses
+from distdbg.evidence.gpu_course import Slowed, gpu_courses
 
 
 def lines(*looks):
@@ -17,11 +17,11 @@ def test_who_was_on_a_device_at_each_of_the_last_looks():
 
 def test_what_slowed_it():
     slow = [{"index": 0, "throttle": ["power cap", "power brake"], "temperature": 71}]
-    (found,) = gpu_courses(lines([{"index": 0, "throttle": [], "temperature": 99}], slow, slow))
-    assert (found.slowed, found.since, found.hottest) == ({"power cap": 2, "power brake": 2}, 10.0, 71)
+    (found,) = gpu_courses(lines([{"index": 0, "throttle": ["power cap"], "temperature": 99}], slow, slow))
+    assert found.slowed == {"power cap": Slowed(3, 0.0, 99), "power brake": Slowed(2, 10.0, 71)}
 
 
 def test_what_is_no_look_is_left_out():
     odd = [{}, {"index": "0"}, None, {"index": 2, "ranks": 5, "throttle": 3, "temperature": "hot"}]
     (found,) = gpu_courses([(1, {}), (2, {"gpus": 3}), (3, {"gpus": odd})])
-    assert (found.index, found.ranks, found.slowed, found.since) == (2, (), {}, None)
+    assert (found.index, found.ranks, found.slowed) == (2, (), {})

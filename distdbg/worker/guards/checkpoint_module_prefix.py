@@ -11,8 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: function -> its argument
-_GIVEN = {"save": "obj", "save_file": "tensors"}
+#: who writes -> the argument that is written
+_GIVEN = {("torch.serialization", "save"): "obj", ("safetensors.torch", "save_file"): "tensors"}
 _PREFIXES = ("module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.")
 
 
@@ -46,8 +46,8 @@ def _saved_object() -> Any:  # noqa: ANN401
     """What torch.save or safetensors' save_file was given, below the writer that told."""
     frame = sys._getframe(1)
     for _ in range(12):
-        given = _GIVEN.get(frame.f_code.co_name)
-        if given in frame.f_code.co_varnames:
+        given = _GIVEN.get((frame.f_globals.get("__name__"), frame.f_code.co_name))
+        if given is not None:
             return frame.f_locals.get(given)
         if frame.f_back is None:
             break

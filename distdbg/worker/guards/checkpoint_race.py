@@ -57,6 +57,8 @@ class CheckpointRace(Guard):
         if not isinstance(path, (str, os.PathLike)) or self.desk.distributed() is None:
             return
         real = folder = os.path.realpath(path)
+        if os.path.exists(real) and not (os.path.isfile(real) or os.path.isdir(real)):
+            return  # /dev/null, a pipe
         while not os.path.isdir(folder := os.path.dirname(folder)):
             pass
         self._told_of(real, (os.stat(folder).st_dev, 0), time.time(), None)
