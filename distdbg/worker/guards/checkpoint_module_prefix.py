@@ -46,7 +46,7 @@ def _saved_object() -> Any:  # noqa: ANN401
     """What torch.save or safetensors' save_file was given, below the writer that told."""
     frame = sys._getframe(1)
     for _ in range(12):
-        given = _GIVEN.get((frame.f_globals.get("__name__"), frame.f_code.co_name))
+        given = _GIVEN.get((frame.f_globals.get("__name__", ""), frame.f_code.co_name))
         if given is not None:
             return frame.f_locals.get(given)
         if frame.f_back is None:
