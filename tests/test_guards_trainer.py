@@ -39,6 +39,7 @@ RUNS = {
     "scaler": ("scaler-misused,eval-mode-wrong", "--amp float16", ""),
     "ranks": ("seeds-identical,versions-differ", "--accumulate 1", "seeds-identical=warn"),
     "fsdp": ("fsdp-single-unit,full-state-dict-gather", "--fsdp --width 1024 --epochs 1 --items 6", ""),
+    "fsdp units": ("fsdp-layer-left-out,fsdp-dtype-mismatch", "--fsdp --width 1024 --epochs 1 --items 6", ""),
 }
 
 

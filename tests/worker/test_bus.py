@@ -99,7 +99,7 @@ COMPILED = """
 """
 
 HEARD = """
-    import io
+    import builtins, io, numpy, safetensors.numpy, safetensors.torch
     from torch.distributed.fsdp import fully_shard
     from distdbg.worker import session
     from distdbg.worker.bus import EVENTS
@@ -125,6 +125,20 @@ HEARD = """
     torch.save({}, io.BytesIO())
     torch.save({}, sys.argv[1] + "/x.pt")
     tell("save:")
+    numpy.save(sys.argv[1] + "/x.npy", numpy.ones(3))
+    tell("numpy:")
+    opened, plain = [], builtins.open
+    builtins.open = lambda *given, **more: (opened.append(given), plain(*given, **more))[1]
+    numpy.save(sys.argv[1] + "/x.npy", numpy.ones(3))
+    builtins.open = plain
+    print(len(opened), "by the script's own open")
+    numpy.savez(sys.argv[1] + "/x.npz", x=numpy.ones(3))
+    numpy.load(sys.argv[1] + "/x.npy")
+    numpy.save(io.BytesIO(), numpy.ones(3))
+    safetensors.torch.save_file({"x": torch.ones(3)}, sys.argv[1] + "/x.safetensors")
+    safetensors.numpy.save_file({"x": numpy.ones(3)}, sys.argv[1] + "/x.safetensors")
+    print(*(subject.rpartition("/")[2] for _, subject in heard))
+    tell("other writers:")
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
     for layer in layers:
         fully_shard(layer)
@@ -193,6 +207,10 @@ def test_everything_is_heard_in_its_order(tmp_path):
         "True",
         f"ddp, 1 workers: pass data batch pass-begins {step} data-end",
         "save: save save-end save save-end",
+        "numpy: write",
+        "1 by the script's own open",
+        "x.npy x.npz x.safetensors x.safetensors",
+        "other writers: write write write write",
         "False",
         "False",
         "fsdp2: forward forward-end backward",

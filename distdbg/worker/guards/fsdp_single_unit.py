@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from distdbg.worker.guards._base import Guard, users_line
-from distdbg.worker.guards._groups import units_of
+from distdbg.worker.guards._units import CONTAINERS, LARGE, units_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: Smaller models fit wherever they are.
-_LARGE = 10_000_000
 _SHARE = 0.9
-_CONTAINERS = {"ModuleList", "ModuleDict", "Sequential"}
 
 
 class FsdpSingleUnit(Guard):
@@ -28,12 +25,12 @@ class FsdpSingleUnit(Guard):
         self.deaf()
 
     def _forward(self, module: Any) -> None:  # noqa: ANN401
-        sizes = units_of(module)
+        sizes = [unit.size for unit in units_of(module)]
         if not sizes:
             return
         self.deaf()
         total, largest = sum(sizes), max(sizes)
-        layers = _repeated(module) if total >= _LARGE and largest >= _SHARE * total else None
+        layers = _repeated(module) if total >= LARGE and largest >= _SHARE * total else None
         if layers is not None:
             self.say(users_line(), units=len(sizes), largest=largest, total=total, layer=layers[0], layers=layers[1])
 
@@ -42,7 +39,7 @@ def _repeated(module: Any) -> tuple[str, int] | None:  # noqa: ANN401
     """The kind of layer of which a list or dict within the model has most, and how many: what would be units."""
     found: tuple[str, int] | None = None
     for one in module.modules():
-        if not _CONTAINERS & {cls.__name__ for cls in type(one).__mro__}:  # FSDP2 puts a class before each
+        if not CONTAINERS & {cls.__name__ for cls in type(one).__mro__}:  # FSDP2 puts a class before each
             continue
         kinds: dict[str, int] = {}
         for child in one.children():

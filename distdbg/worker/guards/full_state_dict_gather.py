@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from distdbg.worker.guards._base import Guard, users_line
-from distdbg.worker.guards._groups import units_of
+from distdbg.worker.guards._units import LARGE, units_of
 from distdbg.worker.wrapping import is_fsdp1, is_fsdp2
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
-
-#: Smaller models fit wherever they are.
-_LARGE = 10_000_000
 
 
 class FullStateDictGather(Guard):
@@ -41,7 +38,7 @@ class FullStateDictGather(Guard):
             return
         parameters, size, device = _whole_size(model)
         optimizers = variables.get("optimizers") or ()
-        if parameters >= _LARGE:
+        if parameters >= LARGE:
             self.say(users_line(), bytes=size, parameters=parameters, device=device, with_optimizer=bool(optimizers))
 
 
@@ -56,5 +53,6 @@ def _whole_size(model: Any) -> tuple[int, int, str]:  # noqa: ANN401
         size += parameter.numel() * parameter.element_size()
         device = parameter.device.type
     if is_fsdp1(model) and numbers:
-        size, numbers = sum(units_of(model)) * size // numbers, sum(units_of(model))
+        whole = sum(unit.size for unit in units_of(model))
+        size, numbers = whole * size // numbers, whole
     return (numbers, size, device) if sharded else (0, 0, device)

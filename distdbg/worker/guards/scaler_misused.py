@@ -1,18 +1,21 @@
 """Half precision and its GradScaler do not fit together: float16 without one, bfloat16 with one, or an optimizer that
 steps past the one that scaled its loss.
 
-Seen are the autocast of the wrapped model's forward, what each backward begins from, and the scaler on the stack of the
-optimizer's step; all three times in one window. Who scales by hand, be it the loss, the gradient that a backward begins
-with, or the gradients after it, is left alone.
+Seen are the autocast of the wrapped model's forward, or FSDP's own mixed precision where there is none, what each
+backward begins from, and the scaler on the stack of the optimizer's step; all three times in one window. Who scales by
+hand, be it the loss, the gradient that a backward begins with, or the gradients after it, is left alone.
 """
 
 from __future__ import annotations
+
+import sys
 
 from distdbg.worker.guards._autocast import autocast_of
 from distdbg.worker.guards._base import users_line
 from distdbg.worker.guards._graphs import begins_with_ones, is_scaled_by_hand
 from distdbg.worker.guards._scalers import ScalerGuard, scaler_of_step, stage_of
 from distdbg.worker.guards._source import CHANGES_GRADIENTS, mentioned
+from distdbg.worker.guards._units import policy_dtype, units_of
 from distdbg.worker.places import roots_of
 
 TYPE_CHECKING = False
@@ -34,13 +37,14 @@ class ScalerMisused(ScalerGuard):
     modes = ("off", "warn", "error")
     costs = "about 20 us for each of ten steps in a thousand"
     blind = (
-        "models without DDP or FSDP, models that switch autocast on within their forward, FSDP's own mixed "
-        "precision; a loss that is scaled and then put together with others"
+        "models without DDP or FSDP, models that switch autocast on within their forward; a loss that is scaled and "
+        "then put together with others"
     )
 
     def window(self) -> None:
         self._begin_step()
         self._times: dict[tuple[int, str], int] = {}
+        self._policies: dict[int, str] = {}
         self.listen("forward", self._forward)
         self.listen("backward", self._backward)
         self.listen("optimizer", self._steps)
@@ -57,7 +61,14 @@ class ScalerMisused(ScalerGuard):
         self._states: object = None
 
     def _forward(self, module: Any) -> None:  # noqa: ANN401
-        self._dtypes.add(autocast_of(module))
+        self._dtypes.add(autocast_of(module) or self._policy_of(module))
+
+    def _policy_of(self, module: Any) -> str:  # noqa: ANN401
+        if not module.training or not sys.modules["torch"].is_grad_enabled():
+            return ""
+        if id(module) not in self._policies:
+            self._policies[id(module)] = policy_dtype(units_of(module))
+        return self._policies[id(module)]
 
     def _backward(self, frame: FrameType) -> None:
         root = next(iter(roots_of(frame)), None)

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
@@ -118,9 +118,13 @@ class Classifier(nn.Module):
 def wrap(model: nn.Module, config: Config) -> nn.Module:
     if not config.fsdp:
         return DistributedDataParallel(model, find_unused_parameters=config.has("params-without-grad"))
-    for layer in () if config.has("fsdp-single-unit") else model.layers:
-        fully_shard(layer)
-    return fully_shard(model)
+    policy = MixedPrecisionPolicy()
+    if config.has("fsdp-dtype-mismatch"):
+        model, policy = model.to(torch.bfloat16), MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    for number, layer in enumerate(model.layers):
+        if not config.has("fsdp-single-unit") and not (number == 2 and config.has("fsdp-layer-left-out")):
+            fully_shard(layer, mp_policy=policy)
+    return fully_shard(model, mp_policy=policy)
 
 
 def loaders_of(config: Config) -> tuple[DataLoader, DataLoader]:
@@ -296,7 +300,8 @@ class Trainer:
     def loss_of(self, words: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         dtype = getattr(torch, self.config.amp or "bfloat16")
         with torch.autocast("cpu", dtype=dtype, enabled=bool(self.config.amp)):
-            outputs = self.model(words)  # eval-mode-wrong, fsdp-single-unit
+            # eval-mode-wrong, fsdp-single-unit, fsdp-layer-left-out, fsdp-dtype-mismatch:
+            outputs = self.model(words)
             if not self.config.has("loss-outside-autocast"):
                 loss = functional.cross_entropy(outputs, classes)
         if self.config.has("loss-outside-autocast"):

@@ -1,0 +1,88 @@
+"""FSDP with mixed precision over a model that is of half precision itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from distdbg.lint._rule import Context, Hit
+from distdbg.lint._script import argument, has_stars
+from distdbg.lint._values import Key
+from distdbg.model import FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="fsdp-dtype-mismatch",
+        severity="info",
+        title="mixed precision over a model of half precision",
+        meaning="Mixed precision keeps parameters in float32, where the optimizer steps, and computes in half "
+        "precision. Over a model that is of half precision already it changes nothing, and small updates are rounded "
+        "away.",
+        how_seen="A variable is made bfloat16 or float16 (.bfloat16(), .half(), .to(dtype), from_pretrained with a "
+        "dtype) and never float32 again, and is sharded with a policy whose param_dtype is the same and that asks for "
+        "no other type.",
+        remedy="Leave the model in float32, or leave the policy out; reduce_dtype=torch.float32 makes it of use.",
+        source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
+        "#torch.distributed.fsdp.MixedPrecisionPolicy",
+    ),
+)
+_HALVES = {"half": "float16", "float16": "float16", "bfloat16": "bfloat16"}
+_OTHERS = ("reduce_dtype", "buffer_dtype", "output_dtype")
+
+
+def check(context: Context) -> Iterator[Hit]:
+    policies = context.script.calls("MixedPrecisionPolicy", "MixedPrecision")
+    if len(policies) != 1 or has_stars(policies[0]):
+        return
+    policy = policies[0]
+    asked = _dtype(context, argument(policy, 0, "param_dtype"))
+    others = [_dtype(context, argument(policy, place, name)) for place, name in enumerate(_OTHERS, start=1)]
+    given = [argument(policy, place, name) for place, name in enumerate(_OTHERS, start=1)]
+    if not asked or any(one is not None and dtype != asked for one, dtype in zip(given, others, strict=True)):
+        return
+    made = dict(_made_half(context))
+    for site in context.values.of_kind("fsdp"):
+        uses = has_stars(site) or any(k.arg in ("mp_policy", "mixed_precision") for k in site.keywords)
+        key = context.values.key(site.args[0]) if site.args else None
+        where = made.get(key) if uses and key is not None else None
+        if where is not None and where[0] == asked:
+            yield Hit("fsdp-dtype-mismatch", "info", "likely", policy,
+                      f"this changes nothing: the model that it is for is in {asked} already",
+                      related=((where[1], f"made {asked}"),))  # fmt: skip
+            return
+
+
+def _made_half(context: Context) -> Iterator[tuple[Key, tuple[str, ast.AST]]]:
+    """Variables that are made of half precision, in place or by an assignment; none that a `.float()` is called on."""
+    values, script = context.values, context.script
+    widened = {values.key(c.func.value) for c in script.calls("float", "double") if isinstance(c.func, ast.Attribute)}
+    for call in script.calls(*_HALVES, "to", "from_pretrained"):
+        dtype = _given(context, call)
+        statement = script.statement_of(call)
+        if not dtype or not isinstance(call.func, ast.Attribute):
+            continue
+        if isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
+            key = values.key(statement.targets[0])
+        elif isinstance(statement, ast.Expr) and statement.value is call:  # modules are changed in place
+            key = values.key(call.func.value)
+        else:
+            continue
+        if key is not None and key not in widened:
+            yield key, (dtype, call)
+
+
+def _given(context: Context, call: ast.Call) -> str:
+    """The half-precision type that this call makes its object of; empty for any other."""
+    last = context.script.call_names[call].rpartition(".")[2]
+    if last in _HALVES:
+        return _HALVES[last]
+    names = ("dtype", "torch_dtype")
+    found = next((k.value for k in call.keywords if k.arg in names), None)
+    if found is None and last == "to":
+        found = next((one for one in call.args if _dtype(context, one)), None)
+    return _dtype(context, found)
+
+
+def _dtype(context: Context, node: ast.expr | None) -> str:
+    name = context.script.dotted(node) if isinstance(node, (ast.Name, ast.Attribute)) else ""
+    return _HALVES.get(name.removeprefix("torch."), "") if name.startswith("torch.") else ""

@@ -1,0 +1,59 @@
+"""A loop that shards all layers but the first or the last ones."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from distdbg.lint._rule import Context, Hit
+from distdbg.model import FindingDoc
+
+DOCS = (
+    FindingDoc(
+        id="fsdp-layer-left-out",
+        severity="warning",
+        title="some layers are left out of the sharding",
+        meaning="What is in no unit of its own belongs to the unit around it, mostly the root: it is gathered before "
+        "the first layer computes, and stays until the last gradient.",
+        how_seen="fully_shard is called in a loop over layers[:-1], layers[1:] or the like, and nothing else in the "
+        "file takes a layer out of that list by its number.",
+        remedy="Go over all layers; keep the last one gathered with reshard_after_forward=False where that was meant.",
+        source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
+    ),
+)
+_PASS_ON = {"enumerate", "reversed", "list", "tqdm"}
+
+
+def check(context: Context) -> Iterator[Hit]:
+    script = context.script
+    calls = [call for call in script.calls("fully_shard") if call.args]
+    if any(isinstance(call.args[0], (ast.List, ast.Tuple, ast.ListComp)) for call in calls):
+        return  # several layers may share a unit
+    for call in calls:
+        loop = next((one for one in script.loops_around(call) if isinstance(one, ast.For)), None)
+        part = _part(loop.iter) if loop is not None else None
+        if loop is None or part is None or not _is_item(loop.target, call.args[0]):
+            continue
+        layers = ast.unparse(part.value)
+        others = [one for one in script.all(ast.Subscript) if one is not part and ast.unparse(one.value) == layers]
+        if not others:
+            yield Hit("fsdp-layer-left-out", "warning", "likely", call, f"only {ast.unparse(part)} become FSDP units",
+                      related=((part, "the other layers are gathered with the unit around them"),))  # fmt: skip
+
+
+def _part(iterated: ast.expr) -> ast.Subscript | None:
+    """`layers[:-1]` or `layers[2:]`, which leave out some at an end; a slice by a variable may be a stage's."""
+    match iterated:
+        case ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name in _PASS_ON:
+            return _part(inner)
+        case ast.Subscript(slice=ast.Slice(lower=None, upper=ast.UnaryOp(op=ast.USub(), operand=ast.Constant()))):
+            return iterated
+        case ast.Subscript(slice=ast.Slice(lower=ast.Constant(value=int(first)), upper=None, step=None)) if first > 0:
+            return iterated
+    return None
+
+
+def _is_item(target: ast.expr, given: ast.expr) -> bool:
+    """Is what the loop gives, by itself or beside its number, what is sharded?"""
+    names = target.elts[-1:] if isinstance(target, ast.Tuple) else [target]
+    return isinstance(given, ast.Name) and any(isinstance(one, ast.Name) and one.id == given.id for one in names)

@@ -1,0 +1,58 @@
+"""FSDP's mixed precision and the types of the parameters do not go together: it does nothing, or it widens.
+
+Mixed precision computes in half precision what is kept, and stepped by the optimizer, in float32. Over parameters that
+are of half precision themselves there is nothing to mix.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.guards._units import units_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.guards._units import Unit
+
+
+class FsdpDtypeMismatch(Guard):
+    id = "fsdp-dtype-mismatch"
+    modes = ("off", "warn")
+    costs = "once, about 1 ms for 1,000 parameters"
+    blind = "optimizers that keep float32 copies of their own"
+
+    def window(self) -> None:
+        self._seen: set[int] = set()
+        self.listen("forward", self._forward)
+
+    def window_ends(self) -> None:
+        self.deaf()
+
+    def _forward(self, module: Any) -> None:  # noqa: ANN401
+        if id(module) in self._seen:
+            return
+        self._seen.add(id(module))
+        judged = {_judged(unit) for unit in units_of(module) if unit.trained}
+        only = judged.pop() if len(judged) == 1 else None
+        if only is not None:
+            does, kept, computed = only
+            self.say(users_line(), does=does, kept=kept, computed=computed)
+
+
+def _judged(unit: Unit) -> tuple[str, str, str] | None:
+    """(`nothing` or `widens`, dtype at rest, dtype that is asked for), where it is one of these."""
+    asked = getattr(unit.policy, "param_dtype", None)
+    if len(unit.trained) != 1 or asked is None:
+        return None
+    (kept,) = unit.trained
+    names = str(kept).removeprefix("torch."), str(asked).removeprefix("torch.")
+    if kept.itemsize == 2 and kept == asked and not _asks_more(unit.policy):
+        return ("nothing", *names)
+    return ("widens", *names) if kept.itemsize < asked.itemsize else None
+
+
+def _asks_more(policy: Any) -> bool:  # noqa: ANN401
+    """For another type in reductions, buffers or outputs: then it is of use."""
+    others = (getattr(policy, name, None) for name in ("reduce_dtype", "buffer_dtype", "output_dtype"))
+    return any(other not in (None, policy.param_dtype) for other in others)

@@ -1,0 +1,20 @@
+"""Mixed precision over a model that is in bfloat16 already.
+
+Guard: fsdp-dtype-mismatch; line: model(torch.randn(2, 64)).sum().backward(); ranks: 0-1
+"""
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+dist.init_process_group("gloo")
+model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3))).bfloat16()
+fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(2, 64)).sum().backward()
+    optimizer.step()
+dist.barrier()
+del model, optimizer
+dist.destroy_process_group()
