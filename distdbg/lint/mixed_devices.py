@@ -1,4 +1,5 @@
-"""One half of a batch is moved to the GPU, and the loss gets the other half as the loader gave it."""
+"""One half of a batch is moved to the GPU, and the loss gets the other half as the loader gave it; or a module is
+moved, and a tensor that it keeps as a plain attribute stays where it was made."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint._devices import to_gpu
+from distdbg.lint._plain_tensors import plain_tensors
 from distdbg.lint._rule import Context, Hit
 from distdbg.lint._script import Loop
 from distdbg.model import FindingDoc
@@ -15,12 +17,15 @@ DOCS = (
     FindingDoc(
         id="mixed-devices",
         severity="warning",
-        title="the loss gets tensors of two devices",
-        meaning="The model's output is where its input was moved to, and a loader's tensors are on the host: the first "
-        "loss raises. Where the device turns out to be the CPU, as on the machine it was tried on, nothing is seen.",
+        title="an operation gets tensors of two devices",
+        meaning="What a loader gives is on the host, and so is a tensor that a module keeps as a plain attribute: "
+        ".to(device) passes it by. The first loss, or the first forward, raises. Where the device turns out to be the "
+        "CPU, as on the machine it was tried on, nothing is seen.",
         how_seen="In a loop over batches, one name of the batch is moved by .cuda() or .to(device), and another is "
-        "handed to a loss of torch.nn and never moved; nothing else happens to it.",
-        remedy="Move both: inputs, targets = inputs.to(device), targets.to(device).",
+        "handed to a loss of torch.nn and never moved; nothing else happens to it. Or the object of a class is moved, "
+        "and its forward computes with its argument and a tensor that __init__ made and nothing moves.",
+        remedy="Move both: inputs, targets = inputs.to(device), targets.to(device). Register what belongs to a module: "
+        "self.register_buffer(name, tensor, persistent=False).",
         source="https://docs.pytorch.org/tutorials/beginner/basics/quickstart_tutorial.html",
     ),
 )
@@ -34,6 +39,7 @@ def check(context: Context) -> Iterator[Hit]:
     script = context.script
     if context.frameworks or (_ON_CPU.search(script.text) and not _ON_GPU.search(script.text)):
         return
+    yield from _left_behind(context)
     for loop in script.all(ast.For):
         names = list(_batch(loop.target))
         moved = [name for name in names if _moves(context, loop, name)]
@@ -50,6 +56,13 @@ def check(context: Context) -> Iterator[Hit]:
                 text = f"{script.source(call)[:60]} gets `{name}` from the host, and `{moved[0]}` was moved to the GPU"
                 yield Hit("mixed-devices", "warning", "likely", call, text,
                           related=((loop, "where the batch comes from"),))  # fmt: skip
+
+
+def _left_behind(context: Context) -> Iterator[Hit]:
+    for found in plain_tensors(context):
+        text = f"self.{found.name} stays on the host when the module is moved: it is no buffer"
+        yield Hit("mixed-devices", "warning", "likely", found.operation, text,
+                  related=((found.made, "made here"), (found.moved, "moved here")))  # fmt: skip
 
 
 def _batch(target: ast.expr) -> Iterator[str]:
