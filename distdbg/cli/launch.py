@@ -309,7 +309,12 @@ def _check_file(settings: Any) -> list[tuple[tuple[str, ...], str]]:  # noqa: AN
 def _check_program(settings: Any) -> None:  # noqa: ANN401
     from distdbg.launch.program import check_program, check_script
 
-    if settings.command:
+    image = settings.slurm.container
+    if settings.command and not image:
         check_program(settings.command)
-    elif settings.script or not settings.module:
+    elif settings.command or (settings.module and not settings.script):
+        return
+    elif not image:
         check_script(settings.program)
+    elif "container-workdir" not in image and not Path(settings.program).is_absolute():
+        check_script(settings.program, compiles=False)  # the image's Python may be another

@@ -13,8 +13,10 @@ from distdbg.errors import UsageError
 _PYTHON_MOST = 8 << 20  # bytes; a longer "script" is something else
 
 
-def check_script(text: str) -> None:
-    """Raise UsageError where `python SCRIPT` could not even begin: missing, a bare folder, unreadable, not Python."""
+def check_script(text: str, *, compiles: bool = True) -> None:
+    """Raise UsageError where `python SCRIPT` could not even begin: missing, a bare folder, unreadable, not Python.
+
+    `compiles` is False where another Python will run it."""
     path = Path(text)
     if not path.exists():
         near = _nearest(path)
@@ -28,7 +30,7 @@ def check_script(text: str) -> None:
         return
     if not os.access(path, os.R_OK):
         raise UsageError(f"the script {text!r} cannot be read", f"Give yourself the right: chmod u+r {text!r}")
-    if path.is_file() and not zipfile.is_zipfile(path):
+    if compiles and path.is_file() and not zipfile.is_zipfile(path):
         _check_source(text, path)
 
 
