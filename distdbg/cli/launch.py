@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +173,7 @@ def launch(
     plan = make_plan(
         settings,
         os.environ,
-        node_facts(place, os.environ, look()),
+        node_facts(place, os.environ, look(), partial(_gpus_of, settings, notes)),
         port=port.number,
         run_id=f"{name}-{place.job_id or port.number}",
         origins=origins,
@@ -191,6 +192,18 @@ def launch(
     for note in () if place.far else cheap_preflight(run):
         click.echo(f"distdbg: {note}", err=True)
     return run_job(settings, plan, run), run
+
+
+def _gpus_of(settings: Any, notes: list[str], job: str) -> int | None:  # noqa: ANN401
+    """Asked of Slurm's controller where the number of ranks follows from it."""
+    from distdbg.launch.slurm import commands
+
+    if settings.nproc_per_node not in ("auto", "gpu"):
+        return None
+    found = commands.gpus_of(job)
+    if found is None:
+        notes.append("Slurm does not say how many GPUs a node has: --nproc-per-node N does")
+    return found
 
 
 command.params += _TORCHRUN_OPTIONS

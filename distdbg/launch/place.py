@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -61,6 +61,9 @@ def _place_of(
 ) -> tuple[Place, JobSettings, list[str]]:
     if settings.hosts and settings.on in ("auto", "ssh"):
         return _by_ssh(settings)
+    if settings.hosts:
+        raise UsageError(f"--hosts names machines that ssh reaches, and the job runs --on {settings.on}",
+                         "Leave out one of the two.")  # fmt: skip
     if settings.on == "ssh":
         raise UsageError("--on ssh: no hosts are named", "Name them with --hosts a,b or a file that lists them.")
     if settings.on == "auto" and "standalone" in settings.torchrun:
@@ -127,11 +130,26 @@ def _container(settings: JobSettings) -> Container | None:
     return Container(options, settings.slurm.container_python, folder) if options else None
 
 
-def node_facts(place: Place, environ: Mapping[str, str], here: MachineFacts) -> MachineFacts:
-    """Of one node of the place: what Slurm has allocated on it, and this machine's torch, which an image's is not."""
+def node_facts(
+    place: Place, environ: Mapping[str, str], here: MachineFacts, gpus_of: Callable[[str], int | None]
+) -> MachineFacts:
+    """Of one node of the place: what Slurm has allocated on it, and this machine's torch, which an image's is not.
+
+    `gpus_of` asks the controller how many a job has on a node, where the variables do not say.
+    """
     allocation = allocation_of(environ) if place.on == "slurm" else None
     if allocation is None:
         return here
     cpus = allocation.cpus or here.cpus
+    count = (gpus_of(allocation.job_id) or 0) if allocation.gpus is None else allocation.gpus
     torch = here.torch if place.container is None else None
-    return MachineFacts(cpus, tuple(Gpu(n) for n in range(allocation.gpus)), torch, cpus)
+    return MachineFacts(cpus, _devices(count, environ.get("CUDA_VISIBLE_DEVICES", "")), torch, cpus)
+
+
+def _devices(count: int, listed: str) -> tuple[Gpu, ...]:
+    """So many, and those that Slurm has listed here by other numbers, as on a node that others share."""
+    words = [word.strip() for word in listed.split(",") if word.strip()]
+    named = {int(word) for word in words if word.isdecimal()} if count else set()
+    others = [Gpu(-1, uuid=word) for word in words if count and word.startswith("GPU-")]
+    instances = tuple(word for word in words if count and word.startswith("MIG-"))
+    return (*(Gpu(n) for n in sorted({*range(count), *named})), *others, *([Gpu(-1, "", instances)] if instances else []))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from distdbg.lint._devices import to_gpu
 from distdbg.lint._rule import Context
-from distdbg.lint._script import FUNCTIONS, argument
+from distdbg.lint._script import FUNCTIONS, Function, argument, has_stars
 
 #: What a file may do so that new tensors are on the GPU from the start.
 _ELSEWHERE = re.compile(r"set_default_device|set_default_tensor_type|with\s+torch\.device|torch\.cuda\.FloatTensor")
@@ -88,7 +88,7 @@ def _kept(context: Context, owner: ast.ClassDef) -> dict[str, ast.stmt]:
 
 def _has_rows(context: Context, value: ast.expr) -> bool:
     """A new tensor of at least one dimension on the host; one of none may meet any device."""
-    if not isinstance(value, ast.Call) or argument(value, -1, "device") is not None:
+    if not isinstance(value, ast.Call) or argument(value, -1, "device") is not None or has_stars(value):
         return False
     module, _, last = context.script.call_names[value].rpartition(".")
     first = value.args[0] if value.args else None
@@ -114,15 +114,27 @@ def _meets(context: Context, owner: ast.ClassDef, name: str, made: ast.stmt) -> 
         if not isinstance(above, ast.BinOp):
             return None
         other = above.right if above.left is mention else above.left
-        parameters = {a.arg for a in method.args.args[1:]} - _rebound(context, method)
-        if isinstance(other, ast.Name) and other.id in parameters and method.name == "forward":
+        if isinstance(other, ast.Name) and method.name == "forward" and other.id in _tensors(context, method):
             found = found or above
     return found
 
 
-def _rebound(context: Context, method: ast.AST) -> set[str]:
-    """Names that the method gives another value: it may be one of the host."""
-    return {n.id for n in context.script.within(method, ast.Name) if not isinstance(n.ctx, ast.Load)}
+def _tensors(context: Context, method: Function) -> set[str]:
+    """Arguments that are tensors and stay what was given: the first one, and what is annotated so.
+
+    A number may meet a tensor of any device; so may what the method has put in an argument's place.
+    """
+    script, first = context.script, [*method.args.posonlyargs, *method.args.args][1:2]
+    named = [a for a in first if a.annotation is None] + [
+        a for a in method.args.args if a.annotation is not None and script.dotted(a.annotation).endswith("Tensor")
+    ]
+    rebound = {n.id for n in script.within(method, ast.Name) if not isinstance(n.ctx, ast.Load)}
+    return {a.arg for a in named} - rebound - {a.arg for a, _ in _with_defaults(method)}
+
+
+def _with_defaults(method: Function) -> Iterator[tuple[ast.arg, ast.expr]]:
+    taken = [*method.args.posonlyargs, *method.args.args]
+    yield from zip(reversed(taken), reversed(method.args.defaults), strict=False)
 
 
 def _is_self(node: ast.expr) -> bool:

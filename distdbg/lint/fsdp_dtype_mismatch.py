@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from distdbg.lint._rule import Context, Hit
@@ -16,17 +17,19 @@ DOCS = (
         severity="info",
         title="mixed precision over a model of half precision",
         meaning="Mixed precision keeps parameters in float32, where the optimizer steps, and computes in half "
-        "precision. Over a model that is of half precision already it changes nothing, and small updates are rounded "
-        "away.",
+        "precision. Over a model that is of half precision already it only casts inputs, and small updates are "
+        "rounded away.",
         how_seen="A variable is made bfloat16 or float16 (.bfloat16(), .half(), .to(dtype), from_pretrained with a "
         "dtype) and never float32 again, and is sharded with a policy whose param_dtype is the same and that asks for "
         "no other type.",
-        remedy="Leave the model in float32, or leave the policy out; reduce_dtype=torch.float32 makes it of use.",
+        remedy="Leave the model in float32; or, to train in half precision throughout, give it inputs of that type and "
+        "leave the policy out. reduce_dtype=torch.float32 makes it of use.",
         source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html"
         "#torch.distributed.fsdp.MixedPrecisionPolicy",
     ),
 )
 _HALVES = {"half": "float16", "float16": "float16", "bfloat16": "bfloat16"}
+_DEVICE = re.compile(r"device|rank|gpu|cuda", re.IGNORECASE)
 _OTHERS = ("reduce_dtype", "buffer_dtype", "output_dtype")
 
 
@@ -47,7 +50,7 @@ def check(context: Context) -> Iterator[Hit]:
         where = made.get(key) if uses and key is not None else None
         if where is not None and where[0] == asked:
             yield Hit("fsdp-dtype-mismatch", "info", "likely", policy,
-                      f"this changes nothing: the model that it is for is in {asked} already",
+                      f"there is no float32 to keep: the model that this is for is in {asked} already",
                       related=((where[1], f"made {asked}"),))  # fmt: skip
             return
 
@@ -55,7 +58,8 @@ def check(context: Context) -> Iterator[Hit]:
 def _made_half(context: Context) -> Iterator[tuple[Key, tuple[str, ast.AST]]]:
     """Variables that are made of half precision, in place or by an assignment; none that a `.float()` is called on."""
     values, script = context.values, context.script
-    widened = {values.key(c.func.value) for c in script.calls("float", "double") if isinstance(c.func, ast.Attribute)}
+    methods = [c for c in script.calls("float", "double", "to", "type") if isinstance(c.func, ast.Attribute)]
+    widened = {values.key(c.func.value) for c in methods if isinstance(c.func, ast.Attribute) and _widens(context, c)}
     for call in script.calls(*_HALVES, "to", "from_pretrained"):
         dtype = _given(context, call)
         statement = script.statement_of(call)
@@ -69,6 +73,17 @@ def _made_half(context: Context) -> Iterator[tuple[Key, tuple[str, ast.AST]]]:
             continue
         if key is not None and key not in widened:
             yield key, (dtype, call)
+
+
+def _widens(context: Context, call: ast.Call) -> bool:
+    """`.float()`, `.to(torch.float32)`, and what may be: `.to(dtype)`, `.to(other)`."""
+    given = [*call.args, *(k.value for k in call.keywords if k.arg in ("dtype", "other"))]
+    if context.script.call_names[call].rpartition(".")[2] in ("float", "double"):
+        return True
+    names = [
+        context.script.dotted(one).rpartition(".")[2] for one in given if isinstance(one, (ast.Name, ast.Attribute))
+    ]
+    return any(name not in _HALVES and not _DEVICE.search(name) for name in names)
 
 
 def _given(context: Context, call: ast.Call) -> str:

@@ -16,7 +16,7 @@ DOCS = (
         meaning="What is in no unit of its own belongs to the unit around it, mostly the root: it is gathered before "
         "the first layer computes, and stays until the last gradient.",
         how_seen="fully_shard is called in a loop over layers[:-1], layers[1:] or the like, and nothing else in the "
-        "file takes a layer out of that list by its number.",
+        "file takes one out of a list by a number that could be theirs.",
         remedy="Go over all layers; keep the last one gathered with reshard_after_forward=False where that was meant.",
         source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
     ),
@@ -34,9 +34,8 @@ def check(context: Context) -> Iterator[Hit]:
         part = _part(loop.iter) if loop is not None else None
         if loop is None or part is None or not _is_item(loop.target, call.args[0]):
             continue
-        layers = ast.unparse(part.value)
-        others = [one for one in script.all(ast.Subscript) if one is not part and ast.unparse(one.value) == layers]
-        if not others:
+        last = part.slice.upper is not None if isinstance(part.slice, ast.Slice) else False
+        if not any(_takes(one, last=last) for one in script.all(ast.Subscript) if one is not part):
             yield Hit("fsdp-layer-left-out", "warning", "likely", call, f"only {ast.unparse(part)} become FSDP units",
                       related=((part, "the other layers are gathered with the unit around them"),))  # fmt: skip
 
@@ -51,6 +50,15 @@ def _part(iterated: ast.expr) -> ast.Subscript | None:
         case ast.Subscript(slice=ast.Slice(lower=ast.Constant(value=int(first)), upper=None, step=None)) if first > 0:
             return iterated
     return None
+
+
+def _takes(node: ast.Subscript, *, last: bool) -> bool:
+    """`x[-1]`, `x[-2:]` for what is last; `x[0]`, `x[:2]` for what is first: under whatever name."""
+    for one in (node.slice.lower, node.slice.upper) if isinstance(node.slice, ast.Slice) else (node.slice,):
+        negative = isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.USub)
+        if negative if last else isinstance(one, ast.Constant) and isinstance(one.value, int):
+            return True
+    return False
 
 
 def _is_item(target: ast.expr, given: ast.expr) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from distdbg.errors import UsageError
 from distdbg.launch.place import node_facts, place_of
-from distdbg.launch.topology import MachineFacts
+from distdbg.launch.topology import MachineFacts, share_out
 from distdbg.settings import JobSettings
 
 JOB = {
@@ -52,6 +52,8 @@ def test_whoever_brings_the_rendezvous_or_says_local_stays_here():
         ({}, {"on": "slurm"}, "no allocation"),
         (JOB, {"nodes": 5}, "5 nodes are asked for, and Slurm job 12 has 4"),
         ({**JOB, "SLURM_STEP_NUM_TASKS": "4"}, {}, "one of 4 tasks"),
+        ({}, {"on": "local", "hosts": ["a", "b"]}, "--on local"),
+        (JOB, {"on": "slurm", "hosts": ["a", "b"]}, "--on slurm"),
     ],
 )
 def test_refused(environ, settings, says):
@@ -61,8 +63,27 @@ def test_refused(environ, settings, says):
 
 def test_a_node_is_what_slurm_has_allocated_on_it():
     found, _, _ = place_of(JobSettings(script="t.py"), JOB, "login", one_of_many=False)
-    facts = node_facts(found, JOB, MachineFacts(cpus=64, torch="2.13.0"))
+    facts = node_facts(found, JOB, MachineFacts(cpus=64, torch="2.13.0"), pytest.fail)
     assert (facts.cpus, len(facts.gpus), facts.torch) == (8, 2, "2.13.0")
+
+
+@pytest.mark.parametrize(
+    ("environ", "ranks"),
+    [
+        ({}, 2),
+        ({"CUDA_VISIBLE_DEVICES": "2,3"}, 2),  # of a node that is shared, by the machine's own numbers
+        ({"CUDA_VISIBLE_DEVICES": "1"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-12,GPU-34"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 1),
+        ({"SLURM_GPUS_ON_NODE": "", "SLURM_GPUS_PER_TASK": "4"}, 3),  # what the controller says
+    ],
+)
+def test_each_allocated_gpu_has_a_rank(environ, ranks):
+    environ = {**JOB, "SLURM_GPUS_ON_NODE": "2", **environ}
+    settings = JobSettings(script="t.py", nproc_per_node="auto")
+    found, settings, _ = place_of(settings, environ, "login", one_of_many=False)
+    facts = node_facts(found, environ, MachineFacts(cpus=64), lambda job: 3 if job == "12" else None)
+    assert share_out(settings.model_copy(update={"nodes": 1}), facts, environ).nproc_per_node == ranks
 
 
 @pytest.mark.parametrize(
@@ -77,4 +98,4 @@ def test_an_image_has_its_own_python_and_torch():
     settings = JobSettings(script="t.py", slurm={"container_image": "i", "container_python": "/opt/python"})
     found, _, notes = place_of(settings, JOB, "login", one_of_many=False)
     assert found.python == "/opt/python" and "by its /opt/python" in notes[-1]
-    assert node_facts(found, JOB, MachineFacts(cpus=4, torch="2.8.0")).torch is None
+    assert node_facts(found, JOB, MachineFacts(cpus=4, torch="2.8.0"), pytest.fail).torch is None

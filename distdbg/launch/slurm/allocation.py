@@ -16,12 +16,12 @@ _REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 @dataclass(frozen=True)
 class Allocation:
-    """`cpus` and `gpus` are those of the smallest node, as far as Slurm says; 0 where it does not."""
+    """`cpus` and `gpus` are those of the smallest node; 0 and None where the variables do not say."""
 
     job_id: str
     nodes: tuple[str, ...]
     cpus: int = 0
-    gpus: int = 0
+    gpus: int | None = None
     restarts: int = 0
 
     @property
@@ -65,10 +65,13 @@ def _repeated(text: str) -> list[int]:
     ]
 
 
-def _gpus(environ: Mapping[str, str]) -> int:
-    """Of a node. SLURM_GPUS_PER_NODE is what was asked for, and may bear a type: `h100:4`."""
+def _gpus(environ: Mapping[str, str]) -> int | None:
+    """Of a node. SLURM_GPUS_PER_NODE is what was asked for, and may bear types: `h100:4`, `a100:2,h100:2`.
+
+    What was asked for in another way (a task, in all, as a generic resource) says nothing certain about a node.
+    """
     for name in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):
-        word = environ.get(name, "").split(",")[0].rpartition(":")[2]
-        if word.isdigit():
-            return int(word)
-    return 0
+        counts = [word.rpartition(":")[2] for word in environ.get(name, "").split(",")]
+        if all(map(str.isdecimal, counts)):
+            return sum(map(int, counts))
+    return None

@@ -54,6 +54,9 @@ def check(settings: JobSettings) -> None:
     for name, value in settings.torchrun.items():
         if mistake := value_mistake(name, value):
             raise UsageError(mistake, "`distdbg launch --help` has torchrun's flags.")
+    if settings.slurm.exclude_culprit and not settings.slurm.max_requeues:
+        wrong = "--exclude-culprit leaves a node out when the job goes back into the queue, and it never does"
+        raise UsageError(wrong, "Say how often it may: --max-requeues 1.")
     if settings.hosts:
         raise UsageError("--hosts is for --on ssh: Slurm chooses the nodes", "--slurm nodelist=a,b names some to it.")
     if is_one_of_many(settings):

@@ -140,6 +140,21 @@ def exclude(job: int, nodes: str) -> None:
     call("scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join(filter(None, (before, nodes)))}")
 
 
+def gpus_of(job: str) -> int | None:
+    """GPUs on the node of a job that has least of them; None where the controller does not say."""
+    try:
+        text = call("scontrol", "--oneliner", "--details", "show", "job", job)
+    except DistdbgError:
+        return None
+    on_nodes = re.findall(r"\bNodes=(\S+) \S+ \S+ GRES=(\S*)", text)
+    return min((_gpus(gres) for _, gres in on_nodes), default=None)
+
+
+def _gpus(gres: str) -> int:
+    """`gpu:h100:2(IDX:0-1),gpu:a100:1(IDX:2),shard:4` -> 3."""
+    return sum(int(count) for count in re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)", gres))
+
+
 def node_names(nodes: str) -> list[str]:
     """`node[1-2]` -> node1, node2."""
     return call("scontrol", "show", "hostnames", nodes).split() if nodes else []
@@ -168,9 +183,9 @@ def answers() -> bool:
 
 def call(command: str, *words: str, within: float = _WITHIN_S, environment: Mapping[str, str] | None = None) -> str:
     """Standard output."""
-    env = {**os.environ, **(environment or {}), "LC_ALL": "C"}
-    if command != "sbatch":
-        env["SLURM_TIME_FORMAT"] = "%s"
+    env = {**os.environ, **(environment or {})}
+    if command != "sbatch":  # whose environment becomes the job's
+        env |= {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
     try:
         done = subprocess.run(
             [command, *words], capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,

@@ -79,11 +79,15 @@ def _requeue(run: RunDir, job: int, why: str, bad: Sequence[str]) -> None:
     _say(f"the job goes back into the queue: {why}")
     try:
         commands.requeue(job)
-        if bad:
-            commands.exclude(job, ",".join(bad))
     except DistdbgError as error:
         note(run, "finished", exit_code=int(_options().code), because=f"it could not be requeued: {error.message}")
         _say(f"the job could not be requeued: {error.message}")
+        return
+    try:
+        if bad:
+            commands.exclude(job, ",".join(bad))
+    except DistdbgError as error:
+        _say(f"{', '.join(bad)} could not be left out, and the job may be given it again: {error.message}")
 
 
 def _culprits_of(run: RunDir) -> list[str]:

@@ -24,6 +24,10 @@ class MissingSetEpoch(PassGuard):
         "loaders that are no torch DataLoader; `fix` comes one pass late where workers fetch ahead"
     )
 
+    def begin(self) -> None:
+        super().begin()
+        self._mended: tuple[Pass, str, int] | None = None
+
     def pass_begins(self, now: Pass, iterator: Any) -> bool:  # noqa: ANN401
         for sampler in samplers_of(iterator):
             epoch = getattr(sampler, "epoch", None)
@@ -39,9 +43,12 @@ class MissingSetEpoch(PassGuard):
             sampler.set_epoch(epoch + 1)
             if not getattr(iterator, "_num_workers", 0):  # nothing is drawn yet: this pass is mended, too
                 now.about = epoch + 1
-            self.say(now.where, sampler=type(sampler).__name__, epoch=epoch, fixed=True)
+            self._mended = now, type(sampler).__name__, epoch
         return True
 
     def trained(self, now: Pass) -> None:
+        """Of what was mended it is told now: where a batch was only peeked at, the script may tell the epoch itself."""
+        if self._mended is not None and self._mended[0] is now:
+            self.say(now.where, sampler=self._mended[1], epoch=self._mended[2], fixed=True)
         if now.before is not None and now.before.about == now.about and self.mode != "fix":
             self.say(now.where, f"two passes had the same order, that of epoch {now.about}", epoch=now.about)

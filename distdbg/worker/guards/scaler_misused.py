@@ -55,7 +55,7 @@ class ScalerMisused(ScalerGuard):
 
     def _begin_step(self) -> None:
         self._dtypes: set[str] = set()
-        self._backwards = self._by_hand = 0
+        self._backwards = self._by_hand = self._plain = 0
         self._scaler: Callable[[], Any] = lambda: None
         #: the scaler's own: update() puts another in its place, and only where gradients were unscaled
         self._states: object = None
@@ -80,13 +80,16 @@ class ScalerMisused(ScalerGuard):
             self._scaler, self._states = scaler, scaler()._per_optimizer_states
         elif not begins_with_ones(frame) or is_scaled_by_hand(root):
             self._by_hand += 1
+        else:
+            self._plain += 1
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
         scaled_by, steps_with = self._scaler(), scaler_of_step()
         kind = ""
         if not self._by_hand and self._backwards:
             if scaled_by is not None and steps_with is None:
-                kind = "past" if self._is_scaled_still(scaled_by, optimizer) else ""
+                # an optimizer of a loss that was never scaled steps by itself, whatever others do
+                kind = "past" if not self._plain and self._is_scaled_still(scaled_by, optimizer) else ""
             elif scaled_by is None and steps_with is None and self._dtypes == {"float16"}:
                 kind = "float16"
             elif scaled_by is not None and scaled_by is steps_with and self._dtypes == {"bfloat16"}:

@@ -122,6 +122,7 @@ def test_a_container_is_the_steps_business(script):
         (("--slurm", "partition=x"), "an option of distdbg launch"),
         (("--node-rank", "1"), "one node of several"),
         (("--hosts", "a,b"), "Slurm chooses the nodes"),
+        (("--exclude-culprit",), "--max-requeues 1"),
         (("--nnodes", "1:2"), "one node of several"),
         (("--max-restarts", "x"), "not a number of restarts"),
     ],

@@ -51,6 +51,30 @@ def test_a_job_as_squeue_shows_it(tool):
     assert commands.job_state(12) is None
 
 
+def test_a_submitted_job_keeps_its_users_language(tool, monkeypatch):
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.delenv("SLURM_TIME_FORMAT", raising=False)
+    for command in ("sbatch", "squeue"):
+        tool(command, 'echo "$LC_ALL $SLURM_TIME_FORMAT"')
+    assert commands.call("sbatch") == "de_DE.UTF-8 \n"
+    assert commands.call("squeue") == "C %s\n"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [
+        (" Nodes=n[1-2] CPU_IDs=0-7 Mem=0 GRES=gpu:h100:4(IDX:0-3) Nodes=n3 CPU_IDs=0 Mem=0 GRES=gpu:h100:1(IDX:2)", 1),
+        (" Nodes=n1 CPU_IDs=0 Mem=4000 GRES=gpu:a:2(IDX:0-1),gpu:b:1(IDX:2),shard:8(0/8)", 3),
+        (" Nodes=n1 CPU_IDs=0 Mem=4000 GRES=gpu:2(IDX:0-1)", 2),
+        (" Nodes=n1 CPU_IDs=0 Mem=4000 GRES=", 0),
+        ("", None),
+    ],
+)
+def test_gpus_of_a_job_as_the_controller_shows_them(tool, nodes, found):
+    tool("scontrol", f"echo 'JobId=12 TresPerNode=gres:gpu:9{nodes} MinCPUsNode=1'")
+    assert commands.gpus_of("12") == found
+
+
 @pytest.mark.parametrize(
     ("said", "kind", "says"),
     [

@@ -1,8 +1,13 @@
 """Who goes back into the queue, and which nodes are left out."""
 
+import json
+
 import pytest
 
+from distdbg.errors import DistdbgError
+from distdbg.launch.slurm import commands, requeue
 from distdbg.launch.slurm.requeue import culprits, decide
+from distdbg.rundir import create_run_dir
 
 
 def finding(id="node-lost", nodes=("node2",), confidence="certain"):
@@ -48,3 +53,19 @@ def test_a_machines_fault_names_a_culprit():
 )
 def test_nothing_else_does(report):
     assert culprits(report, ["node1", "node2"]) == []
+
+
+@pytest.mark.parametrize("fails", ["requeue", "exclude"])
+def test_a_job_that_is_back_in_the_queue_is_not_said_to_have_ended(tmp_path, monkeypatch, capsys, fails):
+    def silent(*_):
+        raise DistdbgError("the controller does not answer")
+
+    monkeypatch.setattr(commands, "requeue", lambda *_: None)
+    monkeypatch.setattr(commands, "exclude", lambda *_: None)
+    monkeypatch.setattr(commands, fails, silent)
+    monkeypatch.setattr("sys.argv", ["requeue", "RUN", "--most", "1", "--code", "7"])
+    run = create_run_dir("t", explicit=tmp_path / "run")
+    requeue._requeue(run, 12, "the verdict names node2", ["node2"])
+    last = json.loads(run.events.read_text().splitlines()[-1])["event"]
+    assert last == ("finished" if fails == "requeue" else "requeued")
+    assert ("could not be requeued" if fails == "requeue" else "node2 could not be left out") in capsys.readouterr().err

@@ -39,6 +39,19 @@ class Moves(nn.Module):
         return x * self.scale
 
 
+class Numbers(nn.Module):
+    """A number may meet a tensor of any device."""
+
+    def __init__(self, width, **factory):
+        super().__init__()
+        self.bins = torch.arange(width)
+        self.there = torch.zeros(width, **factory)
+
+    def forward(self, x, temperature, offset: int, scale=2.0):
+        bins = (self.bins * temperature + self.bins * offset + self.bins * scale).to(x.device)
+        return x * self.there + bins
+
+
 class OnTheHost(nn.Module):
     """Nobody moves it: its inputs are of the host, too."""
 
@@ -55,4 +68,5 @@ def main(local_rank, device, batch):
     model = nn.Sequential(Net(64, device), Moves(64)).to(device)
     net = Net(64, device).cuda(local_rank)
     other = Moves(64).to(device)
-    return model(batch), net, other
+    numbers = Numbers(64, device=device).to(device)
+    return model(batch), net, other, numbers
