@@ -13,10 +13,11 @@ DOCS = (
         id="graph-retained",
         severity="warning",
         title="the graphs of old steps are kept alive",
-        meaning="A loss that is added to a sum or a list without detach() or item() holds on to the graph that made "
-        "it, and that to tensors of its step: memory grows with each step until it runs out.",
-        how_seen="A guard hangs a token on the graph of each of the first backwards. At least eight of those were "
-        "still alive forty steps later.",
+        meaning="A loss that is added to a sum or a list without detach() or item(), an output that a module keeps, a "
+        "hidden state that goes on to the next batch: each holds on to the graph that made it, and that to tensors of "
+        "its step. Memory grows with each step until it runs out.",
+        how_seen="A guard hangs tokens on the graph of each of the first backwards. Of at least eight of those graphs "
+        "something was still alive forty steps later.",
         remedy="Keep loss.item() or loss.detach() instead of the loss; detach a hidden state between batches.",
         source="https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory",
     ),

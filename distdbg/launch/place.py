@@ -151,5 +151,6 @@ def _devices(count: int, listed: str) -> tuple[Gpu, ...]:
     words = [word.strip() for word in listed.split(",") if word.strip()]
     named = {int(word) for word in words if word.isdecimal()} if count else set()
     others = [Gpu(-1, uuid=word) for word in words if count and word.startswith("GPU-")]
-    instances = tuple(word for word in words if count and word.startswith("MIG-"))
-    return (*(Gpu(n) for n in sorted({*range(count), *named})), *others, *([Gpu(-1, "", instances)] if instances else []))
+    if instances := tuple(word for word in words if count and word.startswith("MIG-")):
+        others.append(Gpu(-1, instances=instances))
+    return (*(Gpu(n) for n in sorted({*range(count), *named})), *others)

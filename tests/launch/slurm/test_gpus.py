@@ -24,7 +24,14 @@ def bed():
 
 @pytest.mark.parametrize(
     ("asked", "ranks"),
-    [("--gres=gpu:2", 2), ("--gpus-per-task=1", 1), ("--gpus=4", 2), ("--gpus-per-node=h100:2", 2), ("--exclusive", 1)],
+    [
+        ("--gres=gpu:2", 2),
+        ("--gpus-per-task=1", 1),
+        ("--gpus=4", 2),
+        ("--gpus-per-node=h100:2", 2),
+        ("--exclusive", 2),
+        ("-n2", 1),
+    ],
 )
 def test_auto_is_what_slurm_has_allocated_on_a_node(bed, asked, ranks):
     words = ["salloc", "-Q", "-N2", asked, sys.executable, "-m", "distdbg", "launch", "--dry-run", "train.py"]
