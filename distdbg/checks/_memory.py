@@ -1,4 +1,4 @@
-"""Was a SIGKILL the kernel's, for lack of memory? Only its messages and the control group's counter can say."""
+"""Was a SIGKILL for lack of memory? The kernel's messages, the control group's counter and Slurm's words can say."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.growth import Point, growth
+from distdbg.evidence.jsonl import number
 from distdbg.evidence.kernel import memory_kills
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
+from distdbg.evidence.slurm_said import said_of
 from distdbg.model import Citation, Confidence
 
 #: Growth by this share of its first level is worth a word, and so is a neighbour that is larger by this.
@@ -40,12 +42,36 @@ def killed_for_memory(evidence: RunEvidence, failure: RankFailure) -> OutOfMemor
             return OutOfMemory("certain", f"the kernel killed it because {whose} had no memory left", citation)
     rise = oom_rise(node)
     if rise <= 0:
-        return None
-    killed = [f for f in failures(evidence) if f.signal == signal.SIGKILL and f.rank.node_rank == node.node_rank]
+        return _by_slurm(evidence, failure.rank, node)
+    killed = _killed(evidence, node)
     before, after = node.cgroup["oom_kill"]
     how = f"the kernel's count of memory kills in its control group rose from {before} to {after}"
     citation = Citation(node.events_path, event_line(node, "cgroup"), "oom_kill", f"oom_kill: {before} -> {after}")
     return OutOfMemory("likely" if len(killed) <= rise else "possible", how, citation)
+
+
+def _by_slurm(evidence: RunEvidence, rank: RankRecord, node: NodeRecord) -> OutOfMemory | None:
+    """Its step's own words. A counter that is known and stayed speaks for another node, or makes them doubtful."""
+    for number_of_line, event in evidence.events:
+        lines = event.get("lines") if event.get("event") == "slurm-memory" else None
+        if not isinstance(lines, list) or (number(event, "t") or 0.0) < (rank.started or 0.0):  # of an earlier step
+            continue
+        said = said_of([*map(str, lines)], node.node_rank, node.host, len(evidence.nodes))
+        stayed = isinstance(node.cgroup.get("oom_kill"), list) and None not in node.cgroup["oom_kill"]
+        if said is None or (stayed and not said.named):
+            return None
+        where = "on its node" if said.named else "on a node that it does not name"
+        how = f"Slurm tells of a kill for memory {where}, and names no process"
+        enough = len(_killed(evidence, node if said.named else None)) <= said.kills
+        citation = Citation("events.jsonl", number_of_line, "Slurm's message", said.text)
+        return OutOfMemory("likely" if enough and not stayed else "possible", how, citation)
+    return None
+
+
+def _killed(evidence: RunEvidence, node: NodeRecord | None) -> list[RankFailure]:
+    """Ranks that a SIGKILL ended: of one node, or of all."""
+    found = (f for f in failures(evidence) if f.signal == signal.SIGKILL)
+    return [f for f in found if node is None or f.rank.node_rank == node.node_rank]
 
 
 def oom_rise(node: NodeRecord) -> int:

@@ -55,7 +55,8 @@ def _points(rank: RankRecord) -> list[Point]:
 
 
 def _flat(points: Sequence[Point], told: Growth) -> bool:
-    used = [p.allocated or 0 for p in points if p.step >= told.first]
+    """By the peak within a backward too, which may rise with the sequence's length while all phases end as before."""
+    used = [p.peak or p.allocated or 0 for p in points if p.step >= told.first]
     third = max(1, len(used) // 3)
     return max(used[-third:]) - max(used[:third]) <= _FLAT * told.total
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from distdbg.checks._snapshots import LOWERS, holders_words, kinds_words, overflowed, stack_citation
+from distdbg.evidence.failure import RankFailure
 from distdbg.evidence.memory_answer import MemoryAnswer, Moment, OutOfMemory, gib
-from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Citation, Confidence, Finding
 
+#: As the worker side names its files, and as torch words its error.
+_STEP = re.compile(r"/\w+-step(\d{1,12})-\d+\.")
+_REQUEST = re.compile(r"Tried to allocate (\d{1,15}(?:\.\d{1,2})?) (bytes|KiB|MiB|GiB)")
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _WORDS = {
     "short": "the memory was really short, by {by}",
     "fragmented": "it was fragmented: {spare} more than that was free, in pieces",
@@ -16,10 +21,25 @@ _WORDS = {
 }
 
 
-def from_snapshots(evidence: RunEvidence) -> Iterator[Finding]:
-    for answer in evidence.snapshots:
+def from_snapshots(answers: Iterable[MemoryAnswer]) -> Iterator[Finding]:
+    for answer in answers:
         if answer.oom is not None and answer.at_oom is not None:
             yield _finding(answer, answer.oom, answer.at_oom)
+
+
+def shows(answer: MemoryAnswer, failure: RankFailure) -> bool:
+    """Whether the failed request in it may be the one that ended the rank: not at another step, nor of another size."""
+    step, said = _STEP.search(answer.path), _REQUEST.search(failure.message)
+    if answer.oom is None or answer.rank != failure.rank.rank:
+        return False
+    if step is not None and failure.rank.step is not None and int(step[1]) != failure.rank.step:
+        return False
+    return said is None or any(_same_size(said, size) for size in (answer.oom.request, answer.oom.needed))
+
+
+def _same_size(said: re.Match[str], size: int) -> bool:
+    """torch tells two digits behind the point, of bytes none."""
+    return abs(float(said[1]) - size / _UNITS[said[2]]) < 0.01
 
 
 def _finding(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Finding:

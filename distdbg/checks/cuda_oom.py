@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import compress
+from operator import not_
 
 from distdbg.checks._findings import findings_of
-from distdbg.checks._snapshot_oom import from_snapshots
+from distdbg.checks._snapshot_oom import from_snapshots, shows
+from distdbg.evidence.failure import failures
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Finding, FindingDoc
 
@@ -27,16 +30,15 @@ DOCS = (
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
-    """A rank's failure is told with its snapshot; a request that failed and did not end its rank is no error."""
-    told = list(from_snapshots(evidence))
-    failed = findings_of(evidence, "cuda-oom")
-    for finding in failed:
+    """A rank's failure is told with its own snapshot; a request that failed and did not end its rank is no error."""
+    own = {f.rank.rank: f for f in failures(evidence) if f.finding == "cuda-oom"}
+    fatal = [a.rank in own and shows(a, own[a.rank]) for a in evidence.snapshots]
+    told = list(from_snapshots(compress(evidence.snapshots, fatal)))
+    for finding in findings_of(evidence, "cuda-oom"):
         mine = next((one for one in told if set(one.ranks) & set(finding.ranks)), None)
         yield finding if mine is None else _together(finding, mine)
-    ended = {rank for finding in failed for rank in finding.ranks}
-    for one in told:
-        if not set(one.ranks) & ended:
-            yield _survived(one) if evidence.ranks else one
+    for one in from_snapshots(compress(evidence.snapshots, map(not_, fatal))):
+        yield _survived(one) if evidence.ranks else one
 
 
 def _together(failure: Finding, seen: Finding) -> Finding:

@@ -18,8 +18,8 @@ DOCS = (
         title="the node's memory ran out",
         meaning="The kernel ended a rank with SIGKILL because the machine, or the container's or job's limit, had no "
         "memory left; or an allocation was refused.",
-        how_seen="A kernel message that names the process (certain), or the control group's oom_kill counter that "
-        "rose while the job ran (likely).",
+        how_seen="A kernel message that names the process (certain), the control group's oom_kill counter that rose "
+        "while the job ran, or Slurm's own message of its step (likely).",
         remedy="Ask for more memory, lower num_workers and prefetch_factor, keep large Python objects out of the "
         "dataset, load data and checkpoints memory-mapped or once a node.",
         source="https://docs.kernel.org/admin-guide/cgroup-v2.html",

@@ -6,6 +6,7 @@ memory.oom_control, memory.limit_in_bytes, memory.usage_in_bytes (v1).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ _NO_LIMIT = 1 << 60  # v1 writes "no limit" as the largest page-aligned number
 def memory_counters(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> dict[str, Any]:
     """{"oom_kill": count, "limit": bytes, "current": bytes, "reclaimable": bytes, "path": …}, each None if unknown.
 
-    `because` says why.
+    `because` says why. The limit is the smallest of the group's own and of those above it, `current` and `reclaimable`
+    are of the group that has it.
     """
     try:
         lines = proc.read_text().splitlines()
@@ -40,35 +42,55 @@ def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
 
 
-def _existing(root: Path, group: str) -> Path:
-    """Inside a container the path in /proc/self/cgroup may name a folder that only the host sees."""
-    inside = root / group.strip("/")
-    return inside if inside.is_dir() else root
+def _existing(root: Path, group: str) -> list[Path]:
+    """The process's group and those above it up to the mount, outermost first: what limits one limits all below it.
+
+    Inside a container the path in /proc/self/cgroup may name a folder that only the host sees.
+    """
+    words = [word for word in group.split("/") if word]
+    if ".." in words or not root.joinpath(*words).is_dir():
+        return [root]
+    return [root.joinpath(*words[:count]) for count in range(len(words) + 1)]
 
 
-def _version_2(folder: Path) -> dict[str, Any]:
+def _version_2(folders: Sequence[Path]) -> dict[str, Any]:
+    folder = folders[-1]
     events = _pairs(folder / "memory.events")
+    limit, limited = _smallest(folders, "memory.max")
     return {
         "oom_kill": events.get("oom_kill"),
         **_because(events, folder / "memory.events"),
-        "limit": _number(folder / "memory.max"),
-        "current": _number(folder / "memory.current"),
-        "reclaimable": _pairs(folder / "memory.stat").get("inactive_file"),
+        "limit": limit,
+        "current": _number(limited / "memory.current"),
+        "reclaimable": _pairs(limited / "memory.stat").get("inactive_file"),
         "path": str(folder),
     }
 
 
-def _version_1(folder: Path) -> dict[str, Any]:
-    limit = _number(folder / "memory.limit_in_bytes")
+def _version_1(folders: Sequence[Path]) -> dict[str, Any]:
+    """A group above that is not in sight here has its limit in memory.stat, and its usage nowhere."""
+    folder = folders[-1]
     events = _pairs(folder / "memory.oom_control")
+    limit, limited = _smallest(folders, "memory.limit_in_bytes")
+    above = _pairs(folder / "memory.stat").get("hierarchical_memory_limit", _NO_LIMIT)
+    hidden = above < (limit or _NO_LIMIT)
     return {
         "oom_kill": events.get("oom_kill"),
         **_because(events, folder / "memory.oom_control"),
-        "limit": None if limit is None or limit >= _NO_LIMIT else limit,
-        "current": _number(folder / "memory.usage_in_bytes"),
-        "reclaimable": _pairs(folder / "memory.stat").get("total_inactive_file"),
+        "limit": above if hidden else limit,
+        "current": None if hidden else _number(limited / "memory.usage_in_bytes"),
+        "reclaimable": None if hidden else _pairs(limited / "memory.stat").get("total_inactive_file"),
         "path": str(folder),
     }
+
+
+def _smallest(folders: Sequence[Path], name: str) -> tuple[int | None, Path]:
+    """The limit that is reached first, and its group: of equal ones the outermost, which holds most.
+
+    Without any the process's own. Under Slurm the limits stand at the step and the job, above it.
+    """
+    limits = [(limit, folder) for folder in folders if (limit := _number(folder / name) or _NO_LIMIT) < _NO_LIMIT]
+    return min(limits, key=lambda found: found[0], default=(None, folders[-1]))
 
 
 def _because(events: dict[str, int], file: Path) -> dict[str, str]:

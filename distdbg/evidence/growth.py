@@ -28,10 +28,11 @@ class Point:
     step: int
     anon: int
     epochs: int = -1
-    #: where it uses CUDA: allocated at the step's end; the highest of its phases' allocated and reserved; and what
-    #: everybody uses of the device, of how much
+    #: where it uses CUDA: allocated at the step's end; the highest of its phases' allocated and reserved; the highest
+    #: use that those ends may not have seen; and what everybody uses of the device, of how much
     standing: int | None = None
     allocated: int | None = None
+    peak: int | None = None
     reserved: int | None = None
     used: int | None = None
     total: int | None = None
@@ -149,6 +150,7 @@ def _cycle(line: int, fact: Mapping[str, Any]) -> Cycle:
 
 
 def _point(line: Mapping[str, Any]) -> Point | None:
+    """Max_MA is since the start, or since the script last reset it: where more is told than is reserved, it is old."""
     phases = line.get("phases")
     figures = [p for p in phases.values() if isinstance(p, dict)] if isinstance(phases, dict) else []
     step, last = integer(line, "step"), figures[-1] if figures else {}
@@ -157,12 +159,14 @@ def _point(line: Mapping[str, Any]) -> Point | None:
         return None
     epochs = integer(line, "epochs")
     most = {name: [v for p in figures if (v := integer(p, name)) is not None] for name in ("MA", "CA")}
+    within = [min(peak, held) for p in figures if (peak := integer(p, "Max_MA")) and (held := integer(p, "CA"))]
     return Point(
         step=step,
         anon=anon,
         epochs=-1 if epochs is None else epochs,
         standing=integer(last, "MA"),
         allocated=max(most["MA"], default=None),
+        peak=max(most["MA"] + within, default=None),
         reserved=max(most["CA"], default=None),
         used=integer(line, "NV"),
         total=integer(line, "NV_total"),

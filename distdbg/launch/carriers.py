@@ -16,6 +16,7 @@ from distdbg.launch.wire import CarrierWire
 
 _ENDS_WITHIN_S = 2.0
 _KEPT_OF_LOG = 2000
+_MOST_SAID = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,9 @@ class Running:
     def __init__(self, carrier: Carrier) -> None:
         self.carrier = carrier
         ours, theirs = socket.socketpair()
+        self._log_from = 0
         with carrier.log.open("ab") if carrier.log else contextlib.nullcontext() as log:
+            self._log_from = log.tell() if log else 0
             self.process = subprocess.Popen(
                 list(carrier.argv),
                 env=dict(carrier.environment),
@@ -60,6 +63,17 @@ class Running:
             text = ""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return "; ".join(lines[-3:]) or "it said nothing"
+
+    def said(self) -> str:
+        """What this start of it said there: earlier attempts wrote into the same file."""
+        if self.carrier.log is None:
+            return ""
+        try:
+            with self.carrier.log.open("rb") as file:
+                file.seek(max(self._log_from, file.seek(0, os.SEEK_END) - _MOST_SAID))
+                return file.read(_MOST_SAID).decode("utf-8", "replace")
+        except OSError:
+            return ""
 
 
 def end_carriers(carriers: Sequence[Running]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EXIT_LOST, CannotStart
+from distdbg.evidence.slurm_said import memory_lines
 from distdbg.launch.carriers import Carrier, Running, end_carriers
 from distdbg.launch.control import ControlWatcher
 from distdbg.launch.doors import OPENS_WITHIN_S, Door, knock, own_addresses
@@ -337,6 +338,8 @@ class FarNodes(Nodes):
         every_turn()
         if any(running.process.poll() is None for running in self._running):
             self._kill()
+        if lines := [line for running in self._running for line in memory_lines(running.said())]:
+            self._journal.note("slurm-memory", lines=lines)
 
     def tell_all(self, request: Mapping[str, Any]) -> None:
         for running in self._running:

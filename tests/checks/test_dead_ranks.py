@@ -272,6 +272,52 @@ def test_in_a_container_that_shows_its_own_counter_it_is_likely(run):
     assert root.cause.startswith("Its last known size was 3.00 GiB. The limit is 4.00 GiB.")
 
 
+SLURM = "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed."
+
+
+def by_slurm(run, *lines, t=12.3, counter=None):
+    """Rank 3 of node 1 is killed, its group's counter is not seen, and srun's standard error had these lines."""
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    run.closes(oom_after=counter)
+    run.launcher("slurm-memory", t=t, lines=list(lines))
+    return run.report().findings[0]
+
+
+def test_host_oom_by_slurms_own_words_is_likely(run):
+    root = by_slurm(run, SLURM, "srun: error: node1: task 1: Out Of Memory")
+    assert (root.id, root.ranks, root.confidence) == ("host-oom", (3,), "likely")
+    assert "Slurm tells of a kill for memory on its node, and names no process" in root.summary
+    assert root.evidence[0].path == "events.jsonl" and root.evidence[0].quote.endswith("task 1: Out Of Memory")
+    assert "slurm-memory" in run.dir.events.read_text().splitlines()[root.evidence[0].line - 1]
+
+
+def test_slurms_words_that_name_no_node_are_said_to(run):
+    root = by_slurm(run, SLURM)
+    assert (root.id, root.confidence) == ("host-oom", "likely") and "on a node that it does not name" in root.summary
+
+
+def test_more_ranks_were_killed_than_slurm_speaks_of(run):
+    run.exits(0, -9, t=9.0)
+    assert by_slurm(run, SLURM).confidence == "possible"
+
+
+def test_a_counter_that_stayed_makes_slurms_words_doubtful(run):
+    assert by_slurm(run, SLURM, "srun: error: node1: task 1: Out Of Memory", counter=0).confidence == "possible"
+
+
+@pytest.mark.parametrize(
+    ("lines", "more"),
+    [
+        ((SLURM, "srun: error: node0: task 0: Out Of Memory"), {}),  # another node's
+        ((SLURM,), {"t": 0.5}),  # of a step before
+        ((SLURM,), {"counter": 0}),  # this node's group has killed nobody
+    ],
+)
+def test_slurms_words_on_something_else_explain_nothing(run, lines, more):
+    assert by_slurm(run, *lines, **more).id == "rank-killed"
+
+
 def test_host_oom_tells_who_grew_since_when_and_what_it_was_doing(run):
     run.exits(3, -9, t=9.0, step=400)
     run.rest(-15, t=11.0, asked=9.5)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from distdbg.checks import all_checks
-from distdbg.evidence.growth import MIB, Cycle, MemorySeries, NodeMemory, Point
+from distdbg.evidence.growth import MIB, Cycle, MemorySeries, NodeMemory, Point, rank_series
 from distdbg.evidence.run import GuardFact, NodeRecord, RankRecord, RunEvidence
 
 GIB = 1 << 30
@@ -138,6 +138,25 @@ FLAT = {"standing": lambda s: 2 * GIB, "allocated": lambda s: 5 * GIB, "reserved
 )  # fmt: skip
 def test_columns_of_a_gpu(columns, ids):
     assert [f.id for f in found(run(series(**{**FLAT, **columns})))] == ids
+
+
+@pytest.mark.parametrize(
+    ("highest", "reserved", "told"),
+    [
+        (lambda s: 5 * GIB, lambda s: 6 * GIB + s * 4 * MIB, True),
+        (lambda s: 5 * GIB + s * 4 * MIB, lambda s: 6 * GIB + s * 4 * MIB, False),  # a curriculum of lengths
+        (lambda s: 5 * GIB if s % 50 else 6 * GIB, lambda s: 6 * GIB + s * 4 * MIB, True),  # reset by the script
+        (lambda s: 20 * GIB, lambda s: 6 * GIB + s * 4 * MIB, False),  # of a search for a batch that fits: says nothing
+    ],
+)  # fmt: skip
+def test_reserved_is_held_against_the_peak_within_a_phase(highest, reserved, told):
+    """Checkpointed activations come back in the backward, and are gone when it ends: MA stands at 3 GiB all along."""
+    lines = [
+        (n, {"step": s, "epochs": 0, "phases": {"backward": {
+            "ANON": 300 * MIB, "MA": 3 * GIB, "Max_MA": highest(s), "CA": reserved(s), "Max_CA": reserved(s)}}})
+        for n, s in enumerate(range(0, 400, 5), 1)
+    ]  # fmt: skip
+    assert [f.id for f in found(run(rank_series(lines, "ranks/0", [])))] == (["fragmentation"] if told else [])
 
 
 def test_a_leak_on_the_device_says_when_it_is_full():

@@ -144,6 +144,24 @@ def test_a_failed_rank_is_told_with_its_snapshot(tmp_path):
     assert [f.id for f in report.findings].count("cuda-oom") == 1
 
 
+@pytest.mark.parametrize(("name", "size"), [("oom-step000000-003", "48.00 MiB"), ("oom-step000400-001", "1.20 GiB")])
+def test_a_caught_requests_snapshot_is_not_told_as_the_fatal_ones(tmp_path, name, size):
+    """A search for a batch that fits failed before; the error that ended the rank has no snapshot."""
+    made = MadeRun(tmp_path, ranks=1, nodes=1)
+    made.raises(0, "torch.OutOfMemoryError", f"CUDA out of memory. Tried to allocate {size}.")
+    made.files(0).memory.mkdir()
+    write(made.files(0).memory / f"{name}.pickle.gz", fragmented(), packed=True)
+    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.collect.run_snapshots import with_snapshots
+    from distdbg.report.verdict import build_report
+
+    report = build_report(with_snapshots(load_evidence(made.dir), made.dir))
+    root, earlier = (f for f in report.findings if f.id == "cuda-oom")
+    assert root.severity == "error" and size in root.summary and "attend" not in root.summary + root.remedy
+    assert not any("/memory/" in cited.path for cited in root.evidence)
+    assert earlier.severity == "info" and earlier.summary.endswith("it went on")
+
+
 def test_a_request_that_failed_and_was_caught_is_no_error(made):
     made.files(3).memory.mkdir()
     write(made.files(3).memory / "oom-step000002-001.pickle.gz", fragmented(), packed=True)

@@ -50,3 +50,52 @@ def test_a_container_without_memory_files_says_so(tmp_path):
     (tmp_path / "self").write_text("4:memory:/\n")
     counters = memory_counters(tmp_path, tmp_path / "self")
     assert counters["oom_kill"] is None and counters["because"].endswith("memory.oom_control has no oom_kill")
+
+
+def slurm_step(tmp_path, **files):
+    """A task's group of a step, as slurmd lays it out: {group: text} of each file. The mount and /proc/self/cgroup."""
+    names = ["slurmstepd.scope", "job_7", "step_0", "user", "task_0"]
+    (tmp_path / "self").write_text(f"0::/{'/'.join(names)}\n")
+    folder = tmp_path
+    for name in names:
+        folder /= name
+        folder.mkdir()
+        for file, texts in files.items():
+            (folder / file.replace("_", ".", 1)).write_text(texts.get(name, "max") + "\n")
+    return tmp_path, tmp_path / "self"
+
+
+def test_the_limit_stands_above_the_tasks_own_group(tmp_path):
+    limits, used = {"job_7": str(64 << 30), "step_0": str(32 << 30)}, {"step_0": "900", "task_0": "700", "job_7": "999"}
+    where = slurm_step(tmp_path, memory_max=limits, memory_current=used, memory_stat={"step_0": "inactive_file 40"},
+                       memory_events={"task_0": "oom_kill 1", "step_0": "oom_kill 5"})  # fmt: skip
+    counters = memory_counters(*where)
+    assert (counters["limit"], counters["current"], counters["reclaimable"]) == (32 << 30, 900, 40)
+    assert counters["oom_kill"] == 1 and counters["path"].endswith("user/task_0")
+
+
+def test_of_equal_limits_the_outermost_and_without_any_its_own_group(tmp_path):
+    used = {"step_0": "900", "task_0": "700", "job_7": "999"}
+    for name, limits, found in (
+        ("equal", {"job_7": "4096", "step_0": "4096"}, (4096, 999)),
+        ("own", {"task_0": "1000", "step_0": "4096"}, (1000, 700)),
+        ("none", {}, (None, 700)),
+    ):
+        (tmp_path / name).mkdir()
+        counters = memory_counters(*slurm_step(tmp_path / name, memory_max=limits, memory_current=used))
+        assert (counters["limit"], counters["current"]) == found, name
+
+
+def test_version_1_knows_a_limit_of_a_group_that_it_does_not_see(tmp_path):
+    step = tmp_path / "memory" / "job_7" / "step_0"
+    step.mkdir(parents=True)
+    (tmp_path / "self").write_text("4:memory:/job_7/step_0\n")
+    for folder, limit, used in ((step.parent, 8192, 5000), (step, 9223372036854771712, 4000)):
+        (folder / "memory.limit_in_bytes").write_text(f"{limit}\n")
+        (folder / "memory.usage_in_bytes").write_text(f"{used}\n")
+    (step / "memory.stat").write_text("cache 1\nhierarchical_memory_limit 8192\n")
+    counters = memory_counters(tmp_path, tmp_path / "self")
+    assert (counters["limit"], counters["current"]) == (8192, 5000)
+    (step / "memory.stat").write_text("cache 1\nhierarchical_memory_limit 6000\n")
+    counters = memory_counters(tmp_path, tmp_path / "self")
+    assert (counters["limit"], counters["current"]) == (6000, None), "whose usage that is cannot be seen"

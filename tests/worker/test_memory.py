@@ -207,6 +207,29 @@ def test_an_error_is_a_failed_request_where_nobody_saw_it(session, cuda):
     assert "launched without --memory" in session.said("snapshot")[0]["missing"]
 
 
+def test_the_error_that_ends_the_script_has_a_snapshot_however_many_were_caught(session, cuda):
+    ended = type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory")
+    snapshots = Snapshots(session, None)
+    cuda.begin()
+    for _ in range(5):
+        snapshots.ran_out(0, 1, 2, 3)
+    session.steps = 400
+    snapshots.failed(ended)
+    assert session.said("snapshot")[-1]["files"][0]["name"] == "oom-step000400-004.pickle.gz"
+    once = Snapshots(session, None)
+    once.ran_out(0, 1, 2, 3)
+    once.failed(ended)
+    assert cuda.taken == 5, "what the observer has seen needs no second one"
+
+
+def test_many_steps_snapshots_leave_room_for_the_error(session, cuda):
+    snapshots = Snapshots(session, None)
+    snapshots._taken = 200
+    snapshots.take("step")
+    snapshots.ran_out()
+    assert ["because" in told for told in session.said("snapshot")] == [True, False]
+
+
 def test_what_cannot_be_written_is_told_and_not_raised(session):
     session.stem = "/nowhere/00003"
     Snapshots(session, None).take("asked", 7)

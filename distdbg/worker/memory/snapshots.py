@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distdbg.worker.memory.history import History
     from distdbg.worker.session import Session
 
-#: A script that tries smaller batches until one fits runs out of memory again and again.
+#: A script that tries smaller batches until one fits runs out of memory again and again. The one that ends it is apart.
 _MOST_FAILURES = 3
 _MOST = 200
 _PIECE = 1 << 20
@@ -32,19 +32,25 @@ class Snapshots:
         self._history = history
         self._lock = _thread.allocate_lock()
         self._failures = 0
+        #: the newest failed request has its snapshot
+        self._shown = False
         self._taken = 0
 
     def ran_out(self, *_about: object) -> None:
         """torch's observer: a request has failed, and what holds the memory still stands."""
-        if self._failures < _MOST_FAILURES:
+        self._shown = self._failures < _MOST_FAILURES
+        if self._shown:
             self._failures += 1
             self.take("oom")
 
     def failed(self, error: BaseException) -> None:
-        """The script ends with `error`: where nobody was told before, this is the last moment."""
+        """The script ends with `error`: where it has no snapshot, this is the last moment, however many were caught.
+
+        The allocator's record still holds the failed request.
+        """
         name = type(error).__name__
-        if name in ("OutOfMemoryError", "MemoryError") and not self._failures:
-            self.ran_out()
+        if name == "MemoryError" or (name == "OutOfMemoryError" and not self._shown):
+            self.take("oom")
 
     def take(self, why: str, asked: object = None) -> None:
         """Write what can be had, and tell. Never raises; one at a time, and one that comes in between is left out."""
@@ -52,7 +58,7 @@ class Snapshots:
             self._tell(asked, because="another snapshot is being written")
             return
         try:
-            if self._taken >= _MOST:
+            if self._taken >= _MOST and why != "oom":
                 self._tell(asked, because=f"{_MOST} snapshots are enough")
                 return
             self._taken += 1
