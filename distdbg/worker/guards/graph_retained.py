@@ -64,7 +64,7 @@ class GraphRetained(Guard):
 
         roots = roots_of(frame)
         node = getattr(roots[0] if roots else None, "grad_fn", None)
-        tokens = []
+        tokens: list[Callable[[], Any]] = []
         for one in _some_of(node) if node is not None else ():
             if _KEY not in one.metadata:  # else it is an older graph's: a hidden state's, or what all steps share
                 one.metadata[_KEY] = token = _Token()
