@@ -86,8 +86,8 @@ def look_twice(folder: Path) -> list[float]:
         for _ in range(2):
             begun = time.process_time()
             for node, event in tail.poll():
-                view.top.take(node, event)
-            view.look(view.top.heard, 40)
+                view.top.take(node, event, T0)
+            view.look(T0, 40)
             console.print(view.render("run", 150, 40))
             spent.append(time.process_time() - begun)
     return spent

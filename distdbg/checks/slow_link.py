@@ -38,14 +38,14 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         for rank in known
         if rank.nccl and (rank.nccl.direct or rank.nccl.indirect)
     }
-    yield from _parted(evidence, direct, "{} GPU Direct RDMA on all of their cards")
+    yield from _parted(evidence, direct, "work {} GPU Direct RDMA on all of their cards")
     if evidence.preflight is not None:
         if evidence.preflight.on != "local":  # one machine has no links
             yield from _measured(evidence.preflight)
         yield from _nvlinks(evidence.preflight)
 
 
-def _parted(evidence: RunEvidence, said: dict[int, str], words: str = "network {}") -> Iterable[Finding]:
+def _parted(evidence: RunEvidence, said: dict[int, str], words: str = "use network {}") -> Iterable[Finding]:
     """Those on the slower side, where there are two."""
     sides: dict[str, list[int]] = defaultdict(list)
     for rank, what in said.items():
@@ -61,7 +61,7 @@ def _parted(evidence: RunEvidence, said: dict[int, str], words: str = "network {
         id="slow-link",
         severity="warning",
         confidence="certain",
-        summary=f"{who(evidence, ranks)} use {words.format(slow)}, {who(evidence, others)} {words.format(fast)}",
+        summary=f"{who(evidence, ranks)} {words.format(slow)}, {who(evidence, others)} {words.format(fast)}",
         cause=f"Their devices: {_devices(records[ranks[0]])}; the others': {_devices(records[others[0]])}.",
         remedy=DOCS[0].remedy,
         ranks=ranks,

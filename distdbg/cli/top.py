@@ -72,18 +72,18 @@ def command(run: str | None, once: bool, as_json: bool, interval: float) -> None
 
 
 def _read(tail: RunTail, top: Top) -> None:
-    for node_rank, event in tail.poll():
-        top.take(node_rank, event)
+    came, now = tail.poll(), time.time()
+    for node_rank, event in came:
+        top.take(node_rank, event, now)
 
 
 def _print(top: Top, run: RunDir, *, as_json: bool) -> None:
     from rich.console import Console
 
-    from distdbg.collect.run_status import run_status
     from distdbg.launch.live import summary
     from distdbg.launch.top_view import table_of
 
-    now = time.time() if run_status(run).live else top.heard
+    now = time.time()
     if as_json:
         click.echo(json.dumps(top.as_json(now)))
         return

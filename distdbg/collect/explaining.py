@@ -68,7 +68,8 @@ def _refuse_nothing(given: Sequence[Path], foreign: ForeignFiles) -> None:
         return
     names = ", ".join(repr(str(path)) for path in given[:4])
     if not foreign.unknown:
-        raise NothingToAnalyse(f"{names}: there is no file", "Name a run, a dump, or the files that were collected.")
+        lacks = "no rank is told of there" if foreign.recognised else "there is no file"
+        raise NothingToAnalyse(f"{names}: {lacks}", "Name a run, a dump, or the files that were collected.")
     first = foreign.unknown[0]
     if foreign.recognised:
         raise EvidenceUnreadable(

@@ -174,10 +174,16 @@ class ForeignFiles:
     def _with_log(self, record: RankRecord | None, rank: int, node: int, fields: dict[str, Any]) -> RankRecord:
         if record is None:
             return replace(RankRecord(rank, 0, node, ""), **fields)
-        if record.exit_code is not None or record.stderr_tail:
-            self._note(f"what {fields.get('stderr_path', 'a log')} tells of rank {rank}", "another source tells it too")
+        if "stderr_path" not in fields and "nccl" in fields:  # the file of NCCL alone
+            had, fields = record.nccl is not None, {k: v for k, v in fields.items() if k.startswith(("nccl", "host"))}
+        else:
+            had = record.exit_code is not None or bool(record.stderr_tail)
+        if had:
+            path = fields.get("stderr_path") or fields.get("nccl_path", "a log")
+            self._note(f"what {path} tells of rank {rank}", "another source tells it too")
             return record
-        return replace(record, **{k: v for k, v in fields.items() if k != "host" or not record.host})
+        kept = {"host" if record.host else "", *(("nccl", "nccl_tail", "nccl_path") if record.nccl else ())}
+        return replace(record, **{k: v for k, v in fields.items() if k not in kept})
 
     def _dump(self, base: Dump | None) -> Dump:
         found = {rank: self._rank(rank, had, base) for rank, had in sorted(self._ranks.items())}

@@ -6,6 +6,7 @@ The forms of NCCL 2.18 to 2.30 are known (src/init.cc, src/transport/net_ib, src
     host:123:456 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>
     host:123:456 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>
     host:123:456 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'
+    host:123:456 [0] NCCL INFO ncclCommInitRankConfig comm 0x55a8 rank 3 nranks 8 cudaDev 0 ... - Init COMPLETE
     host:123:456 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<5678> with status=12 opcode=0 len=0 vendor err
     129 (Recv) localGid fe80::1 remoteGids fe80::2 hca mlx5_0
 """
@@ -15,6 +16,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from distdbg.model import MOST_RANKS
 
 _LINE = re.compile(r"^(?P<host>[\w.-]+):\d+:\d+ \[-?\d+\] .*?NCCL (?P<level>INFO|WARN) (?P<text>.*)$")
 _BARE = re.compile(r"NCCL (?P<level>INFO|WARN) (?P<text>.*)$")
@@ -34,6 +37,8 @@ _ASYNC = re.compile(
 )
 _ADDRESS = re.compile(r"(?:OOB |Bootstrap ?: Using )[^:\s]*:(?P<address>\S+?)<\d+>")
 _MISMATCHED = re.compile(r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)")
+#: What stands in brackets before it is a device, and no rank.
+_MEMBER = re.compile(r"\brank (\d{1,7}) n[Rr]anks \d{1,7}\b")
 #: ibv_wc_status: what each says about the link (rdma-core, libibverbs/verbs.h)
 STATUS = {
     1: "local length error", 2: "local QP operation error", 4: "local protection error: memory was not registered",
@@ -97,6 +102,12 @@ def read_nccl_log(text: str, first_line: int = 1) -> NcclLog | None:
         faults=tuple(_faults(lines)),
         mismatched=next(_mismatches(lines), None),
     )
+
+
+def rank_in_nccl_log(text: str) -> int | None:
+    """Whose it is, where it has one rank in all communicators that it tells of; of several, one may be a part's."""
+    found = {int(m[1]) for _, _, said in _lines(text, 1) for m in _MEMBER.finditer(said)}
+    return found.pop() if len(found) == 1 and max(found) <= MOST_RANKS else None
 
 
 _Lines = list[tuple[int, str, str]]

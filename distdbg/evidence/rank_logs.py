@@ -1,7 +1,7 @@
 """Logs that torchrun and its ranks left: whose lines are whose, tracebacks, and torchrun's closing table.
 
 torch marks what a rank's own excepthook prints with `[rank3]: `, torchrun's --tee every line with `[name3]:`. A
-closing table names exit codes and pids of those that failed.
+closing table names exit codes and pids of those that failed. NCCL says its rank where it begins.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from distdbg.evidence.nccl_log import read_nccl_log
+from distdbg.evidence.nccl_log import rank_in_nccl_log, read_nccl_log
 from distdbg.evidence.records import Tail
 from distdbg.evidence.run import ExceptionFact
 from distdbg.evidence.traceback_text import last_chain
@@ -26,6 +26,7 @@ _FAILURE = re.compile(
     r"\s*exitcode\s*: (?P<code>-?\d{1,5}) \(pid: (?P<pid>\d{1,9})\)"
 )
 _TRACEBACK = "Traceback (most recent call last):"
+_NCCL = " NCCL "
 _LOG = re.compile(
     r"Traceback \(most recent call last\):|torch\.distributed|torch/distributed|^\[rank\d+\]|NCCL (?:INFO|WARN)|"
     r"ChildFailedError|Fatal Python error",
@@ -51,27 +52,37 @@ def read_log(tail: Tail, path: str, rank: int | None) -> LogFound:
     failed = {int(f["rank"]): f for f in _FAILURE.finditer(tail.text) if int(f["rank"]) <= MOST_RANKS}
     found: dict[int, dict[str, Any]] = {number: _failure(match) for number, match in failed.items()}
     texts = dict(_by_rank(tail))
-    if not texts and _TRACEBACK in tail.text:
-        owner = rank if rank is not None else next(iter(failed)) if len(failed) == 1 else None
+    raised = _TRACEBACK in tail.text
+    if not texts and (raised or _NCCL in tail.text):
+        owner = rank if rank is not None else next(iter(failed)) if raised and len(failed) == 1 else None
+        owner = rank_in_nccl_log(tail.text) if owner is None else owner
         if owner is None:
-            what = f"whose the traceback in {path} is"
+            what = f"whose {'the traceback' if raised else 'what NCCL says'} in {path} is"
             return LogFound(found, (Unknown(what, "its lines bear no rank, and its name tells none"),))
         texts = {owner: tail}
     elif rank is not None:
         texts.setdefault(rank, tail)
     for number, own in texts.items():
         fields = found.setdefault(number, {})
-        fields |= {"stderr_tail": own.text[-_MOST_TAIL:], "stderr_path": path, "stderr_first_line": own.first_line}
+        if not _all_of_nccl(own.text):
+            fields |= {"stderr_tail": own.text[-_MOST_TAIL:], "stderr_path": path, "stderr_first_line": own.first_line}
         if "NCCL WARN" in own.text:
             fields |= {"nccl_tail": own.text[-_MOST_TAIL:], "nccl_path": path}
         if (nccl := read_nccl_log(own.text, own.first_line or 1)) is not None:
             fields |= {"nccl": nccl, "nccl_path": path}
+            if nccl.host:
+                fields.setdefault("host", nccl.host)
         if len(own.text) > _MOST_TAIL:
             fields["stderr_first_line"] = 0
         if "exit_code" not in fields:
             fields["exceptions"] = tuple(_exceptions(number, own, path))
             fields["exit_unknown_because"] = "its log does not tell"
     return LogFound(found)
+
+
+def _all_of_nccl(text: str) -> bool:
+    """As NCCL_DEBUG_FILE has it: what the rank itself printed is elsewhere."""
+    return all(_NCCL in line or line.startswith("NCCL version") for line in text.split("\n") if line.strip())
 
 
 def _failure(match: re.Match[str]) -> dict[str, Any]:

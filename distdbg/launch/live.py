@@ -95,9 +95,7 @@ class LiveView:
         from rich.text import Text
 
         elapsed = _clock(time.monotonic() - self._started)
-        title = Text.assemble(
-            (self._title, "bold"), f"  {summary(self._state)}  {elapsed}", no_wrap=True, overflow="ellipsis"
-        )
+        title = Text.assemble((self._title, "bold"), f"  {summary(self._state)}  {elapsed}")
         table = Table(box=None)
         for column, justify in (("node", "left"), ("rank", "right"), ("state", "left"), ("step", "right"),
                                 ("steps/s", "right"), ("phase", "left"), ("memory", "right")):  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 from distdbg.launch.state import NodeState, RankState, RunState
 from distdbg.model import fold_ranks
 
-#: Figures come every ten seconds; a node whose do not come for so long is silent.
+#: Figures come every ten seconds; a node of which the viewer sees none come for so long is silent.
 SILENT_AFTER_S = 35.0
 #: Beside the other ranks' memory: times, and at least so much more.
 _TIMES, _MORE = 1.5, 1 << 30
@@ -45,22 +45,17 @@ class Row:
 
 
 class Top:
-    """`take` what comes, `rows` at any time; times are epoch seconds."""
+    """`take` what comes, `rows` at any time; times are the viewer's, in epoch seconds: a node's clock may differ."""
 
     def __init__(self) -> None:
         self.state = RunState()
         self._heard: dict[int, float] = {}
 
-    def take(self, node_rank: int, event: Mapping[str, Any]) -> None:
-        if isinstance(event.get("t"), (int, float)):
-            self._heard[node_rank] = max(self._heard.get(node_rank, 0.0), float(event["t"]))
+    def take(self, node_rank: int, event: Mapping[str, Any], now: float) -> None:
+        """`now` is when the viewer came upon it: of what was there before, nobody knows how old it is."""
+        self._heard[node_rank] = now
         with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):  # what is no event is passed over
             self.state.apply(node_rank, event)
-
-    @property
-    def heard(self) -> float:
-        """When the newest thing was: of a run that is over, the time to look from."""
-        return max(self._heard.values(), default=0.0)
 
     def rows(self, now: float, most: int, node: int | None = None) -> list[Row]:
         """Worst first; a line a node where ranks are more than `most`; with `node`, that node's ranks."""

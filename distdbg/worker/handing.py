@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
     from distdbg.worker.session import Session
 
+#: So much stays free, or a quarter of it all where that is less: the loaders' batches mostly lie there, too.
+_RESERVE = 256 << 20
+
 
 class Hand:
     """`op` is the message that tells of them. No two files have one name there, also if they have in the end."""
@@ -39,6 +42,22 @@ class Hand:
         """The agent takes all that was written since the last time."""
         written, self._written = self._written, []
         self._session.link.send(self._op, {"files": written}, last_words=True)
+
+
+def no_room(folder: str, size: int, writers: int | None = None) -> str:
+    """Why so many bytes should not be written there; empty where they may. All ranks of the node write at the same
+    time, if `writers` does not say how many do."""
+    wanted = size * (writers or int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    left = to_spare(folder)
+    if wanted <= left:
+        return ""
+    return f"{folder} has {max(left, 0) >> 20} MiB left to spare, and this node's ranks may need {-(-wanted >> 20)} MiB"
+
+
+def to_spare(folder: str) -> int:
+    """Bytes beyond what stays free for others. Raises OSError."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize - min(found.f_blocks * found.f_frsize // 4, _RESERVE)
 
 
 def write_bytes(data: bytes) -> Callable[[str], object]:

@@ -115,6 +115,35 @@ def test_a_log_beside_recorders(tmp_path):
     assert ("rank-exception", (2,)) in [(f.id, f.ranks) for f in report.findings]
 
 
+NCCL = """node1:42:77 [0] NCCL INFO ncclCommInitRankConfig comm 0x5 rank 3 nranks 8 cudaDev 0 busId 1 - Init COMPLETE
+node1:42:80 [0] transport/net_ib.cc:1909 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<54862> with status=12 opcode=0 len=0 vendor err 129 (Recv) localGid fe80::1 remoteGidsfe80::2 hca mlx5_2
+"""  # noqa: E501 - as NCCL writes it
+
+
+def test_nccls_own_log_tells_its_rank(distdbg, tmp_path):
+    (tmp_path / "nccl.node1.42.log").write_text(NCCL)
+    done = distdbg("explain", "nccl.node1.42.log", "--json")
+    (finding,) = json.loads(done.out)["findings"]
+    assert (done.code, finding["id"], finding["ranks"]) == (10, "nic-fault", [3])
+    assert finding["evidence"][0]["line"] == 2
+
+
+def test_nccls_own_log_hides_no_other_of_its_rank(tmp_path):
+    (tmp_path / "nccl.node1.42.log").write_text(NCCL)
+    (tmp_path / "rank3.log").write_text(
+        'Traceback (most recent call last):\n  File "t.py", line 8, in f\nKeyError: 3\n'
+    )
+    report = verdict(tmp_path)
+    assert {(f.id, f.ranks) for f in report.findings} >= {("nic-fault", (3,)), ("rank-exception", (3,))}
+    assert not any("another source" in unknown.because for unknown in report.unknown)
+
+
+def test_nccls_own_log_of_nobody_knows_whom(distdbg, tmp_path):
+    (tmp_path / "nccl.node1.42.log").write_text(NCCL.partition("\n")[2])
+    done = distdbg("explain", "nccl.node1.42.log")
+    assert done.code == 5 and "whose what NCCL says in nccl.node1.42.log is: its lines bear no rank" in done.err
+
+
 def test_a_run_and_files_beside_it(tmp_path):
     run = MadeRun(tmp_path)
     run.raises(2, "ValueError", "boom")

@@ -111,6 +111,16 @@ def test_who_fell_back_to_sockets_is_a_slow_link(run):
     assert verdict(run.report()) == []
 
 
+def test_a_card_without_gpu_direct_is_a_slow_link(run):
+    whole = INFO.replace("Disabled", "Enabled")
+    report = finish(run, {0: whole, 1: INFO.replace("node0", "node1"), 2: whole, 3: whole})
+    (finding,) = [found for found in report.findings if found.id == "slow-link"]
+    assert (finding.ranks, finding.nodes) == ((1,), ("node0",))
+    assert "work without GPU Direct RDMA on all of their cards, " in finding.summary
+    run.files(1).nccl.write_text(whole)
+    assert verdict(run.report()) == []
+
+
 def test_versions_that_do_not_connect(run):
     said = "a:1:1 [0] NCCL WARN Mismatched NCCL version detected : rank 0 version 22105 rank 1 version 21903\n"
     report = finish(run, {0: said, 1: ""})

@@ -77,6 +77,30 @@ def test_a_traceback_that_nobody_claims():
     assert set(read_log(Tail(plain + one), "job.log", None).ranks) == {0}
 
 
+MEMBER = "n1:7:9 [0] NCCL INFO ncclCommInitRankConfig comm 0x5 rank {} nranks {} cudaDev 0 busId 0 - Init COMPLETE\n"
+
+
+def test_nccls_own_file_is_of_the_rank_that_it_says_and_not_of_the_device():
+    fault = "n1:7:9 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.2<5> with status=12 opcode=0\n"
+    found = read_log(Tail(MEMBER.format(3, 8) + MEMBER.format(3, 4) + fault), "nccl.n1.7.log", None)
+    own = found.ranks[3]
+    assert (own["host"], own["nccl_path"], own["nccl"].faults[0].line) == ("n1", "nccl.n1.7.log", 3)
+    assert "stderr_tail" not in own and found.unknown == ()
+
+
+def test_nccls_own_file_whose_rank_is_not_certain_is_nobodys():
+    for text in (MEMBER.format(3, 8) + MEMBER.format(1, 2), "n1:7:9 [3] NCCL INFO Using network IB\n"):
+        found = read_log(Tail(text), "nccl.n1.7.log", None)
+        assert not found.ranks and found.unknown[0].what == "whose what NCCL says in nccl.n1.7.log is"
+        assert read_log(Tail(text), "nccl.rank5.log", 5).ranks[5]["nccl"].host == "n1"
+
+
+def test_what_nccl_says_between_is_not_the_failed_ranks():
+    one = LOG[LOG.index("Root Cause") :]
+    found = read_log(Tail("n1:7:9 [3] NCCL INFO Using network IB\n" + one), "job.log", None)
+    assert "nccl" not in found.ranks[0] and found.unknown
+
+
 def test_what_is_a_log():
     assert is_log(LOG)
     assert not is_log("shopping list\nmilk\n")

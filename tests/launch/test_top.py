@@ -4,20 +4,21 @@ import json
 
 import pytest
 
+from distdbg.collect.run_tail import RunTail
 from distdbg.launch.top import FAULTY, SLOWED, WELL, Top
 from tests.made_run import MadeRun
 
 
-def feed(ranks, *, nodes=2, t=100.0):
+def feed(ranks, *, nodes=2, now=100.0):
     top = Top()
     per = len(ranks) // nodes
     for node in range(nodes):
         mine = ranks[node * per : (node + 1) * per]
-        top.take(node, {"t": t, "event": "agent-started", "host": f"n{node}"})
-        top.take(node, {"t": t, "event": "attempt-started", "attempt": 1, "ranks": {str(r["rank"]): 0 for r in mine}})
+        top.take(node, {"event": "agent-started", "host": f"n{node}"}, now)
+        top.take(node, {"event": "attempt-started", "attempt": 1, "ranks": {str(r["rank"]): 0 for r in mine}}, now)
         for rank in mine:
-            top.take(node, {"t": t, "event": "rank-started", "rank": rank["rank"], "pid": 7})
-        top.take(node, {"t": t, "event": "metrics", "ranks": mine})
+            top.take(node, {"event": "rank-started", "rank": rank["rank"], "pid": 7}, now)
+        top.take(node, {"event": "metrics", "ranks": mine}, now)
     return top
 
 
@@ -52,10 +53,32 @@ def test_one_that_is_not_as_the_others(special, words):
 
 def test_failed_before_silent_before_behind():
     top = feed(level(r0={"step": 90}))
-    top.take(0, {"t": 140.0, "event": "rank-exited", "rank": 1, "exit_code": -9})
+    top.take(0, {"event": "rank-exited", "rank": 1, "exit_code": -9}, 140.0)
     found = told(top, now=150.0)
     assert [ranks for ranks, _ in found] == [(1,), (2,), (3,), (0,)]
     assert found[0][1] == "failed with exit code -9" and "nothing heard of its node for 50 s" in found[1][1]
+
+
+def test_a_clock_that_is_behind_silences_nobody_and_a_node_that_stops_is_silent(tmp_path):
+    run = MadeRun(tmp_path, started=1000.0)
+    tail, top = RunTail(run.dir), Top()
+
+    def look(now, *writing):
+        for node in writing:  # node 1's clock is two minutes behind the viewer's
+            ranks = [{"rank": r, "step": 9 if r == 3 else 50, "data_wait": 0.5 if r == 2 else 0.0}
+                     for r in run.ranks_of(node)]  # fmt: skip
+            run.metrics(node, t=now - 1000.0 - 120.0 * node, ranks=ranks)
+        for node, event in tail.poll():
+            top.take(node, event, now)
+        return told(top, now)
+
+    late = [((3,), "41 steps behind"), ((2,), "waits for data 50 % of its time")]
+    assert look(1100.0, 0, 1) == late
+    assert look(1200.0, 0, 1) == late
+    assert look(1230.0, 0) == late
+    silent = "nothing heard of its node for 40 s"
+    assert look(1240.0, 0) == [((2,), silent), ((3,), silent)]
+    assert look(1250.0, 0, 1) == late
 
 
 def test_many_ranks_are_a_line_a_node_and_the_worst_first():
@@ -65,8 +88,8 @@ def test_many_ranks_are_a_line_a_node_and_the_worst_first():
     assert (rows[0].host, rows[0].words) == ("5 n5", "rank 40: 91 steps behind")
 
 
-def with_gpus(top, *gpus, t=100.0, node=0, **fields):
-    top.take(node, {"t": t, "event": "metrics", "ranks": [], "gpus": list(gpus), **fields})
+def with_gpus(top, *gpus, node=0, **fields):
+    top.take(node, {"event": "metrics", "ranks": [], "gpus": list(gpus), **fields}, 100.0)
 
 
 def device(index, **fields):
@@ -92,8 +115,8 @@ def test_what_is_wrong_with_a_device_and_a_node():
     lost, closed = "the GPU has fallen off the bus", "no permission"
     with_gpus(top, {"index": 4, "because": lost, "ranks": []}, {"index": 5, "because": lost, "ranks": [3]},
               {"index": 6, "because": closed, "ranks": []}, node=1)  # fmt: skip
-    top.take(1, {"t": 100.0, "event": "metrics", "ranks": [], "memory": {"available": 1 << 29}})
-    top.take(0, {"t": 101.0, "event": "gpu-xid", "uuid": "GPU-1", "xid": 79, "ranks": [1]})
+    top.take(1, {"event": "metrics", "ranks": [], "memory": {"available": 1 << 29}}, 100.0)
+    top.take(0, {"event": "gpu-xid", "uuid": "GPU-1", "xid": 79, "ranks": [1]}, 101.0)
     words = {ranks[0]: said for ranks, said in told(top)}
     assert words[1] == "Xid 79, 2 memory errors of its GPU not corrected"
     assert words[0] == "GPU slowed down: hardware slowdown, waits for data 60 % of its time"
@@ -105,7 +128,7 @@ def test_what_is_wrong_with_a_device_and_a_node():
 def test_a_device_of_which_nobody_knows_whose_it_is():
     top = feed(level())
     with_gpus(top, device(0, ranks=[]), node=1)
-    top.take(1, {"t": 101.0, "event": "gpu-xid", "uuid": "GPU-0", "xid": 48, "ranks": []})
+    top.take(1, {"event": "gpu-xid", "uuid": "GPU-0", "xid": 48, "ranks": []}, 101.0)
     assert told(top) == [((2,), "Xid 48 on GPU GPU-0"), ((3,), "Xid 48 on GPU GPU-0")]
     assert top.rows(105, 2)[0].words == "Xid 48 on GPU GPU-0" and top.rows(105, 2)[0].node.gpu_busy == (90,)
 
@@ -139,5 +162,5 @@ def test_what_is_no_event_is_passed_over():
     top = feed(level())
     for bad in ({"event": "metrics", "ranks": [{}]}, {"event": "metrics", "gpus": 3}, {"event": "gpu-xid", "xid": None},
                 {"event": "metrics", "memory": {"available": "much"}}, {"event": "rank-exited"}, {}):  # fmt: skip
-        top.take(0, {"t": 101.0, **bad})
+        top.take(0, bad, 101.0)
     assert told(top) == [] and len(top.rows(105, 16)) == 4

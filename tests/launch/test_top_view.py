@@ -62,10 +62,10 @@ def test_the_chosen_rank_stays_the_chosen_one_when_rows_change_places():
     view = TopView(top)
     press(view, "down", "down", "down")
     assert view.ranks == "2"
-    top.take(1, {"t": 104.0, "event": "rank-exited", "rank": 7, "exit_code": 1})
+    top.take(1, {"event": "rank-exited", "rank": 7, "exit_code": 1}, 104.0)
     screen(view)
     assert view.ranks == "2"
-    top.take(0, {"t": 104.0, "event": "rank-exited", "rank": 2, "exit_code": 1})
+    top.take(0, {"event": "rank-exited", "rank": 2, "exit_code": 1}, 104.0)
     screen(view)
     assert view.chosen.ranks[0].rank == 2 and view.ranks == ""  # nothing can be asked of it any more
 

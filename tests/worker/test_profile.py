@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,8 @@ from distdbg.worker.page import PageWriter
 from distdbg.worker.profile import profiler, start
 from distdbg.worker.profile.others import profiler_of_the_script
 from distdbg.worker.profile.profiler import Profiler
+from distdbg.worker.profile.writing import pack
+from tests.launch.file_systems import tiny_file_system
 from tests.worker.test_session import Rank
 
 #: where Trained.steps waits for a number
@@ -199,7 +204,7 @@ def test_the_window_ends_where_the_script_begins_a_profiler(rank):
 @pytest.mark.parametrize("broken", ["room", "begin", "disk"])
 def test_what_goes_wrong_is_told_and_the_training_goes_on(rank, monkeypatch, broken):
     if broken == "room":
-        monkeypatch.setattr(profiler, "no_room", lambda folder: f"{folder} has only 3 MiB left")
+        monkeypatch.setattr(profiler, "place", lambda folder: ("", f"{folder} has 3 MiB left to spare"))
     elif broken == "begin":
         monkeypatch.setattr(profiler, "begin", lambda stacks: 1 / 0)
     else:
@@ -210,8 +215,70 @@ def test_what_goes_wrong_is_told_and_the_training_goes_on(rank, monkeypatch, bro
     asked.await_steps(2, 3)
     rank.steps(5)
     told, _ = rank.written(asked)
-    words = {"room": "has only 3 MiB left", "begin": "ZeroDivisionError", "disk": "No space left"}
+    words = {"room": "has 3 MiB left to spare", "begin": "ZeroDivisionError", "disk": "No space left"}
     assert words[broken] in told["because"] and rank.page.steps() == 5
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A rank whose node has little memory for files; gives it with what makes the temporary directory as small."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with tiny_file_system(tmp_path / "shm", "64m") as folder:
+        made = Trained(folder)
+        yield made, lambda: monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        made.page.close()
+
+
+def fill(folder, left):
+    """All but `left` MiB."""
+    with (folder / "batches").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(folder).free - (left << 20))
+
+
+def profiled(rank, operators=1):
+    asked = Profiler(rank)
+    asked.await_steps(2, 2)
+    rank.steps(1)
+    for _ in range(operators):
+        torch.ones(1)
+    rank.steps(1)
+    return rank.written(asked)
+
+
+def test_what_the_ranks_of_a_node_need_together_must_be_there(small):
+    rank, no_other_place = small
+    no_other_place()
+    fill(rank.folder, 16 + 30)  # of 64 MiB 16 stay free, and two ranks need 20 each
+    assert profiled(rank)[0]["because"] == (
+        f"{rank.folder} has 30 MiB left to spare, and this node's ranks may need 40 MiB"
+    )
+
+
+def test_a_profile_that_turns_out_too_large_is_given_up_and_leaves_nothing(small):
+    rank, no_other_place = small
+    no_other_place()
+    told, _ = profiled(rank, 12_000)
+    assert "has 47 MiB left to spare, and this node's ranks may need" in told["because"]
+    assert [path.name for path in rank.folder.iterdir()] == ["00003.page"]
+
+
+def test_where_the_node_has_too_little_memory_the_trace_is_written_elsewhere(small, tmp_path, monkeypatch):
+    rank, _ = small
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    fill(rank.folder, 16 + 30)
+    told, trace = profiled(rank)
+    assert told["files"] and trace["traceEvents"] and list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_packing_ends_where_others_need_the_room(small):
+    rank, _ = small
+    source, target = rank.folder / "raw", rank.folder / "packed"
+    source.write_text('{"traceEvents": [{}]}')
+    fill(rank.folder, 15)
+    with pytest.raises(OSError, match="no room left"):
+        pack(str(source), str(target), {}, ())
+    assert {path.name for path in rank.folder.iterdir()} == {"00003.page", "batches"}
 
 
 def test_a_profiled_training_is_the_same_to_the_bit(rank):

@@ -166,7 +166,7 @@ def test_a_batch_that_is_not_plain_is_said_and_not_replayed(rank, net):
 
 def test_without_room_nothing_is_written_and_the_reason_is_told(rank, net, monkeypatch):
     class Full:
-        f_bavail, f_frsize = 1, 4096 >> 6
+        f_bavail, f_blocks, f_frsize = 1, 4, 4096 >> 6
 
     monkeypatch.setattr(os, "statvfs", lambda _path: Full)
     bad_step(rank, net)

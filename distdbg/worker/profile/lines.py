@@ -39,39 +39,39 @@ def _frames(fields: Any) -> tuple[str, int, str]:  # noqa: ANN401
 
 
 class Lines:
-    """`missing` says why some lines are not there."""
+    """`missing` says why some lines are not there, `count` how many events the trace has."""
 
     def __init__(self, results: Any) -> None:  # noqa: ANN401
-        self._results = results
         self._files: dict[str, str] = {}
         self.missing = ""
+        self.count = 0
+        self._calls, self._trains = self._walk(list(results.experimental_event_tree()))
 
     def events(self, pid: int, base_ns: int) -> Iterator[dict[str, object]]:
         """`ts` in us after `base_ns`."""
         named = {"ph": "M", "pid": pid, "tid": LINES_TRACK, "ts": 0}
         yield {**named, "name": "thread_name", "args": {"name": LINES_TRACK_NAME}}
         yield {**named, "name": "thread_sort_index", "args": {"sort_index": -1}}
-        calls, trains = self._calls()
-        for begun, ended, thread, file, line in calls:
-            if thread == trains:
+        for begun, ended, thread, file, line in self._calls:
+            if thread == self._trains:
                 yield {
                     "ph": "X", "cat": CATEGORY, "name": LINE, "pid": pid, "tid": LINES_TRACK,
                     "ts": (begun - base_ns) / 1000, "dur": max(ended - begun, 0) / 1000,
                     "args": {"file": file, "line": line},
                 }  # fmt: skip
 
-    def _calls(self) -> tuple[list[tuple[int, int, int, str, int]], int | None]:
+    def _walk(self, todo: list[Any]) -> tuple[list[tuple[int, int, int, str, int]], int | None]:
         """(begin and end in epoch ns, thread, file, line) of each call, and which thread it is that trains."""
         found: list[tuple[int, int, int, str, int]] = []
         trains: int | None = None
         until = time.monotonic() + _MOST_S
-        todo = list(self._results.experimental_event_tree())
         while todo:
-            if time.monotonic() > until:
-                self.missing = f"lines of the script were looked up for {_MOST_S:g} s, and not all were found"
-                break
             event = todo.pop()
             todo += event.children
+            self.count += 1
+            if self.missing or time.monotonic() > until:
+                self.missing = f"lines of the script were looked up for {_MOST_S:g} s, and not all were found"
+                continue
             name, line, called = _frames(event.extra_fields)
             if name.endswith(_OURS):
                 trains = event.start_tid

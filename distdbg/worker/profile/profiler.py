@@ -9,13 +9,15 @@ from __future__ import annotations
 import _thread
 import os
 import sys
+from shutil import rmtree
+from tempfile import mkdtemp
 
 from distdbg.evidence.profile_names import HEADER
 from distdbg.worker.memory import figures
 from distdbg.worker.profile.lines import Lines
 from distdbg.worker.profile.marks import Marks
 from distdbg.worker.profile.others import profiler_of_the_script
-from distdbg.worker.profile.writing import no_room, pack
+from distdbg.worker.profile.writing import pack, place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class Profiler:
         self._thread = 0
         self._rss = 0
         self._done = 0
+        self._raw = ""  # the folder of torch's own trace, while there is one
         self._written = _thread.allocate_lock()  # held while a file is being written
 
     # -- what is wanted --------------------------------------------------------------------------------------
@@ -89,14 +92,14 @@ class Profiler:
             self._close("the script ended")
         elif self._state == "waiting":
             self._give_up(f"the script ended after {self._session.page.steps()} steps, before step {self._wanted[0]}")
-        if self._state == "writing":
-            self._written.acquire(timeout=_WRITE_WITHIN_S)
+        if self._state == "writing" and not self._written.acquire(timeout=_WRITE_WITHIN_S):
+            rmtree(self._raw, ignore_errors=True)
 
     # -- the window ------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         try:
-            because = no_room(os.path.dirname(self._session.stem)) or profiler_of_the_script()
+            because = place(os.path.dirname(self._session.stem))[1] or profiler_of_the_script()
             if because:
                 self._give_up(because)
                 return
@@ -160,8 +163,13 @@ class Profiler:
             name = f"steps-{first}-{max(first, self._done)}.json.gz"
             path = f"{self._session.stem}.profile-{name}"
             header, lines = self._header(profile.with_stack, cut), Lines(profile.kineto_results)
-            profile.export_chrome_trace(f"{path}.raw")
-            pack(f"{path}.raw", path, header, (marks.events, lines.events))
+            folder, because = place(os.path.dirname(path), lines.count)
+            if because:
+                self._give_up(because)
+                return
+            self._raw = mkdtemp(prefix="distdbg-profile-", dir=folder)
+            profile.export_chrome_trace(f"{self._raw}/raw")
+            pack(f"{self._raw}/raw", path, header, (marks.events, lines.events))
             missing = cut and f"{cut} in step {self._done + 1}"
             self._tell(self._asked, files=[{"file": os.path.basename(path), "name": name}], first=first,
                        last=self._done, missing="; ".join(filter(None, (missing, lines.missing))))  # fmt: skip
@@ -169,6 +177,7 @@ class Profiler:
         except Exception as error:
             self._give_up(repr(error))
         finally:
+            rmtree(self._raw, ignore_errors=True)
             self._written.release()
 
     def _header(self, stacks: bool, cut: str) -> dict[str, object]:

@@ -1,13 +1,15 @@
 """A profile becomes a file for the agent: torch's own trace with our marks put in, packed.
 
-Written in node-local memory under another name, then renamed. The profiler writes its trace unpacked; that is read
-once, packed on the way, and removed.
+Written in node-local memory under another name, then renamed. The profiler writes its trace unpacked, there or, where
+that is too small, in the temporary directory; that is read once, packed on the way, and removed.
 """
 
 from __future__ import annotations
 
 import os
 import re
+
+from distdbg.worker.handing import no_room, to_spare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,16 +19,24 @@ if TYPE_CHECKING:
     Events = Callable[[int, int], Iterable[dict[str, object]]]
 
 _PIECE = 1 << 20
-#: What a window needs there at least; the ranks' own shared memory is often the same.
-_LEAST_FREE = 512 << 20
+#: An event of torch's trace has 440 bytes on a CPU; kernels, with their arrows, have more. Packed it is a tenth.
+_EVENT, _PACKED = 1 << 10, 4
+#: What a window of a few steps needs: whether there is more, is looked at when its events are counted.
+_LEAST_EVENTS = 16 << 10
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 
-def no_room(folder: str) -> str:
-    """Why a profile should not even be begun; empty where there is room for one."""
-    free = _free(folder)
-    return "" if free >= _LEAST_FREE else f"{folder} has only {free >> 20} MiB left"
+def place(folder: str, events: int = _LEAST_EVENTS) -> tuple[str, str]:
+    """Where a trace of so many events may be written, to be packed into `folder`; or nowhere, and why."""
+    from tempfile import gettempdir
+
+    whole = events * _EVENT
+    packed, other = whole // _PACKED, gettempdir()
+    because = no_room(folder, whole + packed)
+    if not because:
+        return folder, ""
+    return ("", because) if no_room(folder, packed) or no_room(other, whole + packed) else (other, "")
 
 
 def pack(source: str, target: str, header: dict[str, object], events: Iterable[Events]) -> None:
@@ -47,6 +57,8 @@ def pack(source: str, target: str, header: dict[str, object], events: Iterable[E
             for text in _put_in(events, base):
                 file.write(packer.compress(text))
             while piece := whole.read(_PIECE):
+                if to_spare(os.path.dirname(target)) < 0:
+                    raise OSError(f"{os.path.dirname(target)} has no room left for it")
                 file.write(packer.compress(piece))
             file.write(packer.flush())
         os.replace(temporary, target)
@@ -76,9 +88,3 @@ def _end(path: str) -> bytes:
     with open(path, "rb") as file:
         file.seek(-min(_PIECE, os.path.getsize(path)), os.SEEK_END)
         return file.read()
-
-
-def _free(folder: str) -> int:
-    """Bytes; Raises OSError."""
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 
-from distdbg.worker.handing import Hand, write_bytes
+from distdbg.worker.handing import Hand, no_room, write_bytes
 from distdbg.worker.watch.plain import Plain, nbytes, state_of
 from distdbg.worker.watch.random_states import plain_states, random_states
 from distdbg.worker.wrapping import inner_of, is_ddp, is_fsdp1
@@ -98,11 +98,10 @@ class Dump:
             self._saved.append(name)
         return result
 
-    def _fits(self, name: str, size: int) -> bool:
-        found = os.statvfs(self._hand.folder)
-        free = found.f_bavail * found.f_frsize
-        if 2 * size > free:
-            self._because[name] = f"it is {size >> 20} MiB, and {self._hand.folder} has {free >> 20} MiB left"
+    def _fits(self, name: str, size: int, writers: int | None = None) -> bool:
+        """With as much again left for others."""
+        if because := no_room(self._hand.folder, 2 * size, writers):
+            self._because[name] = f"it is {size >> 20} MiB: {because}"
         return name not in self._because
 
     def _batch(self, held: dict[str, Any] | None) -> list[str]:
@@ -122,7 +121,7 @@ class Dump:
             self._because |= {"state.pt": why, "model.pkl": why}
             return
         state, pickled, because = state_of(inner_of(model))
-        if not self._fits("state.pt", sum(map(nbytes, state.values()))):
+        if not self._fits("state.pt", sum(map(nbytes, state.values())), 1 if is_ddp(model) else None):
             self._because["model.pkl"] = "it is nothing without state.pt"
             return
         self._hand.write("state.pt", lambda path: torch.save(state, path))
