@@ -33,6 +33,9 @@ _CLEANS_UP = TRAIN.replace("    model(torch", "    model(torch").replace(
             time.sleep(3)
 """.strip(),
 )
+_SHORT = TRAIN.replace('"gloo")', '"gloo", timeout=__import__("datetime").timedelta(seconds=20))')
+#: The allocation stands, and the launch waits until somebody lets it.
+_HELD = ("salloc", "-Q", "-N2", "sh", "-c", 'touch held; until [ -e go ]; do sleep 0.1; done; exec "$@"', "sh")
 _SEVEN = TRAIN.replace("raise ValueError(", "os._exit(7) #")
 
 
@@ -40,6 +43,7 @@ _SEVEN = TRAIN.replace("raise ValueError(", "os._exit(7) #")
 class Fault:
     name: str
     strike: Callable[[Bed, Job], None] | None
+    #: "" where the job goes on, and has none
     finding: str
     ranks: list[int]
     code: int
@@ -47,6 +51,8 @@ class Fault:
     train: str = TRAIN
     steps: int = 100_000
     env: Mapping[str, str] = field(default_factory=dict)
+    #: the fault comes before the launch
+    first: bool = False
 
 
 def _rank(number: int, signum: int) -> Callable[[Bed, Job], None]:
@@ -63,6 +69,18 @@ def _agent(host: str, signum: int) -> Callable[[Bed, Job], None]:
     return lambda _bed, job: os.kill(job.agent(host), signum)
 
 
+def _healed(bed: Bed, _job: Job) -> None:
+    bed.cut("node2")
+    time.sleep(5)
+    bed.heal("node2")
+
+
+def _nameless(bed: Bed, _job: Job) -> None:
+    """The hosts' names are in nobody's list but the controller's and the daemons', which have read theirs."""
+    for name in ("node1", "node2"):
+        bed.run(name, "sh", "-c", "echo 127.0.0.1 localhost > /etc/hosts")
+
+
 FAULTS = (
     Fault("SIGKILL rank 3", _rank(3, signal.SIGKILL), "rank-killed", [3], 137),
     Fault("SIGSTOP rank 3", _rank(3, signal.SIGSTOP), "process-stopped", [3], 75,
@@ -72,6 +90,12 @@ FAULTS = (
     Fault("SIGSTOP an agent, whose ranks finish", _agent("node2", signal.SIGSTOP), "node-lost", [2, 3], 76, steps=400),
     Fault("link down", lambda bed, _: bed.cut("node2"), "network-cut", [2, 3], 76),
     Fault("blackhole", lambda bed, _: bed.blackhole("node2"), "network-cut", [2, 3], 76),
+    Fault("link down, group timeout 20 s", lambda bed, _: bed.cut("node2"), "network-cut", [2, 3], 76, train=_SHORT),
+    Fault("link down for 5 s", _healed, "", [], 0, steps=1500),
+    Fault("node2 never arrives", lambda bed, _: bed.blackhole("node2"), "launch-failed", [2, 3], 76, first=True),
+    Fault("no name is resolved", _nameless, "", [], 0, steps=20, first=True),
+    Fault("SIGUSR1 to an agent", _agent("node2", signal.SIGUSR1), "", [], 0, steps=400),
+    Fault("SIGKILL rank 3, --max-restarts 1", _rank(3, signal.SIGKILL), "", [], 0, ("--max-restarts", "1"), steps=400),
     Fault("host killed", lambda bed, _: bed.kill("node2"), "node-lost", [2, 3], 76),
     Fault("rank 1 exits 7", None, "rank-exception", [1], 7, train=_SEVEN, env={"RAISES": "1"}),
     Fault("rank 1 sys.exit(0) early", None, "rank-exited-early", [1], 1, train=_EARLY, env={"RAISES": "1"}),
@@ -81,35 +105,44 @@ FAULTS = (
 
 def _names(fault: Fault) -> tuple[str, ...]:
     """Words on the terminal that name the cause."""
-    return f"{fault.finding}  ", " is lost", " is stopped or stuck", "was stopped"
+    return f"{fault.finding or 'nothing'}  ", " is lost", " is stopped or stuck", "was stopped"
 
 
 def measure(fault: Fault) -> str:
     with Bed(own_folder(), nodes=2, slurm=Slurm()) as bed, jobs(bed) as launch:
-        job = launch(*fault.args, steps=fault.steps, train=fault.train, env=fault.env)
-        if fault.strike is not None:
+        inside = {"inside": _HELD} if fault.first else {}
+        job = launch(*fault.args, steps=fault.steps, train=fault.train, env=fault.env, **inside)
+        if fault.first:
+            while not (job.folder / "held").exists():
+                time.sleep(0.1)
+        elif fault.strike is not None:
             job.trains()
             time.sleep(1)
+        if fault.strike is not None:
             fault.strike(bed, job)
-        struck, named = time.monotonic(), None
-        while job.process.poll() is None and time.monotonic() - struck < 150:
-            if named is None and any(
-                word in job.said() for word in (" is lost", " is stopped or stuck", f"{fault.finding}  ", "was stopped")
-            ):
-                named = time.monotonic() - struck
-            time.sleep(0.1)
-        ended = time.monotonic() - struck
-        code = job.process.poll()
-        first = (job.report()["findings"] or [{}])[0]
-        right = (first.get("id"), first.get("ranks"), code) == (fault.finding, fault.ranks, fault.code)
-        orphans = "none"
-        try:
-            nothing_is_left(bed)
-        except AssertionError as left:
-            orphans = f"LEFT: {left}"
-        times = f"{named or ended:.0f} s | {ended:.0f} s" if fault.strike else "– | –"
-        found = f"`{first.get('id')}` {first.get('ranks')}"
-        return f"| {fault.name} | {times} | {found} | {code} | {orphans} |{'' if right else '  <-- not as expected'}"
+        (job.folder / "go").touch()
+        return f"| {fault.name} | {_seen(fault, bed, job)}"
+
+
+def _seen(fault: Fault, bed: Bed, job: Job) -> str:
+    struck, named = time.monotonic(), None
+    while job.process.poll() is None and time.monotonic() - struck < 150:
+        if named is None and any(word in job.said() for word in _names(fault)):
+            named = time.monotonic() - struck
+        time.sleep(0.1)
+    ended = time.monotonic() - struck
+    code = job.process.poll()
+    first = (job.report()["findings"] or [{}])[0]
+    told = first if first.get("severity") == "error" else {}
+    right = (told.get("id", ""), told.get("ranks", []), code) == (fault.finding, fault.ranks, fault.code)
+    orphans = "none"
+    try:
+        nothing_is_left(bed)
+    except AssertionError as left:
+        orphans = f"LEFT: {left}"
+    times = f"{named or ended:.0f} s | {ended:.0f} s" if fault.strike and fault.finding else "– | –"
+    found = f"`{told['id']}` {told['ranks']}" if told else "none"
+    return f"{times} | {found} | {code} | {orphans} |{'' if right else '  <-- not as expected'}"
 
 
 def main() -> int:
