@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.checks._findings import hosts, who
+from distdbg.evidence.gpu_course import OtherProcess
 from distdbg.evidence.growth import MIB, Growth, growth
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import Citation, Finding, FindingDoc
+from distdbg.model import Citation, Finding, FindingDoc, fold_ranks
 
 DOCS = (
     FindingDoc(
@@ -19,7 +20,8 @@ DOCS = (
         "NCCL's buffers (some 0.5 GiB a process group), CUDA contexts, libraries with allocators of their own, other "
         "processes on the same GPU.",
         how_seen="The driver's figure for the device minus torch's reserved bytes, every few seconds: a quarter of the "
-        "device at each of the last looks, or a rise in each of six parts after the warm-up.",
+        "device at each of the last looks, or a rise in each of six parts after the warm-up. NVML's list of processes "
+        "says who else is on it.",
         remedy="See with nvidia-smi who is on the device; make fewer process groups, or destroy those that are done; "
         "give each rank a device of its own before anything touches CUDA (torch.cuda.set_device).",
         source="https://github.com/NVIDIA/nccl/issues/964",
@@ -64,12 +66,31 @@ def _grows(run: RunEvidence, rank: RankRecord, told: Growth) -> Finding:
         "likely",
         f"GPU memory outside of torch grows on the device of rank {rank.rank}: {gib(told.slope)} a step",
         cause=f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}. "
-        "Whose it is, this rank's or another process's, the driver's figure does not say.",
+        + _whose(run, rank),
         remedy=DOCS[0].remedy,
         ranks=(rank.rank,),
         nodes=hosts(run, (rank.rank,)),
         evidence=(_citation(rank, " -> ".join(map(gib, told.levels))),),
     )
+
+
+def _whose(run: RunEvidence, rank: RankRecord) -> str:
+    """What NVML's list of processes adds to its figure for the device; without one nothing is known of others."""
+    gpus = next((node.gpus for node in run.nodes if node.node_rank == rank.node_rank), ())
+    course = next((gpu for gpu in gpus if rank.rank in gpu.ranks), None)
+    if course is None:
+        return "Whose it is, this rank's or another process's, the driver's figure does not say."
+    if course.others:
+        return f"On GPU {course.index} beside it: {', '.join(map(_who, course.others))}."
+    beside = fold_ranks(other for other in course.ranks if other != rank.rank)
+    if beside:
+        return f"Beside it ranks {beside} are on GPU {course.index}, and nobody else that NVML shows."
+    return f"NVML shows nobody else on GPU {course.index}: it is NCCL's, the context's or a library's."
+
+
+def _who(process: OtherProcess) -> str:
+    name = f"process {process.pid}" + (f" ({process.command})" if process.command else "")
+    return name + (f" with {gib(process.bytes)}" if process.bytes else "")
 
 
 def _much(run: RunEvidence, large: list[tuple[RankRecord, int, int]]) -> Finding:
@@ -80,7 +101,7 @@ def _much(run: RunEvidence, large: list[tuple[RankRecord, int, int]]) -> Finding
         "warning",
         "possible",
         f"{gib(size)} of {gib(total)} are in use outside of torch's allocator ({who(run, ranks)})",
-        cause="NCCL, contexts, other libraries or other processes: the driver's figure for the device has them all.",
+        cause=_whose(run, rank),
         remedy=DOCS[0].remedy,
         ranks=ranks,
         nodes=hosts(run, ranks),

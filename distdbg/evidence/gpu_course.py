@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.evidence.jsonl import integer, number
+from distdbg.evidence.jsonl import integer, number, text
 
 #: Looks on end at which something has to be so: every ten seconds there is one.
 STEADY = 3
@@ -22,12 +22,22 @@ class Slowed:
 
 
 @dataclass(frozen=True)
+class OtherProcess:
+    """One that is no rank of the job; `bytes` and `command` as far as the driver and /proc show them."""
+
+    pid: int
+    command: str
+    bytes: int | None
+
+
+@dataclass(frozen=True)
 class GpuCourse:
-    """One device. `ranks` were on it at each of the last STEADY looks; `slowed` is by NVML's reason."""
+    """One device. `ranks` and `others` were on it at each of the last STEADY looks; `slowed` is by NVML's reason."""
 
     index: int
     looks: int
     ranks: tuple[int, ...] = ()
+    others: tuple[OtherProcess, ...] = ()
     #: it has MIG instances: who shares the device need not share one of them
     parted: bool = False
     slowed: Mapping[str, Slowed] = field(default_factory=dict)
@@ -52,6 +62,7 @@ def _course(index: int, looks: Sequence[Mapping[str, Any]]) -> GpuCourse:
         index,
         len(looks),
         ranks=_steady(looks[-STEADY:]) if len(looks) >= STEADY else (),
+        others=_others(looks[-STEADY:]) if len(looks) >= STEADY else (),
         parted=any(gpu.get("mig") for gpu in looks),
         slowed={word: _slowed(those) for word, those in by_reason.items()},
     )
@@ -65,6 +76,17 @@ def _slowed(looks: Sequence[Mapping[str, Any]]) -> Slowed:
 def _steady(looks: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     seen = [{rank for rank in _list(gpu.get("ranks")) if isinstance(rank, int)} for gpu in looks]
     return tuple(sorted(set.intersection(*seen)))
+
+
+def _others(looks: Sequence[Mapping[str, Any]]) -> tuple[OtherProcess, ...]:
+    """As they were at the last of these looks."""
+    seen = [{pid: p for p in _list(gpu.get("others")) if isinstance(p, dict) and (pid := integer(p, "pid")) is not None}
+            for gpu in looks]  # fmt: skip
+    return tuple(
+        OtherProcess(pid, text(found, "command"), integer(found, "memory_used"))
+        for pid, found in seen[-1].items()
+        if all(pid in pids for pids in seen)
+    )
 
 
 def _words(gpu: Mapping[str, Any]) -> Iterator[str]:

@@ -19,6 +19,7 @@ _DEVICES = ("/dev/nvidiactl", "/dev/dxg")
 #: It speaks every five seconds; after so long without a word its figures are too old.
 _SILENT_S = 20.0
 _MOST_LINE = 1 << 20
+_MOST_OTHERS = 3
 
 Faults = Callable[[str, int, list[int]], None]
 
@@ -110,12 +111,29 @@ class GpuWatch:
     def _placed(self, gpu: Mapping[str, Any]) -> dict[str, Any]:
         """A rank is on a device whose list of processes has its pid; in a container that may be nobody."""
         kept = {name: value for name, value in gpu.items() if name not in ("uuid", "processes") and value != []}
-        return {**kept, "ranks": self._users.get(gpu["index"], [])}
+        ranks = self._users.get(gpu["index"], [])
+        others = {"others": found} if ranks and (found := self._others(gpu)) else {}
+        return {**kept, "ranks": ranks, **others}
+
+    def _others(self, gpu: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Processes there that are no rank's, the largest first; only where the driver's numbers are our own."""
+        ours = set(self._ranks().values())
+        found = [process for process in gpu.get("processes", ()) if process.get("pid") not in ours]
+        found.sort(key=lambda process: process.get("memory_used") or 0, reverse=True)
+        return [{**process, "command": _command(process["pid"])} for process in found[:_MOST_OTHERS]]
 
     def _forget(self) -> None:
         if self._child is not None and self._child.stdout is not None and not self._child.stdout.closed:
             self._loop.forget(self._child.stdout.fileno())
             self._child.stdout.close()
+
+
+def _command(pid: int) -> str:
+    """As `ps` shows it; empty where it is not seen here."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _visible(gpu: Mapping[str, Any]) -> bool:

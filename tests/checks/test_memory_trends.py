@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from distdbg.checks import all_checks
+from distdbg.evidence.gpu_course import GpuCourse, OtherProcess
 from distdbg.evidence.growth import MIB, Cycle, MemorySeries, NodeMemory, Point, rank_series
 from distdbg.evidence.run import GuardFact, NodeRecord, RankRecord, RunEvidence
 
@@ -138,6 +139,22 @@ FLAT = {"standing": lambda s: 2 * GIB, "allocated": lambda s: 5 * GIB, "reserved
 )  # fmt: skip
 def test_columns_of_a_gpu(columns, ids):
     assert [f.id for f in found(run(series(**{**FLAT, **columns})))] == ids
+
+
+@pytest.mark.parametrize(
+    ("gpu", "says"),
+    [
+        (None, "the driver's figure does not say"),
+        (GpuCourse(3, 9, (0,)), "nobody else on GPU 3: it is NCCL's"),
+        (GpuCourse(3, 9, (0, 5)), "Beside it ranks 5 are on GPU 3"),
+        (GpuCourse(3, 9, (0,), (OtherProcess(77, "python3", 2 * GIB),)), "process 77 (python3) with 2.00 GiB"),
+    ],
+)
+def test_whose_the_rest_of_a_gpu_is(gpu, says):
+    evidence = run(series(**{**FLAT, "used": lambda s: 30 * GIB}))
+    node = NodeRecord(0, "here", gpus=(gpu,) if gpu else ())
+    (finding,) = found(replace(evidence, nodes=(node,)))
+    assert says in finding.cause
 
 
 @pytest.mark.parametrize(

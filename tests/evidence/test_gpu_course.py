@@ -1,6 +1,6 @@
 """Looks at GPUs, out of lines that may be anything."""
 
-from distdbg.evidence.gpu_course import Slowed, gpu_courses
+from distdbg.evidence.gpu_course import OtherProcess, Slowed, gpu_courses
 
 
 def lines(*looks):
@@ -13,6 +13,13 @@ def test_who_was_on_a_device_at_each_of_the_last_looks():
     assert (found.index, found.looks, found.ranks, found.parted) == (1, 4, (3,), False)
     assert gpu_courses(lines(both, both))[0].ranks == ()  # too few
     assert gpu_courses(lines(both, both, [{"index": 1, "ranks": [2, 3], "mig": True}]))[0].parted
+
+
+def test_processes_that_were_beside_it_at_each_of_the_last_looks():
+    bob, short = {"pid": 7, "command": "python3", "memory_used": 5}, {"pid": 8, "command": "", "memory_used": None}
+    looks = [[{"index": 1, "ranks": [2], "others": others}] for others in ([bob], [bob, short, "x"], [bob, short])]
+    assert gpu_courses(lines(*looks))[0].others == (OtherProcess(7, "python3", 5),)
+    assert gpu_courses(lines(*looks[:2]))[0].others == ()
 
 
 def test_what_slowed_it():

@@ -60,6 +60,13 @@ def test_figures_bear_the_ranks_whose_processes_are_there(watch):
     assert begun.figures()["gpus"] == [{"index": 0, "because": "the GPU has fallen off the bus", "ranks": [4]}]
 
 
+def test_others_on_a_rank_s_device_are_named(watch):
+    begun = watch(f"{TWO}process gpu=0 pid={os.getpid()} used=50\nprocess gpu=0 pid=999999999 used=60\n")
+    (first,) = begun.figures()["gpus"]
+    assert [(p["pid"], p["memory_used"]) for p in first["others"]] == [(999999999, 60), (os.getpid(), 50)]
+    assert first["others"][0]["command"] == "" and first["others"][1]["command"]
+
+
 def test_where_processes_are_not_shown_all_that_may_be_seen_count(watch, monkeypatch):
     begun = watch(TWO.replace("pid=123", "pid=999"))
     assert [(gpu["index"], gpu["ranks"]) for gpu in begun.figures()["gpus"]] == [(0, []), (1, [])]
