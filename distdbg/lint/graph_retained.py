@@ -16,10 +16,10 @@ DOCS = (
         id="graph-retained",
         severity="warning",
         title="a value that carries the graph is kept from step to step",
-        meaning="A loss that is kept as a tensor keeps the graph that made it: memory grows with every step until the "
-        "job dies of it.",
+        meaning="A loss or an output that is kept as a tensor keeps the graph that made it: memory grows with every "
+        "step until the job dies of it.",
         how_seen="What backward() is called on is appended to a list or added to a sum that outlives the step, without "
-        "detach(), item() or float().",
+        "detach(), item() or float(); or the model's output, that it was made of, is appended so.",
         remedy="Keep loss.detach() (no wait for the device) or loss.item().",
         source="https://docs.pytorch.org/docs/stable/notes/faq.html",
     ),
@@ -60,6 +60,27 @@ def check(context: Context) -> Iterator[Hit]:
         if kept is None or loop is None:
             continue
         yield from _kept(context, loop, kept, event)
+        for output in _outputs(context, loop, kept):
+            yield from (hit for hit in _kept(context, loop, output, event) if isinstance(hit.node, ast.Call))
+
+
+def _outputs(context: Context, loop: Loop, loss: str) -> Iterator[str]:
+    """What a model has given in the loop, and the loss is made of by one call."""
+    script, made = context.script, dict[str, ast.Call]()
+    for assigned in script.within(loop, ast.Assign):
+        match assigned:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call):
+                made[name] = call
+    given = [a.id for a in made[loss].args if isinstance(a, ast.Name)] if loss in made else []
+    for name in given:
+        if name in made and any(_is_model(context, s) for s in context.values.sites(made[name].func)):
+            yield name
+
+
+def _is_model(context: Context, site: ast.Call) -> bool:
+    owner = context.values.class_named(site.func)
+    modules = {context.script.dotted(base) for base in owner.bases} if owner is not None else set()
+    return context.values.kind(site) in ("ddp", "fsdp", "module") or "torch.nn.Module" in modules
 
 
 def _backwards(context: Context) -> list[ast.Call]:
@@ -132,6 +153,11 @@ def _summed_for_backward(context: Context, target: ast.expr) -> bool:
     """The sum itself goes backward, once the loop is over or in it."""
     name = context.script.source(target)
     root = re.split(r"[\[.]", name)[0]
+    carriers = {carrier(call) for call in _backwards(context)}
+    for assigned in context.script.all(ast.Assign):  # the loss is made of it
+        targets = {t.id for t in assigned.targets if isinstance(t, ast.Name)}
+        if targets & carriers and root in names_in(assigned.value) and root != "self":
+            return True
     for call in _backwards(context):
         owner = call.func.value if isinstance(call.func, ast.Attribute) else call
         words = names_in(owner) | set().union(*(names_in(a) for a in call.args))

@@ -33,10 +33,10 @@ def test_a_rule_finds_what_its_files_mark_and_nothing_else(path: Path) -> None:
         assert not {(f.evidence[0].line, f.id) for f in findings if f.severity != "info"}
 
 
-def test_every_rule_has_a_folder_with_a_mistake_and_something_that_looks_like_it() -> None:
+def test_every_rule_has_a_folder_with_a_mistake_and_two_that_look_like_it() -> None:
     for doc in docs():
-        names = {p.name[:4] for p in (HERE / doc.id).glob("*.py")}
-        assert names == {"bad_", "good"}, doc.id
+        names = [p.name[:4] for p in (HERE / doc.id).glob("*.py")]
+        assert names.count("bad_") >= 1 and names.count("good") >= 2, doc.id
 
 
 def test_every_id_is_documented_once_and_bears_its_file_s_name() -> None:
