@@ -1,10 +1,11 @@
 """For how long `distdbg hang-dump` holds a rank up: the longest gap in a loop that does nothing but look at the clock.
 
-    python benchmarks/capture_pause.py [--runs 10] [--ranks 4]
+    python benchmarks/capture_pause.py [--runs 10] [--ranks 2] [--check]
 
 The ranks have torch imported and thirty frames on their stack. Each line is over all ranks of all runs: the longest
 gap that a rank had while it was captured, in ms; `quiet` is the same loop for as long without a capture, which is what
-this machine's scheduler does by itself.
+this machine's scheduler does by itself. With --check the exit code is 1 where the median of `stacks`, which is a dump
+without C frames, is 50 ms or more.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+#: The issue's bound for a rank's pause without --native.
+MOST_MS = 50.0
 
 RANK = """
 import mmap, struct, sys, time
@@ -72,11 +76,13 @@ def measured(ranks: list[Rank], command: list[str], cwd: Path) -> list[float]:
     return [rank.longest_ms for rank in ranks]
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--check", action="store_true", help="exit code 1 from 50 ms on, without C frames")
     options = parser.parse_args()
+    medians: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ranks = [Rank(number, folder) for number in range(options.ranks)]
@@ -90,12 +96,17 @@ def main() -> None:
             print(f"{'':8} {'median ms':>9} {'worst ms':>9}")
             for way, command in ways.items():
                 found = [gap for _ in range(options.runs) for gap in measured(ranks, command, folder)]
-                print(f"{way:8} {statistics.median(found):>9.1f} {max(found):>9.1f}", flush=True)
+                medians[way] = statistics.median(found)
+                print(f"{way:8} {medians[way]:>9.1f} {max(found):>9.1f}", flush=True)
         finally:
             for rank in ranks:
                 rank.process.kill()
                 rank.process.wait()
+    late = medians["stacks"] >= MOST_MS
+    if late:
+        print(f"a rank is held up for {medians['stacks']:.1f} ms: the bound is {MOST_MS:g} ms")
+    return 1 if options.check and late else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from distdbg.model import MOST_RANKS
 
-_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-_WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+#: The first that is set tells. Slurm's come last: all that mpirun starts in a batch script has the script's number.
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+_WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", "SLURM_NPROCS")
 #: What the ranks of one job have in common, and those of another on the same machine have not.
 _JOB = ("DISTDBG_RUN_DIR", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID",
         "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")  # fmt: skip
@@ -85,10 +86,19 @@ def find_jobs() -> list[FoundJob]:
     groups: dict[tuple[str, ...], list[_Process]] = {}
     for process in processes.values():
         if _is_rank(process, processes):
-            shared = process.job if any(process.job[:-1]) else (*process.job, str(process.parent))
-            groups.setdefault(shared, []).append(process)
+            groups.setdefault(_shared(process, processes), []).append(process)
     jobs = [_job(found) for found in groups.values()]
     return sorted(jobs, key=lambda job: (-len(job.ranks), job.ranks[0].pid))
+
+
+def _shared(process: _Process, processes: Mapping[int, _Process]) -> tuple[str, ...]:
+    """What tells its job from others. MPICH gives no name to one, and an allocation may hold several: then it is who
+    started it, above a shell that bears the same rank."""
+    if any(process.environment.get(name) for name in _JOB if not name.startswith("SLURM_")):
+        return process.job
+    while (above := processes.get(process.parent)) is not None and above.rank == process.rank:
+        process = above
+    return (*process.job, str(process.parent))
 
 
 def job_of(pids: Iterable[int]) -> FoundJob:

@@ -27,10 +27,9 @@ from distdbg.evidence import jsonl
 from distdbg.evidence.records import ranks_seen
 from distdbg.launch import processes
 from distdbg.launch.dump_desk import BUSY
+from distdbg.launch.showing import patience
 from distdbg.rundir import Attempt, RunDir, write_json
 
-#: An agent looks for requests twice a second; one that shows no file by then does not answer.
-_ANSWERS_WITHIN_S = 4.0
 #: Beyond the time that a capture may take, for another machine's file system to show what was written.
 _SHOWS_WITHIN_S = 6.0
 _LOOK_EVERY_S = 0.1
@@ -135,13 +134,14 @@ def _nodes(attempt: Attempt) -> list[_Node]:
 
 
 def _wait(asked: _Asked, say: Say) -> None:
-    most = asked.wish.within + _SHOWS_WITHIN_S
+    answers_within = patience(asked.run)  # one that shows no file by then does not answer
+    most = asked.wish.within + max(_SHOWS_WITHIN_S, answers_within)
     tried = False
     while asked.waiting:
         for node in asked.waiting:
             _hear(asked, node)
         lasted = time.monotonic() - asked.begun
-        if lasted > _ANSWERS_WITHIN_S and not tried:
+        if lasted > answers_within and not tried:
             tried = True
             _do_without(asked, [node for node in asked.waiting if not _began(asked.folder, node)], say)
         if lasted > most:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +18,11 @@ from distdbg.launch.wire import CarrierWire
 _ENDS_WITHIN_S = 2.0
 _KEPT_OF_LOG = 2000
 _MOST_SAID = 1 << 20
+#: What srun says whenever a step ends early, behind why it does.
+_NO_CAUSE = re.compile(
+    r"lacks support for cpu binding|forcing job termination|Job step aborted: Waiting|Application launch failed|"
+    r"\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ \*\*\*$"
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Running:
         self.wire = CarrierWire(ours)
 
     def last_words(self) -> str:
-        """The end of what it said on its standard error, on one line."""
+        """The end of what it said on its standard error, on one line; what names no cause only where nothing does."""
         if self.carrier.log is None:
             return "its words stand above"
         try:
@@ -62,7 +68,8 @@ class Running:
         except OSError:
             text = ""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return "; ".join(lines[-3:]) or "it said nothing"
+        causes = [line for line in lines if not _NO_CAUSE.search(line)]
+        return "; ".join((causes or lines)[-3:]) or "it said nothing"
 
     def said(self) -> str:
         """What this start of it said there: earlier attempts wrote into the same file."""

@@ -200,8 +200,10 @@ class FarNodes(Nodes):
 
     def _refuse_end_of(self, running: Running) -> None:
         code, program = running.process.returncode, Path(running.carrier.argv[0]).name
+        carried = [agent for agent in self._agents.values() if agent.carrier is running]
+        missing = [agent for agent in carried if agent.here is None] or carried
         raise CannotStart(
-            f"{program} ended with exit code {code} before the agents were up on {', '.join(running.carrier.hosts)}: "
+            f"{program} ended with exit code {code} before the agents were up on {_names(missing)}: "
             f"{running.last_words()}",
             running.carrier.advice,
         )

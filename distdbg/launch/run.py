@@ -20,9 +20,10 @@ from distdbg.launch.hang import HangWatch, close_look_after
 from distdbg.launch.job_record import complete_later, job_record, write_job
 from distdbg.launch.journal import Journal
 from distdbg.launch.lint_in_passing import LintInPassing
-from distdbg.launch.live import LiveView, PlainView
+from distdbg.launch.live import LiveView, PlainView, leave_dead_terminal
 from distdbg.launch.local import AgentCommand, LocalNodes
 from distdbg.launch.nodes import Nodes
+from distdbg.launch.showing import Showing
 from distdbg.launch.shown_shapes import shapes_line
 from distdbg.launch.state import RunState
 from distdbg.model import fold_ranks, unfold_ranks
@@ -71,9 +72,12 @@ def _follow(
     state = RunState()
     view = _view(plan, state, run)
     hang = HangWatch(settings, run, state, journal, view)
+    # on this machine it is no file system that takes its time
+    showing = Showing(run, journal, view.say if plan.place.far else lambda _sentence: None)
 
     def listen(node_rank: int, event: dict[str, Any]) -> None:
         state.apply(node_rank, event)
+        showing.hear(node_rank, event)
         hang.hear(node_rank, event)
 
     def start(attempt: int) -> Nodes:
@@ -95,8 +99,10 @@ def _follow(
     console = Console(run, _shown(plan), world_size=plan.topology["world_size"], live=view.live)
 
     def turn() -> None:
+        leave_dead_terminal()
         for told in lint.told():
             view.say(told)
+        showing.tick()
         hang.tick(view.tick(console.poll()))
 
     try:
@@ -169,6 +175,7 @@ def _fallback_code(nodes: Nodes) -> int:
 
 def _report(settings: JobSettings, run: RunDir) -> Report:
     text, report = explain(run)
+    leave_dead_terminal()
     print(text, file=sys.stderr)
     if settings.profile:
         _say_profiles(run)

@@ -112,19 +112,75 @@ sys.exit(f"{none.returncode} {done.returncode}")
 """
 
 
-@pytest.mark.slow
-def test_without_arguments_it_finds_the_job_itself(tmp_path, need):
+def alone(need, code, folder):
+    """In a process table of its own, which ends with it."""
     unshare = need("unshare", "util-linux")
-    alone = [unshare, "--pid", "--fork", "--mount-proc", "--kill-child"]
-    if subprocess.run([*alone, "true"], capture_output=True).returncode:
+    words = [unshare, "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*words, "true"], capture_output=True).returncode:
         pytest.skip("not possible here: a process table of its own takes root")
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        [*alone, sys.executable, "-c", ALONE], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200
-    )
+    command = [*words, sys.executable, "-c", code]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=200)
+
+
+@pytest.mark.slow
+def test_without_arguments_it_finds_the_job_itself(tmp_path, need):
+    done = alone(need, ALONE, tmp_path)
     assert done.stderr.endswith("3 10\n"), done
     assert "no distributed job of yours runs here" in done.stderr
     assert "stuck-in-python (likely)  rank 2 sleeps at sleeps_in_step.py:16" in done.stdout
+
+
+#: A script for mpirun: torch gets its rank from the launcher's variables, and rank 1 never comes to the barrier.
+BY_MPI = """
+import os, sys, time
+import torch.distributed as dist
+rank = next(int(os.environ[name]) for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK") if name in os.environ)
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2)
+while rank == 1:
+    time.sleep(5)
+dist.barrier()
+"""
+#: As mpirun stands above its ranks; in a batch script all that it starts bears the script's own SLURM_PROCID.
+MPIRUN = """
+import os, subprocess, sys
+batch = {"SLURM_JOB_ID": "78", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "4"}
+words = {"openmpi": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+         "mpich": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID")}[sys.argv[1]]
+for rank in "01":
+    own = dict(zip(words, (rank, "2", rank)))
+    subprocess.Popen([sys.executable, "by_mpi.py", f"{os.getcwd()}/{sys.argv[1]}"], env=os.environ | batch | own)
+os.wait()
+"""
+TWO_JOBS = """
+import subprocess, sys
+from pathlib import Path
+from distdbg.collect.job_processes import find_jobs
+from distdbg.collect.process_look import look
+from tests.cli.test_hang_dump import BY_MPI, MPIRUN, wait_until
+Path("by_mpi.py").write_text(BY_MPI)
+jobs = [subprocess.Popen([sys.executable, "-c", MPIRUN, kind]) for kind in ("openmpi", "mpich")]
+def stand():
+    ranks = [[look(rank.pid).get("syscall") for rank in job.ranks] for job in find_jobs()]
+    return len(ranks) == 2 and all(len(job) == 2 and job[1] == "clock_nanosleep" and job[0] for job in ranks)
+wait_until(stand)
+for words in (["--all"], ["--json"], ["--all", "--json"]):
+    done = subprocess.run([sys.executable, "-m", "distdbg", "hang-dump", *words], stdout=subprocess.PIPE)
+    print(done.stdout.decode(), f"{words}: {done.returncode}", sep="", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_two_jobs_of_mpirun_at_once(tmp_path, need):
+    """Both are looked at, each with its own ranks; one JSON object is of one job, and then both are named."""
+    done = alone(need, TWO_JOBS, tmp_path)
+    assert done.stdout.count("stuck-in-python (likely)  rank 1 sleeps at by_mpi.py:7") == 2, done
+    assert done.stdout.endswith("['--all']: 10\n['--json']: 2\n['--all', '--json']: 2\n"), done
+    assert done.stderr.count("2 jobs run here") == done.stderr.count("by_mpi (2 ranks: --pid") / 2 == 2
+    dumps = [folder for folder in (tmp_path / "distdbg-dumps").iterdir() if folder.is_dir()]
+    manifests = [json.loads((folder / "manifest.json").read_text()) for folder in dumps]
+    assert [manifest["ranks"] for manifest in manifests] == [{"0": "collected", "1": "collected"}] * 2
+    assert {manifest["job"]["argv"][-1] for manifest in manifests} == {f"{tmp_path}/openmpi", f"{tmp_path}/mpich"}
 
 
 @pytest.mark.slow

@@ -1,8 +1,10 @@
 """Ranks among all processes: started here with the variables of launchers, and found again."""
 
+import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,9 @@ PARENT = (
     "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdin=subprocess.PIPE);"
     "sys.stdin.read(); p.stdin.close(); p.wait()"
 )
+#: What is a rank by a scheduler's variables alone has torch's library in its memory: here without its import.
+LIBRARY = Path(importlib.util.find_spec("torch").origin).with_name("lib") / "libtorch.so"
+TORCH = f"import mmap; f = open({str(LIBRARY)!r}, 'rb'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); {WAIT}"
 
 
 @pytest.fixture
@@ -42,13 +47,13 @@ def mine(port):
     return ours[0] if len(ours) == 1 else ours
 
 
-def _port(pid):
+def _port(pid, name=b"MASTER_PORT"):
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             found = dict(item.split(b"=", 1) for item in file.read().split(b"\0") if b"=" in item)
     except ProcessLookupError:  # another job's rank, gone since
         return None
-    return found.get(b"MASTER_PORT", b"").decode()
+    return found.get(name, b"").decode()
 
 
 def test_ranks_of_one_job_and_their_children(start):
@@ -83,6 +88,47 @@ def test_a_scheduler_alone_makes_no_rank_of_what_does_not_run_torch(start):
     pid = start(SLURM_PROCID="0", SLURM_JOB_ID="77", MASTER_PORT="64006")
     assert mine("64006") == []
     assert job_of([pid]).ranks[0].rank == 0
+
+
+BATCH = {"SLURM_JOB_ID": "78", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "16"}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"},
+        {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "8",
+         "PMIX_RANK": "5", "PMIX_NAMESPACE": "3419340801"},
+        {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"},
+        {"PMIX_RANK": "5", "PMIX_NAMESPACE": "slurm.pmix.78.0", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8"},
+        BATCH | {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "8"},
+        BATCH | {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1"},
+        BATCH | {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "PMI_RANK": "0", "PMI_SIZE": "2"},
+    ],
+    ids=["srun", "openmpi", "mpich", "srun-pmix", "openmpi-in-a-batch", "mpich-in-a-batch", "torchrun-in-mpich"],
+)  # fmt: skip
+def test_a_rank_by_every_launchers_variables(start, variables):
+    pid = start(TORCH, MASTER_PORT="64007", **variables)
+    job = mine("64007")
+    assert [(r.rank, r.local_rank, r.pid) for r in job.ranks] == [(5, 1, pid)]
+    assert job.world_size == 8
+
+
+def test_jobs_that_nothing_names_are_told_apart_by_who_started_them(start):
+    """MPICH's, two in one allocation; in one of them a shell with the rank's variables stands above each rank."""
+    starts = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {TORCH!r}], stdin=subprocess.PIPE);"
+    twice = (
+        "import os, subprocess, sys; code = sys.argv[1];"
+        "ps = [subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,"
+        "      env=os.environ | {'PMI_RANK': str(rank), 'PMI_SIZE': '2'}) for rank in range(2)];"
+        "[p.stdout.readline() for p in ps]; print('up', flush=True); sys.stdin.read();"
+        "[p.communicate() for p in ps]"
+    )
+    wrapped = starts + "sys.stdin.read(); p.stdin.close(); p.wait()"
+    for code in (TORCH, wrapped):
+        start(twice, code, MARKED="64008", SLURM_JOB_ID="78")
+    ours = [job for job in find_jobs() if any(_port(rank.pid, b"MARKED") == "64008" for rank in job.ranks)]
+    assert [([r.rank for r in job.ranks], job.world_size, job.doubles) for job in ours] == [([0, 1], 2, ())] * 2
 
 
 def test_pids_whose_ranks_nobody_tells_are_counted(start):

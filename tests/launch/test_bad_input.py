@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from distdbg.rundir import RUNS_FOLDER
+from distdbg.rundir import RUNS_FOLDER, create_run_dir, list_runs
 
 
 def refused(distdbg, *args, cwd=None, env=None, says=(), code=2):
@@ -134,6 +135,26 @@ def test_torch_is_missing(tmp_path):
     assert "torch" in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / RUNS_FOLDER).exists()
+
+
+def test_a_batch_job_where_slurm_is_not_or_is_dead(distdbg, tmp_path):
+    script(tmp_path)
+    words, path = ("--on", "slurm", "--nodes", "2", "train.py"), tmp_path / "bin"
+    path.mkdir()
+    result = refused(distdbg, *words, env={"PATH": str(path)}, says=["there is no sbatch on PATH", "--on local"])
+    assert len(result.err.splitlines()) == 2, result
+    for name in ("sbatch", "sinfo"):
+        dead = script(path, f"#!/bin/sh\necho '{name}: error: Unable to contact slurm controller' >&2\nexit 1\n", name)
+        dead.chmod(0o755)
+    says = ["nothing was submitted: Slurm's controller does not answer: Unable to contact", "scontrol ping"]
+    result = refused(distdbg, *words, env={"PATH": str(path)}, says=says)
+    assert len(result.err.splitlines()) == 2, result
+    (path / "sinfo").unlink()  # it dies between the two
+    earlier = create_run_dir("earlier", parent=tmp_path / RUNS_FOLDER)
+    result = distdbg("launch", *words, env={"PATH": str(path)})
+    assert result.code == 2 and says[0] in result.err, result
+    assert list_runs(tmp_path / RUNS_FOLDER) == [earlier]
+    assert (tmp_path / RUNS_FOLDER / "latest").readlink() == Path(earlier.id)
 
 
 @pytest.mark.slow

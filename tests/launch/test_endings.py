@@ -5,6 +5,7 @@ The autouse fixture `no_orphans` looks for left-overs after each test.
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -18,6 +19,12 @@ from distdbg.rundir import list_runs
 
 pytestmark = pytest.mark.slow
 WAITS = Path(__file__).parents[1] / "programs" / "waits.py"
+#: Before a command that leads a session: the terminal on its standard input becomes the session's.
+OWN_TERMINAL = [
+    sys.executable,
+    "-c",
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])",
+]
 
 
 def wait_until(condition, seconds=60.0):
@@ -35,14 +42,15 @@ def command(*words):
 class Job:
     """A launch of waits.py on 2 nodes x 2 ranks that has come to `ready`."""
 
-    def __init__(self, folder, manner="plain", *options):
+    def __init__(self, folder, manner="plain", *options, terminal=None):
         self.folder = folder
         self.process = subprocess.Popen(
-            command(*options, str(WAITS), str(folder), manner),
+            [*(OWN_TERMINAL if terminal else ()), *command(*options, str(WAITS), str(folder), manner)],
             cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdin=terminal or subprocess.DEVNULL,
+            stdout=terminal or subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            start_new_session=terminal is not None,
         )
         wait_until(lambda: all((folder / f"ready-{r}").exists() or self.process.poll() is not None for r in range(4)))
         wait_until(lambda: sum(self.events("rank-started")) == 4)
@@ -106,13 +114,27 @@ def test_ctrl_c_twice_ends_it_at_once(tmp_path):
     assert job.gone()
 
 
-def test_sigusr1_reaches_ranks_that_handle_it_and_nobody_dies(tmp_path):
-    job = Job(tmp_path, "usr1")
-    job.process.send_signal(signal.SIGUSR1)
-    wait_until(lambda: all((tmp_path / f"usr1-{r}").exists() for r in range(4)))
+def test_user_signals_reach_ranks_that_handle_them_and_a_hangup_ends_the_job(tmp_path):
+    job = Job(tmp_path, "notes")
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        job.process.send_signal(number)
+        wait_until(lambda name=number.name: all((tmp_path / f"{name}-{r}").exists() for r in range(4)))
     assert not job.gone()
-    job.process.send_signal(signal.SIGTERM)
-    assert job.finish() == 143, job.output
+    job.process.send_signal(signal.SIGHUP)
+    assert job.finish() == 129, job.output
+    assert job.gone()
+    assert job.report()["outcome"] == "cancelled"
+
+
+def test_nothing_outlives_a_terminal(tmp_path):
+    """Its window is closed: what is written there from then on fails, and the job is still ended and explained."""
+    ours, theirs = pty.openpty()
+    job = Job(tmp_path, "plain", "--grace", "5", terminal=theirs)
+    os.close(theirs)
+    os.close(ours)
+    assert job.process.wait(60) == 129
+    assert job.gone()
+    assert job.report()["outcome"] == "cancelled"
 
 
 def test_nothing_outlives_a_launcher_killed_by_sigkill(tmp_path):

@@ -41,6 +41,9 @@ def test_two_nodes_by_two_ranks(distdbg, tmp_path):
     assert report(result)["outcome"] == "succeeded"
     assert report(result)["findings"] == []
     assert [r["rank"] for r in report(result)["ranks"]] == [0, 1, 2, 3]
+    events = [json.loads(line) for line in result.run.events.read_text().splitlines()]
+    shown = {e["node_rank"]: e["after_s"] for e in events if e["event"] == "shown"}
+    assert shown.keys() == {0, 1} and all(0 <= after_s < 2 for after_s in shown.values()), "on a local disk"
     assert (result.cwd / "distdbg-runs" / "latest").resolve() == result.run.path
     assert result.run.path.stat().st_mode & 0o777 == 0o700
 

@@ -1,5 +1,6 @@
 """Hosts that ssh reaches: the same agents, the same verdicts, nothing left."""
 
+import json
 import os
 import signal
 
@@ -34,6 +35,9 @@ def test_it_trains_with_the_environment_that_it_was_launched_in(bed, launch):
     assert job.ends(120) == 0, job.said()
     assert all(f"{rank} node{1 + rank // 2} {rank // 2}" in job.said() for rank in range(4))
     assert job.run.read_job()["topology"]["on"] == "ssh"
+    events = [json.loads(line) for line in job.run.events.read_text().splitlines()]
+    shown = {e["node_rank"]: e["after_s"] for e in events if e["event"] == "shown"}
+    assert shown.keys() == {0, 1} and max(shown.values()) < 2, "what a host writes is soon seen by the launcher's"
     nothing_is_left(bed)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
@@ -13,7 +12,7 @@ from distdbg.errors import DistdbgError, UsageError
 from distdbg.launch.journal import note
 from distdbg.launch.masking import mask_argv
 from distdbg.launch.slurm import batch, commands
-from distdbg.rundir import RunDir, create_run_dir, write_json, write_whole
+from distdbg.rundir import RunDir, create_run_dir, link_latest, write_json, write_whole
 from distdbg.settings import JobSettings
 
 SCHEMA = "distdbg.slurm/1"
@@ -35,6 +34,8 @@ def submit(settings: JobSettings) -> RunDir:
         number = commands.submit(str(run.batch_script), batch.secrets(settings))
     except DistdbgError as error:
         shutil.rmtree(run.path, ignore_errors=True)
+        if settings.run_dir is None:
+            link_latest(run.path.parent)
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"nothing was submitted: {error.message}", error.remedy) from None
@@ -43,10 +44,17 @@ def submit(settings: JobSettings) -> RunDir:
 
 
 def _check_size(settings: JobSettings) -> None:
-    """Slurm itself would let a job wait for ever that is larger than its partition."""
+    """Slurm itself would let a job wait for ever that is larger than its partition.
+
+    A controller that does not answer this is not asked to submit: it would take the job when it wakes up.
+    """
     found = None
-    with contextlib.suppress(DistdbgError):  # sbatch will say what is wrong
+    try:
         found = commands.nodes_of(settings.slurm.partition)
+    except commands.SlurmSilent as error:
+        raise UsageError(f"nothing was submitted: {error.message}", error.remedy) from None
+    except DistdbgError:
+        pass  # sbatch will say what is wrong
     if found is not None and settings.nodes > found[1]:
         raise UsageError(
             f"{settings.nodes} nodes are asked for, and Slurm's partition {found[0]!r} has {found[1]}",

@@ -166,6 +166,23 @@ def test_a_missing_template(script):
         render(settings("--template", "/nowhere/x", script))
 
 
+def test_slurm_script_prints_what_is_submitted(distdbg, script, tmp_path):
+    """And needs no Slurm for it."""
+    words = ("--nodes", 2, "--nproc-per-node", 8, "--time", "4:00:00", "--env", "A=it's", script, "--lr", "1e-3")
+    path = tmp_path / "bin"
+    path.mkdir()
+    shown = distdbg("slurm-script", *words, env={"PATH": str(path)})
+    assert shown.code == 0 and not shown.err, shown
+    assert not (tmp_path / "distdbg-runs").exists()
+    (path / "sbatch").write_text("#!/bin/sh\necho 123\n")
+    (path / "sbatch").chmod(0o755)
+    submitted = distdbg("launch", "--on", "slurm", "--detach", *words, env={"PATH": str(path)})
+    assert submitted.out == f"{submitted.run.id}\t123\n", submitted
+    own = submitted.run.batch_script.read_text()
+    assert shown.out == own.replace(str(submitted.run.path), f"{tmp_path}/distdbg-runs/RUN")
+    assert "#SBATCH --nodes=2\n" in own and subprocess.run(["bash", "-n"], input=own, text=True).returncode == 0
+
+
 def test_there_is_time_for_the_verdict_before_slurm_kills(script):
     assert batch.stop_after(settings(script)) == 120 - 30 - 15
     assert batch.stop_after(settings("--signal-before", 30, script)) == 0

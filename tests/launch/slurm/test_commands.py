@@ -5,9 +5,12 @@ import time
 import pytest
 
 from distdbg.errors import NothingToAnalyse, ToolMissing, UsageError
-from distdbg.launch.slurm import commands
+from distdbg.launch.follow import Following
+from distdbg.launch.journal import note
+from distdbg.launch.slurm import commands, watch
 from distdbg.launch.slurm.commands import JobState, SlurmSilent
-from distdbg.launch.slurm.watch import because
+from distdbg.launch.slurm.watch import SlurmJob, because
+from distdbg.rundir import create_run_dir
 
 
 @pytest.fixture
@@ -154,3 +157,52 @@ def test_why_a_job_waits():
         == f": other jobs come first (Priority), expected to start at {at}"
     )
     assert because(JobState(1, "PENDING", "", soon)) == f": expected to start at {at}"
+
+
+# -- a job that is followed, when the controller knows it no more, or is not heard of again -------------------------
+
+RUNS = "echo '12|RUNNING|None|1700000000|2|node[1-2]'"
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+DEAD = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+
+
+@pytest.fixture
+def follow(tool, tmp_path, capfd):
+    """`follow("launched", then=…)`: squeue shows the job as running once, then does `then`: (exit code, what is said).
+
+    What the launch has noted when squeue is asked again: `at_last`, with its exit code."""
+
+    def follow_it(*noted, then, at_last=None):
+        run = create_run_dir("x", parent=tmp_path)
+        for event in noted:
+            note(run, event)
+        word = "" if at_last is None else f"""echo '{{"event": "finished", "exit_code": {at_last}}}' >> {run.events}"""
+        tool("squeue", f"if [ -e {run.path}/once ]; then {word or ':'}; {then}; fi; : > {run.path}/once; {RUNS}")
+        tool("scontrol", FORGOTTEN)
+        code = Following(run, SlurmJob(run, 12), "none").until_end()
+        return code, capfd.readouterr().err
+
+    return follow_it
+
+
+def test_a_job_that_is_forgotten_is_over_and_explained_from_what_it_left(follow):
+    code, said = follow("launched", then=FORGOTTEN)
+    assert code == 76 and "Slurm job 12 runs on node[1-2]" in said and "exit code unknown" in said, said
+
+
+def test_a_job_that_is_forgotten_keeps_its_own_word(follow):
+    assert follow("launched", then=FORGOTTEN, at_last=7)[0] == 7
+
+
+def test_a_job_that_is_forgotten_before_it_began(follow):
+    code, said = follow(then=FORGOTTEN)
+    assert code == 76 and "Slurm job 12 ended before any rank was started" in said
+
+
+@pytest.mark.parametrize(
+    ("then", "says"), [(DEAD, "Slurm's controller does not answer"), ("echo no >&2; exit 1", "no")]
+)
+def test_a_controller_that_is_not_heard_of_again_holds_nobody_up(follow, monkeypatch, then, says):
+    monkeypatch.setattr(watch, "_LATE_S", 0.5)
+    code, said = follow("launched", then=then, at_last=3)
+    assert code == 3 and f"{says}; the run's directory is followed" in said, said

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 
@@ -113,6 +114,30 @@ def test_a_killed_launcher_leaves_nothing(bed, launch):
     os.kill(launcher, signal.SIGKILL)
     job.ends(60)
     nothing_is_left(bed)
+
+
+def test_a_node_that_cannot_be_reached_at_the_start_is_named(bed, launch):
+    """First by the other node alone, then by nobody: it was there when the job got it."""
+    held = ("salloc", "-Q", "-N2", "sh", "-c", 'echo allocated; until [ -e go ]; do sleep 0.1; done; exec "$@"', "sh")
+
+    def begins(within):
+        job.waits_for("allocated", 60)
+        (job.folder / "go").touch()
+        assert job.ends(within) == 2, job.said()
+        nothing_is_left(bed)
+
+    job = launch(inside=held)
+    bed.run("node2", "ip", "route", "add", "unreachable", bed["node1"].address)
+    begins(60)
+    assert re.search(r"node2 cannot reach node1 on port \d+ \(10\S+: No route to host\)", job.said()), job.said()
+    bed.run("node2", "ip", "route", "del", "unreachable", bed["node1"].address)
+
+    job = launch(inside=held)
+    job.waits_for("allocated", 60)
+    bed.blackhole("node2")
+    begins(60)
+    assert "before the agents were up on node2: " in job.said(), job.said()
+    assert "Task launch for StepId" in job.said() and "failed on node node2" in job.said(), job.said()
 
 
 def test_a_run_directory_that_only_one_node_sees(bed, launch):

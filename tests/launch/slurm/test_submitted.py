@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from distdbg.launch.slurm import commands
 from distdbg.rundir import list_runs
 from tests.cluster.bed import USER, Bed
 from tests.cluster.fixtures import need_bed, own_folder
@@ -196,8 +197,8 @@ def test_a_run_directory_that_the_nodes_do_not_see(head):
 
 
 def test_a_frozen_controller(head):
-    """Several nodes run here then, and a job that is followed is followed on."""
-    following = head.popen("launch", "--on", "slurm", "--nproc-per-node", 1, "train.py", 150, stderr=subprocess.PIPE,
+    """Several nodes run here then, what is to be submitted is given up, and a job that is followed is followed on."""
+    following = head.popen("launch", "--on", "slurm", "--nproc-per-node", 1, "train.py", 500, stderr=subprocess.PIPE,
                            stdout=subprocess.PIPE, text=True)  # fmt: skip
     assert following.stdout.readline() == "from 0 on node1\n"
     controller = next(p for p, line in head.bed["head"].processes().items() if line.startswith("slurmctld"))
@@ -207,12 +208,18 @@ def test_a_frozen_controller(head):
         refused = head.distdbg("launch", "--nodes", 2, "--dry-run", "train.py", 3)
         assert "its controller does not answer: the 2 nodes run on this machine" in refused.stderr
         assert refused.returncode == 0 and time.monotonic() - begun < 20
+        begun = time.monotonic()
+        refused = head.distdbg("launch", "--on", "slurm", "--nodes", 2, "train.py", 3)
+        assert refused.returncode == 2 and time.monotonic() - begun < commands._WITHIN_S + 5, refused.stderr
+        assert "nothing was submitted: Slurm's controller does not answer" in refused.stderr
+        assert len(refused.stderr.splitlines()) <= 2 and len(list_runs(head.folder / "distdbg-runs")) == 1
         assert "finished" not in head.newest.events.read_text()
         head.until(lambda: '"finished"' in head.newest.events.read_text())
     finally:
         os.kill(controller, signal.SIGCONT)
     _, err = following.communicate(timeout=60)
     assert following.returncode == 0, err
+    assert not head.run("squeue", "-h").stdout, "what was refused is in the queue"
 
 
 # -- hang-dump --slurm-job ------------------------------------------------------------------------------------------
