@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _LOOK_FOR_RANKS_S = 0.01
 _SAMPLE_S = 1.0
 _METRICS_FILE_S = 10.0
+#: A capture holds a rank for milliseconds; who stands still for so many samples on end was stopped by somebody.
+_STOPPED_LOOKS = 5
 #: How long torchrun is held still after a rank's failure, so that the siblings can say what they were handling.
 _ASK_SIBLINGS_S = 0.4
 _COLLECTED = "torchrun had collected the process before its exit code was read"
@@ -200,7 +202,12 @@ class RankWatch:
 
     def _sample(self) -> None:
         for rank in self.living:
+            before = rank.stopped
             rank.sample()
+            if rank.stopped == _STOPPED_LOOKS:
+                self._node.event("rank-stopped", rank=rank.rank)
+            elif before >= _STOPPED_LOOKS and not rank.stopped:
+                self._node.event("rank-continued", rank=rank.rank)
         if self.gpus is None and self.living and may_have_gpus():
             self.gpus = GpuWatch(self._loop, lambda: {r.rank: r.pid or 0 for r in self.living}, self._gpu_fault)
             self.gpus.start()

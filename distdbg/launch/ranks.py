@@ -41,6 +41,8 @@ class RankProcess:
     rss: int | None = None
     #: of it, what is no file's and not shared
     anon: int | None = None
+    #: looks on end at which a signal had stopped it
+    stopped: int = 0
     cpu_s: float | None = None
     page: Page | None = None
     rate: float | None = None
@@ -96,6 +98,7 @@ class RankProcess:
         with contextlib.suppress(OSError):
             self.page = self._own_page(self.page_path.read_bytes()[:PAGE_BYTES]) or self.page
         fields = processes.stat_fields(self.pid or 0)
+        self.stopped = self.stopped + 1 if fields and fields[0] == "T" else 0
         if len(fields) > 21 and fields[0] != "Z":
             # proc(5): of a process that may not be traced the kernel hides what follows, as 1 here, its exit code as 0
             self.hidden = fields[23] == "1"

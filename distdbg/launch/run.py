@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 #: A file system that does not answer for this long is not waited for at the end.
 _REPORT_WITHIN_S = 60.0
+#: What is worth a word long before anybody would call it a hang.
+_STOPPED = {
+    "rank-stopped": "rank {rank} was stopped (SIGSTOP, Ctrl-Z): the others will wait for it until it gets SIGCONT",
+    "rank-continued": "rank {rank} goes on",
+}
 _Result = TypeVar("_Result")
 
 
@@ -77,6 +82,8 @@ def _follow(
 
     def listen(node_rank: int, event: dict[str, Any]) -> None:
         state.apply(node_rank, event)
+        if sentence := _STOPPED.get(str(event.get("event"))):
+            view.say(sentence.format(rank=event.get("rank")))
         showing.hear(node_rank, event)
         hang.hear(node_rank, event)
 

@@ -82,9 +82,14 @@ def test_a_killed_agent(bed, launch):
     nothing_is_left(bed)
 
 
-def test_a_stopped_agent_costs_a_healthy_job_nothing(bed, launch):
+def test_a_stopped_rank_and_a_stopped_agent_cost_a_healthy_job_nothing(bed, launch):
     job = launch(steps=800)
     job.trains()
+    rank = max(bed["node2"].pids_of("boot.py train.py", but="torch.distributed.run"))
+    for number, says in ((signal.SIGSTOP, "was stopped (SIGSTOP, Ctrl-Z)"), (signal.SIGCONT, "goes on")):
+        os.kill(rank, number)
+        job.waits_for(says, NAMED_WITHIN_S)
+    assert "rank 3 goes on" in job.said()
     agent = job.agent("node2")
     os.kill(agent, signal.SIGSTOP)
     job.waits_for("its ranks are left alone", NAMED_WITHIN_S)

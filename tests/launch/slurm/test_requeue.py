@@ -60,6 +60,7 @@ def test_a_job_that_is_back_in_the_queue_is_not_said_to_have_ended(tmp_path, mon
     def silent(*_):
         raise DistdbgError("the controller does not answer")
 
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # it ignores SIGTERM from then on, and so would other tests
     monkeypatch.setattr(commands, "requeue", lambda *_: None)
     monkeypatch.setattr(commands, "exclude", lambda *_: None)
     monkeypatch.setattr(commands, fails, silent)
