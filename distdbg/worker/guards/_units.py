@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from distdbg.worker.guards._base import Guard
 from distdbg.worker.wrapping import is_fsdp2
 
 TYPE_CHECKING = False
@@ -29,6 +30,26 @@ class Unit:
     @property
     def size(self) -> int:
         return sum(numbers for _, numbers in self.shares)
+
+
+class UnitsGuard(Guard):
+    """Hears of each model once a window, before a forward."""
+
+    def window(self) -> None:
+        self._seen: set[int] = set()
+        self.listen("forward", self._forward)
+
+    def window_ends(self) -> None:
+        self.deaf()
+
+    def judge(self, module: Any, units: list[Unit]) -> None:  # noqa: ANN401
+        """`units` is empty where it is no FSDP model."""
+        raise NotImplementedError
+
+    def _forward(self, module: Any) -> None:  # noqa: ANN401
+        if id(module) not in self._seen:
+            self._seen.add(id(module))
+            self.judge(module, units_of(module))
 
 
 def units_of(module: Any) -> list[Unit]:  # noqa: ANN401

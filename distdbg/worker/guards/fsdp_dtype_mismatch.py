@@ -6,8 +6,8 @@ are of half precision themselves there is nothing to mix.
 
 from __future__ import annotations
 
-from distdbg.worker.guards._base import Guard, users_line
-from distdbg.worker.guards._units import units_of
+from distdbg.worker.guards._base import users_line
+from distdbg.worker.guards._units import UnitsGuard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,24 +16,14 @@ if TYPE_CHECKING:
     from distdbg.worker.guards._units import Unit
 
 
-class FsdpDtypeMismatch(Guard):
+class FsdpDtypeMismatch(UnitsGuard):
     id = "fsdp-dtype-mismatch"
     modes = ("off", "warn")
     costs = "once, about 1 ms for 1,000 parameters"
     blind = "optimizers that keep float32 copies of their own"
 
-    def window(self) -> None:
-        self._seen: set[int] = set()
-        self.listen("forward", self._forward)
-
-    def window_ends(self) -> None:
-        self.deaf()
-
-    def _forward(self, module: Any) -> None:  # noqa: ANN401
-        if id(module) in self._seen:
-            return
-        self._seen.add(id(module))
-        judged = {_judged(unit) for unit in units_of(module) if unit.trained}
+    def judge(self, _module: Any, units: list[Unit]) -> None:  # noqa: ANN401
+        judged = {_judged(unit) for unit in units if unit.trained}
         only = judged.pop() if len(judged) == 1 else None
         if only is not None:
             does, kept, computed = only

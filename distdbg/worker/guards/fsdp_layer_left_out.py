@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from distdbg.worker.guards._base import Guard, users_line
-from distdbg.worker.guards._units import CONTAINERS, LARGE, kind_of, units_of
+from distdbg.worker.guards._base import users_line
+from distdbg.worker.guards._units import CONTAINERS, LARGE, UnitsGuard, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,24 +16,13 @@ _AS_LARGE = 0.9
 _MOST_NAMES = 5
 
 
-class FsdpLayerLeftOut(Guard):
+class FsdpLayerLeftOut(UnitsGuard):
     id = "fsdp-layer-left-out"
     modes = ("off", "warn")
     costs = "once, about 2 ms for 1,000 modules"
     blind = "models of under 10 million parameters; layers that stand in no ModuleList, ModuleDict or Sequential"
 
-    def window(self) -> None:
-        self._seen: set[int] = set()
-        self.listen("forward", self._forward)
-
-    def window_ends(self) -> None:
-        self.deaf()
-
-    def _forward(self, module: Any) -> None:  # noqa: ANN401
-        if id(module) in self._seen:
-            return
-        self._seen.add(id(module))
-        units = units_of(module)
+    def judge(self, module: Any, units: list[Unit]) -> None:  # noqa: ANN401
         found = _left_out(module, units) if sum(unit.size for unit in units) >= LARGE else None
         if found is not None:
             names, kind, size, siblings = found
