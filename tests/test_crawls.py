@@ -13,7 +13,9 @@ from distdbg.model import fold_ranks
 from distdbg.rundir import list_runs
 
 CRAWLS = sorted((Path(__file__).parent / "programs" / "crawls").glob("*.py"))
-_VERDICT = re.compile(r"^Verdict: (?P<id>[\w-]+)(?:; ranks: (?P<ranks>[\d,-]+); says: (?P<says>.+))?$", re.M)
+_VERDICT = re.compile(
+    r"^Verdict: (?P<id>[\w-]+)(?:; ranks: (?P<ranks>[\d,-]+); says: (?P<says>.+?)(?:; late at: (?P<at>.+))?)?$", re.M
+)
 
 pytestmark = pytest.mark.slow
 
@@ -53,3 +55,6 @@ def test_crawl(program, distdbg, tmp_path):
         assert found == [(wanted["id"], wanted["ranks"], "warning")], context
         assert wanted["says"] in context
     assert looked.code == 0, "a warning is no error"
+    if wanted["at"]:  # sampled by its agent, and not in the dump that was asked for
+        cause = report["findings"][0]["cause"]
+        assert re.search(rf"While it was late it stood at {re.escape(wanted['at'])} \(in [\w.]+\): time\.sleep", cause)

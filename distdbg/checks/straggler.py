@@ -13,6 +13,7 @@ from distdbg.evidence.arrivals import Late, Longer, late_ranks, longer_phases
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.hang import hang_of
 from distdbg.evidence.judge import stand
+from distdbg.evidence.late_stacks import Sampled, sampled
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.slow_rank import Slow, slow_ranks
 from distdbg.evidence.waits import groups
@@ -73,6 +74,7 @@ def _late(evidence: RunEvidence, dump: Dump) -> Late | None:
 def _by_arrivals(evidence: RunEvidence, dump: Dump, late: Late, longer: list[Longer]) -> Finding:
     one = len(late.ranks) == 1
     phase = f", in {_phase(longer[0].phase)}" if longer else ""
+    stood = " ".join(_stood(sampled(evidence.nodes, p.rank, p.phase)) for p in longer[:2]).strip()
     error = f" Clocks of the nodes are known to {1000 * late.clock_error_s:.1f} ms." if late.clock_error_s else ""
     return Finding(
         id="straggler",
@@ -81,7 +83,7 @@ def _by_arrivals(evidence: RunEvidence, dump: Dump, late: Late, longer: list[Lon
         summary=f"{who(evidence, late.ranks)} {'is' if one else 'are'} last by {_time(late.late_s)} in {late.times} of "
         f"{late.collectives} collectives of {late.group.title}: {late.share:.0%} of the time is lost to "
         f"{'it' if one else 'them'}{phase}",
-        cause=f"{_places(evidence, dump, late.ranks)}{error}".strip(),
+        cause=f"{_places(evidence, dump, late.ranks)}{error} {stood}".strip(),
         remedy=DOCS[0].remedy,
         ranks=late.ranks,
         nodes=hosts(evidence, late.ranks),
@@ -109,17 +111,34 @@ def _stack(had: RankDump) -> Citation:
 
 def _by_phase(evidence: RunEvidence, found: Longer) -> Finding:
     record = next(r for r in evidence.ranks if r.rank == found.rank)
+    stacks = sampled(evidence.nodes, found.rank, found.phase)
+    where = f", at {short(stacks.frame)}" if stacks else ""
     return Finding(
         id="straggler",
         severity="warning",
         confidence="likely",
         summary=f"rank {found.rank} spends {found.share:.0%} of its time {_gerund(found.phase)}, the others "
-        f"{found.usual:.0%}: they wait for it in {_phase(found.waits_in)}",
-        cause=f"The median of {record.phases.get('windows', 0)} windows of some steps each.",
+        f"{found.usual:.0%}: they wait for it in {_phase(found.waits_in)}{where}",
+        cause=f"The median of {record.phases.get('windows', 0)} windows of some steps each. {_stood(stacks)}".strip(),
         remedy=DOCS[0].remedy,
         ranks=(found.rank,),
         nodes=hosts(evidence, (found.rank,)),
-        evidence=(Citation(record.exit_path, None, quote=f'"phases": {dict(record.phases)}'),),
+        evidence=(
+            Citation(record.exit_path, None, quote=f'"phases": {dict(record.phases)}'),
+            *(stacks.citations if stacks else ()),
+        ),
+    )
+
+
+def _stood(stacks: Sampled | None) -> str:
+    """Where it was seen while the others had done with that phase and waited."""
+    if stacks is None:
+        return ""
+    source = f": {stacks.source}" if stacks.source else ""
+    times = f"{stacks.times} of {stacks.samples} samples" if stacks.samples > 1 else "the one sample"
+    return (
+        f"While it was late it stood at {short(stacks.frame)}{source} ({times}; {stacks.for_ms:.0f} ms into "
+        f"that phase, which takes the others {stacks.usual_ms:.0f} ms a step)."
     )
 
 

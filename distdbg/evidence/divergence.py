@@ -10,6 +10,7 @@ from functools import lru_cache
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.failure import failures
 from distdbg.evidence.hang import Hang, hang_of
+from distdbg.evidence.last_calls import Parted, parted_at_last
 from distdbg.evidence.mismatch import earliest_mismatch
 from distdbg.evidence.rank_conditions import Condition, condition_of
 from distdbg.evidence.run import RunEvidence
@@ -78,13 +79,17 @@ def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
 
 
 def _at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
-    """The recorders of those that outlived a rank for a moment; the dead one's is gone.
+    """The calls that all have written down, and the recorders of those that outlived a rank for a moment; the dead
+    one's is gone.
 
     Only where ranks lost their connections or gloo got too much: whatever else a rank died of is no desync.
     """
     lost = [f for f in failures(evidence) if f.cause_class is CauseClass.COMMUNICATION]
     if not lost:
         return None
+    parted = parted_at_last(dump, [f.rank.rank for f in lost])
+    if parted is not None and not parted.tie:
+        return _as_called(parted)
     known = groups(dump, {record.rank: record for record in evidence.ranks})
     mismatch = earliest_mismatch(known, dump.signatures, {})
     if mismatch is not None:
@@ -93,7 +98,16 @@ def _at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
         place = f"number {mismatch.sequence} in {mismatch.group.title}"
         return Divergence(kind, mismatch.few, mismatch.many, sides, place)
     aborted = [f.rank.rank for f in lost if f.known is not None and f.known.id == "gloo-size-mismatch"]
-    return _alone_against(aborted[0], known, dump) if len(aborted) == 1 else None
+    found = _alone_against(aborted[0], known, dump) if len(aborted) == 1 else None
+    return found or (_as_called(parted) if parted is not None else None)
+
+
+def _as_called(parted: Parted) -> Divergence:
+    everybody = tuple(sorted(rank for _, ranks in parted.sides for rank in ranks))
+    many = () if parted.tie else parted.sides[0][1]
+    few = tuple(rank for rank in everybody if rank not in many)
+    kind = Kind.SHAPE if parted.same_operation else Kind.MISMATCH
+    return Divergence(kind, few, many, parted.sides, f"collective {parted.number} that each of them called")
 
 
 def _alone_against(rank: int, known: list[Group], dump: Dump) -> Divergence | None:

@@ -32,6 +32,7 @@ from distdbg.launch.control import ControlWatcher
 from distdbg.launch.disk import DiskWriter
 from distdbg.launch.doors import Door
 from distdbg.launch.dumping import Dumper
+from distdbg.launch.late_look import LateLooks
 from distdbg.launch.lifeline import Lifeline
 from distdbg.launch.loop import Loop
 from distdbg.launch.meeting import Orders, meet
@@ -84,6 +85,7 @@ class Agent:
             exporter=self.exporter,
         )
         self.dumper = Dumper(self.loop, self.node, self.watch)
+        self.late_looks = LateLooks(self.loop, self.node)
         self.watch.serve(server)
         self._server = server
         if options.launcher_fd >= 0:
@@ -202,6 +204,8 @@ class Agent:
                 self.node.launcher.send({"event": "pong"})
             case "memory-snapshot" | "profile":
                 self.watch.ask_files(request)
+            case "late-look":
+                self.late_looks.ask(request, self.watch.ranks)
             case "last-look":
                 self.watch.last_looks.beside(Path(str(request.get("folder"))), list(self.watch.ranks.values()))
 

@@ -153,5 +153,6 @@ class LastLooks:
         return bool(self._dumped_at) and all(self._dumped_at.get(r.rank, ()) == r.pace() for r in living)
 
     def _can_look(self, ranks: Sequence[RankProcess]) -> bool:
-        """Before the first process group no rank has a recorder."""
-        return any(r.alive and (self._node.folder / f"{r.rank:05d}.recorder").exists() for r in ranks)
+        """Before the first process group no rank has a recorder; what ranks have called is left when all are dead."""
+        called = any(r.page is not None and r.page.calls for r in ranks)
+        return called or any(r.alive and (self._node.folder / f"{r.rank:05d}.recorder").exists() for r in ranks)

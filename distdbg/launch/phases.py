@@ -1,11 +1,13 @@
 """How a rank's steps divide over its phases: its heartbeat page is looked at ten times a second.
 
-A look reads 48 bytes of node-local memory, and the rank does nothing for it. Looks are counted in windows of some
+A look reads 120 bytes of node-local memory, and the rank does nothing for it. Looks are counted in windows of some
 steps each, and of the windows the median tells: one step that took minutes (a checkpoint, a compilation) is one window,
 however long. Counting begins once every rank of the node has made its first steps. Thousandths of the time stand in
-exit.json, and before a dump in the event
+exit.json, before a dump in the event
 
     {"event": "phases", "ranks": {"0": {"windows": 31, "data": 40, "backward": 960}, …}}
+
+and go to the launcher every few seconds (late_watch.py).
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ import contextlib
 import os
 import struct
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from statistics import median
 from typing import TYPE_CHECKING
 
+from distdbg.launch.lateness import behind_first
 from distdbg.launch.loop import Loop
 from distdbg.worker.page import PHASES, STEPS_OFFSET
 
@@ -31,8 +34,8 @@ _WINDOW_LOOKS = 10
 #: The newest tell how it goes now.
 _MOST_WINDOWS = 60
 _NEWEST = 10
-#: From the steps to the phase, as page.py lays them out.
-_WORDS = struct.Struct("@6q")
+#: From the steps to the time of the last backward, as page.py lays them out.
+_WORDS = struct.Struct("@15q")
 
 
 class PhaseWindows:
@@ -77,17 +80,31 @@ class PhaseClock:
     def _tick(self) -> None:
         ranks = self._living()
         warm = all((rank.step or 0) >= _WARM_STEPS for rank in ranks)
+        came: dict[str, dict[int, tuple[int, int]]] = {"forward": {}, "backward": {}}
         for rank in ranks:
             with contextlib.suppress(OSError, struct.error, IndexError):
-                _look_at(rank, warm=warm)
+                forward, backward = _look_at(rank, warm=warm)
+                came["forward"][rank.rank], came["backward"][rank.rank] = forward, backward
+        if warm and len(ranks) > 1:
+            _compare(ranks, came)
         self._loop.after(_EVERY_S, self._tick)
 
 
-def _look_at(rank: RankProcess, *, warm: bool) -> None:
-    steps, step_ns, _, _, user_step, phase = _words(rank)
+def _compare(ranks: Collection[RankProcess], came: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
+    late = {gate: behind_first(times) for gate, times in came.items()}
+    for rank in ranks:
+        for gate, behind in late.items():
+            if rank.rank in behind:
+                rank.lateness.add(gate, behind[rank.rank])
+
+
+def _look_at(rank: RankProcess, *, warm: bool) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How often it has come to a forward and to a backward, and when last."""
+    steps, step_ns, _, _, user_step, phase, forwards, backwards, *_, forward_ns, backward_ns = _words(rank)
     rank.step_times.look(max(steps, user_step), step_ns)
     if warm:
         rank.phases.count(PHASES[phase], rank.step or 0)
+    return (forwards, forward_ns), (backwards, backward_ns)
 
 
 def _words(rank: RankProcess) -> tuple[int, ...]:

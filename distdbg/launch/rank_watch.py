@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _LOOK_FOR_RANKS_S = 0.01
 _SAMPLE_S = 1.0
 _METRICS_FILE_S = 10.0
+_PHASES_S = 3.0
 #: A capture holds a rank for milliseconds; who stands still for so many samples on end was stopped by somebody.
 _STOPPED_LOOKS = 5
 #: How long torchrun is held still after a rank's failure, so that the siblings can say what they were handling.
@@ -69,7 +70,7 @@ class RankWatch:
         self._awaited: set[int] = set()
         self._holding = False
         self.last_looks = LastLooks(loop, node)
-        self._last_metrics_file = float("-inf")
+        self._last_metrics_file = self._phases_told = float("-inf")
         self.gpus: GpuWatch | None = None
         loop.after(_SAMPLE_S, self._sample)
         self.phases = PhaseClock(loop, lambda: self.living)
@@ -217,6 +218,7 @@ class RankWatch:
             self._node.launcher.send(record)
             if self._signs is not None:
                 self._node.launcher.send(self._signs.message(self.living))
+            self._tell_phases(self._node.launcher)
         due = time.monotonic() - self._last_metrics_file >= _METRICS_FILE_S
         if due or self._exporter is not None:
             record |= {"memory": {**memory_counters(), "available": available_bytes()}}
@@ -227,6 +229,12 @@ class RankWatch:
             self._last_metrics_file = time.monotonic()
             self._node.disk.append(self._node.files.metrics, json.dumps(record).encode() + b"\n")
         self._loop.after(_SAMPLE_S, self._sample)
+
+    def _tell_phases(self, launcher: Wire) -> None:
+        if time.monotonic() - self._phases_told >= _PHASES_S and (told := self.phases.told()):
+            self._phases_told = time.monotonic()
+            step_ms = {str(rank.rank): rank.step_times.newest() for rank in self.living}
+            launcher.send({"event": "phases", "ranks": told, "step_ms": step_ms})
 
     def _gpu_fault(self, uuid: str, xid: int, ranks: list[int]) -> None:
         self._node.event("gpu-xid", uuid=uuid, xid=xid, ranks=ranks)

@@ -19,6 +19,7 @@ from distdbg.launch.far import far_nodes
 from distdbg.launch.hang import HangWatch, close_look_after
 from distdbg.launch.job_record import complete_later, job_record, write_job
 from distdbg.launch.journal import Journal
+from distdbg.launch.late_watch import LateWatch
 from distdbg.launch.lint_in_passing import LintInPassing
 from distdbg.launch.live import LiveView, PlainView, leave_dead_terminal
 from distdbg.launch.local import AgentCommand, LocalNodes
@@ -77,6 +78,7 @@ def _follow(
     state = RunState()
     view = _view(plan, state, run)
     hang = HangWatch(settings, run, state, journal, view)
+    late = LateWatch(journal)
     # on this machine it is no file system that takes its time
     showing = Showing(run, journal, view.say if plan.place.far else lambda _sentence: None)
 
@@ -86,6 +88,7 @@ def _follow(
             view.say(sentence.format(rank=event.get("rank")))
         showing.hear(node_rank, event)
         hang.hear(node_rank, event)
+        late.hear(event, state.ranks)
 
     def start(attempt: int) -> Nodes:
         own = _own_arguments(settings, run, plan, attempt)
@@ -96,6 +99,7 @@ def _follow(
             commands = [_agent_command(plan, node, own) for node in plan.nodes]
             started = LocalNodes(commands, settings.grace, journal, listen)
         hang.guard(started)
+        late.guard(started)
         started.start()
         return started
 

@@ -1,16 +1,17 @@
 """Which line of Python called torch.distributed, and when: the newest 4,000 calls of a rank, readable from outside.
 
-The flight recorder names operations and sizes, but not the lines; and on gloo it knows nothing of send and recv. Two
-files in node-local memory, beside the heartbeat page:
+The flight recorder names operations and sizes, but not the lines; on gloo it knows nothing of send and recv; and it
+is gone with its process, which these two files in node-local memory, beside the heartbeat page, are not:
 
-    <rank>.calls   word 0: calls so far; then 16 bytes a call, in a ring: time (ns since the epoch), site and peer
-    <rank>.sites   a line a site, numbered from 1:  operation <tab> file <tab> line <tab> function
+    <rank>.calls   word 0: calls so far; then 24 bytes a call, in a ring: time (ns since the epoch), site and peer, size
+    <rank>.sites   a line a site, numbered from 1:  operation, file, line, function, dtype, group; tabs between them
 
 A call's second word is `number << 48 | site << 32 | peer + 1`. The peer is the other rank of a send or recv, or the
 root of a broadcast, reduce, gather or scatter; 0 stands for none, and for a receive from anybody. The number counts the
-sends to this peer, or the receives from it, from 1 to 32767 and anew: a ring forgets, and what two ranks have begun
-must be comparable. The call number n (from 0) stands in place n % CALLS. A call is written down before it begins, so a
-rank that hangs in one shows it. evidence/calls.py reads them.
+sends to this peer, or the receives from it, or the collectives of the group, from 1 to 32767 and anew: a ring forgets,
+and what two ranks have begun must be comparable. The third word is 1 + the number of elements, of those collectives
+that want as many of every rank; 0 of any other. The call number n (from 0) stands in place n % CALLS. A call is
+written down before it begins, so a rank that hangs in one, or dies of it, shows it. evidence/calls.py reads them.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from distdbg.worker.bus import Bus
     from distdbg.worker.page import PageWriter
 
-#: How many calls are kept; with the word before them they fill 64 KiB.
+#: How many calls are kept; with the words before them they fill 96 KiB.
 CALLS = 4095
-_BYTES = 16 * (CALLS + 1)
+_BYTES = 24 * (CALLS + 1)
 #: Sites beyond so many share number 0, which has no line: code that is made anew all the time.
 _MOST_SITES = 4096
 _NUMBERS = 32767
@@ -39,6 +40,12 @@ _PEERS = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
 #: Those that one rank of the group is the root of.
 _ROOTS = {"broadcast": "src", "reduce": "dst", "gather": "dst", "scatter": "src"}
 _NAMED = _PEERS | _ROOTS
+#: The argument that must be equally large on every rank. NCCL gathers parts of different sizes, too, but their sum is
+#: the same for all.
+_EQUAL = {"all_reduce": "tensor", "broadcast": "tensor", "reduce": "tensor", "gather": "tensor",
+          "all_gather": "tensor_list", "all_gather_into_tensor": "input_tensor", "reduce_scatter": "input_list",
+          "reduce_scatter_tensor": "output"}  # fmt: skip
+_MOST_PARTS = 256
 
 
 class CallLog:
@@ -52,13 +59,13 @@ class CallLog:
         finally:
             os.close(descriptor)
         self._file = os.open(f"{stem}.sites", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self._transfers: dict[tuple[bool, int], int] = {}
-        self._sites: dict[tuple[int, int, int], int] = {}
+        self._numbers: dict[object, int] = {}
+        self._sites: dict[tuple[int, int, int, object, str], int] = {}
         self._kept: list[CodeType] = []  # a code object's id is its name only while it lives
 
     def subscribe(self, bus: Bus, page: PageWriter) -> None:
         words, sites, now, count_one = self._words, self._sites, time.time_ns, page.caller()
-        transfers = self._transfers
+        numbers = self._numbers
 
         def called(frame: FrameType) -> None:
             """`frame` runs a function of torch.distributed; others of its module may stand between it and the user."""
@@ -73,21 +80,24 @@ class CallLog:
                 return
             if name in _PEERS:
                 operation = frame
-            key = (id(caller.f_code), caller.f_lasti, id(operation.f_code))
+            variables = frame.f_locals
+            group = _group(variables, torchs)
+            dtype, size = _brought(name, variables)
+            key = (id(caller.f_code), caller.f_lasti, id(operation.f_code), dtype, group)
             site = sites.get(key)
             if site is None:
-                site = sites[key] = self._new_site(operation.f_code.co_name, caller, operation.f_code)
-            peer, transfer = -1, 0
-            if name in _NAMED:
-                peer = _peer(name, frame)
-                if name in _PEERS and peer >= 0:
-                    way = name.endswith("send"), peer
-                    transfer = transfers[way] = transfers.get(way, 0) % _NUMBERS + 1
-            number = words[0]
-            at = 2 * (1 + number % CALLS)
+                site = sites[key] = self._new_site(operation.f_code, caller, str(dtype or ""), group)
+            peer = _peer(name, variables, torchs) if name in _NAMED else -1
+            number = 0
+            if name not in _PEERS or peer >= 0:
+                counted = (name.endswith("send"), peer) if name in _PEERS else group
+                number = numbers[counted] = numbers.get(counted, 0) % _NUMBERS + 1
+            count = words[0]
+            at = 3 * (1 + count % CALLS)
             words[at] = now()
-            words[at + 1] = transfer << 48 | site << 32 | peer + 1
-            words[0] = number + 1
+            words[at + 1] = number << 48 | site << 32 | peer + 1
+            words[at + 2] = size + 1
+            words[0] = count + 1
             count_one()
 
         bus.subscribe("call", called)
@@ -96,24 +106,40 @@ class CallLog:
         """In a forked child: the files are its parent's."""
         os.close(self._file)
 
-    def _new_site(self, operation: str, caller: FrameType, code: CodeType) -> int:
+    def _new_site(self, operation: CodeType, caller: FrameType, dtype: str, group: str) -> int:
         number = len(self._sites) + 1
         if number >= _MOST_SITES:
             return 0
-        self._kept += (caller.f_code, code)
-        fields = operation, caller.f_code.co_filename, str(caller.f_lineno), caller.f_code.co_name
+        self._kept += (caller.f_code, operation)
+        called = caller.f_code
+        fields = operation.co_name, called.co_filename, str(caller.f_lineno), called.co_name, dtype, group
         line = "\t".join(field.replace("\t", " ").replace("\n", " ") for field in fields) + "\n"
         os.write(self._file, line.encode("utf-8", "surrogateescape"))
         return number
 
 
-def _peer(name: str, frame: FrameType) -> int:
+def _group(variables: dict[str, Any], torchs: dict[str, Any]) -> str:
+    """Torch's own name of the group, as the flight recorder has it; empty for that of all ranks."""
+    group = variables.get("group")
+    return "" if group is None else str(torchs.get("_pg_names", {}).get(group, ""))
+
+
+def _brought(name: str, variables: dict[str, Any]) -> tuple[object, int]:
+    """(dtype, elements) of what must be equal; (None, -1) where nothing must, or it is no plain tensor."""
+    brought: Any = variables.get(_EQUAL.get(name, ""))
+    parts = brought if type(brought) is list else (brought,)
+    if not parts or len(parts) > _MOST_PARTS or not all(hasattr(part, "numel") for part in parts):
+        return None, -1
+    size = sum(part.numel() for part in parts)
+    return (parts[0].dtype, size) if type(size) is int else (None, -1)
+
+
+def _peer(name: str, variables: dict[str, Any], torchs: dict[str, Any]) -> int:
     """The global rank of the other side or the root, -1 where it is not known."""
-    variables: dict[str, Any] = frame.f_locals
     argument = _NAMED[name]
     peer = variables.get(argument)
     if peer is None:
-        peer = _global_rank(variables.get("group"), variables.get(f"group_{argument}"), frame.f_globals)
+        peer = _global_rank(variables.get("group"), variables.get(f"group_{argument}"), torchs)
     return peer if type(peer) is int and 0 <= peer < 2**31 else -1
 
 

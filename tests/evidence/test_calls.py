@@ -3,6 +3,8 @@
 import sys
 from types import SimpleNamespace
 
+import torch
+
 from distdbg.evidence.calls import NUMBERS, read_calls
 from distdbg.worker.calls import CALLS, CallLog
 
@@ -19,14 +21,17 @@ def written(tmp_path):
 
 TORCHS = {"told": lambda: None}
 exec(  # a module of its own, as torch.distributed is one
-    "import sys\ndef all_reduce(tensor): told(sys._getframe())\n"
+    "import sys\ndef all_reduce(tensor, group=None): told(sys._getframe())\n"
+    "def all_gather(tensor_list, tensor): told(sys._getframe())\n"
+    "def all_to_all_single(output, tensor): told(sys._getframe())\n"
     "def irecv(tensor, src, group=None, group_src=None): told(sys._getframe())\n"
     "def recv(tensor, src): irecv(tensor, src)\n"
     "def isend(tensor, dst): told(sys._getframe())\n"
     "def gather(tensor, dst): told(sys._getframe())\n"
     "def gather_object(thing, dst): gather(thing, dst)\n"
     "def batch_isend_irecv(group, peer): irecv(None, None, group=group, group_src=peer)\n"
-    "_pg_group_ranks = {'pair': {2: 0, 5: 1}}\n",
+    "_pg_group_ranks = {'pair': {2: 0, 5: 1}}\n"
+    "_pg_names = {'pair': '1'}\n",
     TORCHS,
 )
 
@@ -79,7 +84,7 @@ def test_a_transfer_is_numbered_by_its_peer_and_its_way(tmp_path):
         TORCHS["recv"](None, peer)
     TORCHS["isend"](None, 1)
     TORCHS["all_reduce"](None)
-    assert [(c.peer, c.number) for c in read()] == [(1, 1), (2, 1), (1, 2), (None, 0), (1, 1), (None, 0)]
+    assert [(c.peer, c.number) for c in read()] == [(1, 1), (2, 1), (1, 2), (None, 0), (1, 1), (None, 1)]
 
 
 def test_numbers_begin_anew_before_they_are_too_long(tmp_path):
@@ -97,4 +102,22 @@ def test_the_root_of_a_gather_is_kept(tmp_path):
     TORCHS["told"] = told
     TORCHS["gather_object"](None, 3)
     (call,) = read()
-    assert (call.operation, call.peer, call.number) == ("gather_object", 3, 0)
+    assert (call.operation, call.peer, call.number) == ("gather_object", 3, 1)
+
+
+def test_what_must_be_equally_large_on_every_rank_is_kept(tmp_path):
+    told, read = written(tmp_path)
+    TORCHS["told"] = told
+    TORCHS["all_reduce"](torch.ones(5, 8))
+    TORCHS["all_gather"]([torch.ones(3), torch.ones(4, dtype=torch.int64)], torch.ones(3))
+    TORCHS["all_to_all_single"](torch.ones(3), torch.ones(5))  # parts may differ
+    TORCHS["all_reduce"](torch.ones(0, dtype=torch.bfloat16), group="pair")
+    TORCHS["all_gather"]([], None)
+    kept = [(c.operation, c.size, c.dtype, c.group, c.number) for c in read()]
+    assert kept == [
+        ("all_reduce", 40, "float32", "", 1),
+        ("all_gather", 7, "float32", "", 2),
+        ("all_to_all_single", None, "", "", 3),
+        ("all_reduce", 0, "bfloat16", "1", 1),
+        ("all_gather", None, "", "", 4),
+    ]

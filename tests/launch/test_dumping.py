@@ -20,6 +20,7 @@ from distdbg.launch.last_look import LastLook, LastLooks
 from distdbg.launch.loop import Loop
 from distdbg.launch.ranks import RankProcess
 from distdbg.rundir import RunDir
+from distdbg.worker.page import PageWriter, read_page
 
 
 class FakeNode:
@@ -258,7 +259,7 @@ def died(node, exit_code=1):
 def stands(rank):
     """It has a page that does not move."""
     rank.sample = lambda: None
-    rank.page = SimpleNamespace(step=3, batches=3, backwards=3, phase="exiting")
+    rank.page = SimpleNamespace(step=3, batches=3, backwards=3, calls=0, phase="exiting")
 
 
 def test_a_rank_that_has_most_likely_just_finished_is_no_death(node):
@@ -282,6 +283,20 @@ def test_where_no_rank_has_a_recorder_there_is_no_last_look(node):
     assert look.done
     look.write()
     assert node.events == []
+
+
+def test_what_ranks_have_called_outlives_them_all(node):
+    gone = died(node)
+    (node.folder / "00009.calls").write_bytes(b"calls")
+    page = PageWriter(str(gone.page_path), 9, 1)
+    page.caller()()
+    gone.page = read_page(gone.page_path.read_bytes())
+    look = LastLooks(Loop(), node).begin(gone, [gone])
+    assert look.done
+    look.write()
+    (told,) = node.told("dumped")
+    assert told["ranks"] == {"9": {"not_tried": "it had ended"}}
+    assert (Path(told["folder"]) / "calls" / "00009.calls").read_bytes() == b"calls"
 
 
 def test_a_dump_of_ranks_that_stand_as_they_stood_is_not_hidden_by_a_last_look(node):

@@ -1,6 +1,6 @@
 """Rank 1 reads its data from a slower disk: every batch comes late, and all others wait in their backward.
 
-Verdict: straggler; ranks: 1; says: data
+Verdict: straggler; ranks: 1; says: data; late at: slow_data_on_rank_1.py:19
 """
 
 import time

@@ -1,6 +1,6 @@
 """Rank 2 computes in its forward what the others have cached; FSDP's gathers make all as slow as it is.
 
-Verdict: straggler; ranks: 2; says: slow_forward_on_rank_2.py
+Verdict: straggler; ranks: 2; says: slow_forward_on_rank_2.py:17
 """
 
 import gc

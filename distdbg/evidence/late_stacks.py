@@ -1,0 +1,77 @@
+"""Stacks of a rank that were sampled while it kept the others waiting, as its agent told them (launch/late_look.py)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from distdbg.evidence.jsonl import integer, number, text
+from distdbg.evidence.run import NodeRecord
+from distdbg.evidence.stacks import Frame
+from distdbg.model import Citation
+
+_MOST_CITED = 3
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The line of the user's code that most samples have, the deepest of each stack; `for_ms` and `usual_ms` are
+    medians: how long the rank had been in the phase by then, and what the phase takes the others in a step."""
+
+    frame: Frame
+    source: str
+    times: int
+    samples: int
+    for_ms: float
+    usual_ms: float
+    citations: tuple[Citation, ...]
+
+
+@dataclass(frozen=True)
+class _Sample:
+    frame: Frame
+    source: str
+    for_ms: float
+    usual_ms: float
+    citation: Citation
+
+
+def sampled(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Sampled | None:
+    """None where nobody looked, or no stack has a line of the user's."""
+    samples = list(_samples(nodes, rank, phase))
+    if not samples:
+        return None
+    lines = Counter((sample.frame.file, sample.frame.line) for sample in samples)
+    (line, times), *_ = lines.most_common(1)
+    same = [sample for sample in samples if (sample.frame.file, sample.frame.line) == line]
+    return Sampled(
+        frame=same[0].frame,
+        source=same[0].source,
+        times=times,
+        samples=len(samples),
+        for_ms=median(sample.for_ms for sample in same),
+        usual_ms=median(sample.usual_ms for sample in same),
+        citations=tuple(sample.citation for sample in same[:_MOST_CITED]),
+    )
+
+
+def _samples(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Iterable[_Sample]:
+    for node in nodes:
+        for line, event in node.events:
+            if event.get("event") != "late" or integer(event, "rank") != rank or event.get("phase") != phase:
+                continue
+            frames = list(_frames(event.get("frames")))
+            users = next((frame for frame in frames if frame.users), None)
+            if users is not None:
+                quote = "\n".join(map(str, frames))
+                citation = Citation(node.events_path, line, f"rank {rank}, while it was late", quote)
+                for_ms, usual_ms = number(event, "for_ms") or 0.0, number(event, "usual_ms") or 0.0
+                yield _Sample(users, text(event, "source"), for_ms, usual_ms, citation)
+
+
+def _frames(value: object) -> Iterable[Frame]:
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, list) and len(item) == 3 and isinstance(item[1], int):
+            yield Frame(str(item[2]), str(item[0]), item[1])
