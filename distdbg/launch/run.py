@@ -24,6 +24,7 @@ from distdbg.launch.lint_in_passing import LintInPassing
 from distdbg.launch.live import LiveView, PlainView, leave_dead_terminal
 from distdbg.launch.local import AgentCommand, LocalNodes
 from distdbg.launch.nodes import Nodes
+from distdbg.launch.remarks import Remarks
 from distdbg.launch.showing import Showing
 from distdbg.launch.shown_shapes import shapes_line
 from distdbg.launch.state import RunState
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
 
 #: A file system that does not answer for this long is not waited for at the end.
 _REPORT_WITHIN_S = 60.0
-#: What is worth a word long before anybody would call it a hang.
-_STOPPED = {
-    "rank-stopped": "rank {rank} was stopped (SIGSTOP, Ctrl-Z): the others will wait for it until it gets SIGCONT",
-    "rank-continued": "rank {rank} goes on",
-}
 _Result = TypeVar("_Result")
 
 
@@ -78,14 +74,14 @@ def _follow(
     state = RunState()
     view = _view(plan, state, run)
     hang = HangWatch(settings, run, state, journal, view)
-    late = LateWatch(journal)
+    late, remarks = LateWatch(journal), Remarks()
     # on this machine it is no file system that takes its time
     showing = Showing(run, journal, view.say if plan.place.far else lambda _sentence: None)
 
     def listen(node_rank: int, event: dict[str, Any]) -> None:
         state.apply(node_rank, event)
-        if sentence := _STOPPED.get(str(event.get("event"))):
-            view.say(sentence.format(rank=event.get("rank")))
+        if sentence := remarks.on(event):
+            view.say(sentence)
         showing.hear(node_rank, event)
         hang.hear(node_rank, event)
         late.hear(event, state.ranks)

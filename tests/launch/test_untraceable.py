@@ -14,8 +14,8 @@ from distdbg.worker import stacks
 
 HANGS = """
 import ctypes, time
-import torch, torch.distributed as dist
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: to be traced by root's capability alone
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 for step in range(20):
     dist.all_reduce(torch.ones(1))
@@ -66,6 +66,7 @@ def test_a_hang_of_ranks_that_may_not_be_traced_is_explained(tmp_path):
         timeout=120,
     )
     assert done.returncode == 75, done.stderr
+    assert done.stderr.count("py-spy cannot look into the ranks") == 1, done.stderr
     run = list_runs(tmp_path / "distdbg-runs")[-1]
     report = json.loads(run.report_json.read_text())
     first = report["findings"][0]
