@@ -152,34 +152,58 @@ for rank in "01":
     subprocess.Popen([sys.executable, "by_mpi.py", f"{os.getcwd()}/{sys.argv[1]}"], env=os.environ | batch | own)
 os.wait()
 """
+OURS = """
+import time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+while dist.get_rank() == 1:
+    time.sleep(5)
+dist.barrier()
+"""
 TWO_JOBS = """
 import subprocess, sys
 from pathlib import Path
 from distdbg.collect.job_processes import find_jobs
 from distdbg.collect.process_look import look
-from tests.cli.test_hang_dump import BY_MPI, MPIRUN, wait_until
+from tests.cli.test_hang_dump import BY_MPI, MPIRUN, OURS, wait_until
 Path("by_mpi.py").write_text(BY_MPI)
 jobs = [subprocess.Popen([sys.executable, "-c", MPIRUN, kind]) for kind in ("openmpi", "mpich")]
-def stand():
+def stand(many):
     ranks = [[look(rank.pid).get("syscall") for rank in job.ranks] for job in find_jobs()]
-    return len(ranks) == 2 and all(len(job) == 2 and job[1] == "clock_nanosleep" and job[0] for job in ranks)
-wait_until(stand)
-for words in (["--all"], ["--json"], ["--all", "--json"]):
+    return len(ranks) == many and all(len(job) == 2 and job[1] == "clock_nanosleep" and job[0] for job in ranks)
+def dump(*words):
     done = subprocess.run([sys.executable, "-m", "distdbg", "hang-dump", *words], stdout=subprocess.PIPE)
     print(done.stdout.decode(), f"{words}: {done.returncode}", sep="", flush=True)
+wait_until(lambda: stand(2))
+dump("--all")
+dump("--json")
+dump("--all", "--json")
+Path("ours.py").write_text(OURS)
+words = ["--hang-timeout", "off", "--nproc-per-node", "2", "--show-ranks", "none", "ours.py"]
+jobs.append(subprocess.Popen([sys.executable, "-m", "distdbg", "launch", *words], stderr=subprocess.DEVNULL))
+wait_until(lambda: stand(3))
+dump("--all")
 """
 
 
 @pytest.mark.slow
 def test_two_jobs_of_mpirun_at_once(tmp_path, need):
-    """Both are looked at, each with its own ranks; one JSON object is of one job, and then both are named."""
+    """Each is looked at with its own ranks; one JSON object is of one job, and then both are named. A run of ours
+    beside them is looked at, too, through its agents."""
     done = alone(need, TWO_JOBS, tmp_path)
-    assert done.stdout.count("stuck-in-python (likely)  rank 1 sleeps at by_mpi.py:7") == 2, done
-    assert done.stdout.endswith("['--all']: 10\n['--json']: 2\n['--all', '--json']: 2\n"), done
+    before, refused, after = done.stdout.partition("('--json',): 2\n('--all', '--json'): 2\n")
+    assert refused, done
+    assert before.endswith("('--all',): 10\n") and after.endswith("('--all',): 10\n"), done
+    for said, ours in ((before, 0), (after, 1)):
+        assert said.count("stuck-in-python (likely)  rank 1 sleeps at by_mpi.py:7") == 2, done
+        assert said.count("rank 1  line 6  time.sleep(5)") == ours, done  # it need not have hung for long enough
+    (run,) = list_runs(tmp_path / "distdbg-runs")
+    (asked,) = run.attempt(1).dumps()
+    assert set(json.loads((asked / "manifest.json").read_text())["ranks"].values()) == {"collected"}
     assert done.stderr.count("2 jobs run here") == done.stderr.count("by_mpi (2 ranks: --pid") / 2 == 2
     dumps = [folder for folder in (tmp_path / "distdbg-dumps").iterdir() if folder.is_dir()]
     manifests = [json.loads((folder / "manifest.json").read_text()) for folder in dumps]
-    assert [manifest["ranks"] for manifest in manifests] == [{"0": "collected", "1": "collected"}] * 2
+    assert [manifest["ranks"] for manifest in manifests] == [{"0": "collected", "1": "collected"}] * 4
     assert {manifest["job"]["argv"][-1] for manifest in manifests} == {f"{tmp_path}/openmpi", f"{tmp_path}/mpich"}
 
 
