@@ -1,6 +1,6 @@
 """Rank 2 leaves early, and a function registered with atexit waits for an upload, so the process stays.
 
-Verdict: stuck-in-python|rank-exited-early; ranks: 2; says: at_exit.py:18
+Verdict: stuck-in-python; ranks: 2; says: at_exit.py:18
 """
 
 import atexit

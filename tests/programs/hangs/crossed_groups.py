@@ -1,6 +1,6 @@
 """Two groups of all ranks, used in one order by ranks 0 and 1 and in the other by ranks 2 and 3.
 
-Verdict: group-deadlock|collective-mismatch; ranks: 0-3; says: 0-1
+Verdict: group-deadlock; ranks: 0-3; says: 0-1
 """
 
 import torch

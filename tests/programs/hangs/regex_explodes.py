@@ -1,6 +1,6 @@
 """Rank 2 cleans a text with a pattern that backtracks exponentially: C code that burns CPU and holds the GIL.
 
-Verdict: stuck-in-native|stuck-in-python; ranks: 2; says: regex_explodes.py:14
+Verdict: stuck-in-native; ranks: 2; says: regex_explodes.py:14
 """
 
 import re

@@ -1,6 +1,6 @@
 """Rank 3 meets a damaged sample, goes on with the next one as its `except` says, and is one backward short.
 
-Verdict: collective-mismatch|uneven-inputs; ranks: 3
+Verdict: collective-mismatch; ranks: 3
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Rank 3 waits in the store for a key that nobody sets: its peers write it with another name.
 
-Verdict: stuck-on-io|stuck-in-native; ranks: 3; says: waits_for_store_key.py:18
+Verdict: stuck-on-io; ranks: 3; says: waits_for_store_key.py:18
 """
 
 from datetime import timedelta
