@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -110,3 +111,45 @@ def test_a_folder_that_is_something_else_is_left_alone(environment: ModuleType, 
     with pytest.raises(SystemExit):
         environment.make_folder(tmp_path / "mine")
     assert (tmp_path / "mine" / "thesis.txt").exists()
+
+
+#: Stands for Python in `make`: notes what it was called with, and makes what .ci/environment.py would.
+PRETENDER = """\
+#!/bin/sh
+echo "$0 $*" >> "$CALLS"
+case "$1" in
+*environment.py) mkdir -p "$2/bin"; cp "$0" "$2/bin/python"; cp "$0" "$2/bin/distdbg";;
+esac
+"""
+
+
+def test_make_sets_up_once_and_again_when_the_project_asks_for_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("Makefile", "pyproject.toml", ".ci/environment.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy2(SOURCE.parent.parent / name, tmp_path / name)
+    (tmp_path / "pretender").write_text(PRETENDER)
+    (tmp_path / "pretender").chmod(0o755)
+    calls = tmp_path / "calls"
+    monkeypatch.setenv("CALLS", str(calls))
+    for name in ("MAKEFLAGS", "MAKELEVEL", "VENV", "TORCH", "ARGS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def make(target: str) -> list[str]:
+        """What it called: the set-up by its options, everything else by the program's name."""
+        calls.write_text("")
+        subprocess.run(["make", target, "PYTHON=./pretender"], cwd=tmp_path, check=True, capture_output=True)
+        lines = calls.read_text().splitlines()
+        return [line.partition(" ")[2].partition(" .venv ")[2] or line.partition(" ")[2].split()[0] for line in lines]
+
+    torch = "--torch torch==2.13.0"
+    demo = ["launch", "report"]
+    assert make("demo") == [torch, *demo]
+    assert make("demo") == demo
+    tests = ["-m"] * 4  # ruff twice, mypy, pytest
+    assert make("test") == [f"{torch} --extra test", *tests]
+    assert make("test") == tests and make("demo") == demo
+    later = (tmp_path / ".venv" / ".ready-test").stat().st_mtime + 10
+    os.utime(tmp_path / "pyproject.toml", (later, later))
+    assert make("test-fast") == [f"{torch} --extra test", "-m"]

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import click
 
-from distdbg.errors import EXIT_LAUNCHER_BROKE, EXIT_OWN_ERROR, DistdbgError
+from distdbg.errors import EXIT_LAUNCHER_BROKE, EXIT_OWN_ERROR, DistdbgError, UsageError
 
 
 class LazyGroup(click.Group):
@@ -95,7 +95,17 @@ def _failed(error: Exception) -> int:
         case BrokenPipeError():
             sys.stderr.close()  # `distdbg logs | head` is no error
             return 141
+        case FileNotFoundError() if _nowhere():
+            _say(UsageError("the folder that this is called from has been removed", "Change to one that is there."))
+            return UsageError.exit_code
     return _own_error(error)
+
+
+def _nowhere() -> bool:
+    try:
+        return not Path.cwd()
+    except FileNotFoundError:
+        return True
 
 
 def _say(error: DistdbgError) -> None:

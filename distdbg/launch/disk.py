@@ -212,6 +212,7 @@ class DiskWriter:
                     self._ring()
                 self._changed.notify_all()
         self._files.close()
+        self._files.reserve.end()  # for the launcher, whose report is still to come
         with self._changed:
             for path, changes in self._held.items():
                 self._lose(path, sum(len(c.data) for c in changes), "the file system took nothing to the end")

@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from distdbg.launch.reserve import Reserve
+
 #: One entry of an index this often on the long run …
 _ENTRY_EVERY_NS = 20_000_000
 #: … and this many at once, so that the first lines of a quiet stream each have their own.
@@ -40,7 +42,7 @@ class OpenFiles:
                 self.close_all()
                 descriptor = self._open_new(path)
             while len(self._open) >= self._limit:
-                os.close(self._open.popitem(last=False)[1])
+                _close(self._open.popitem(last=False)[1])
             self._open[path] = descriptor
         self._open.move_to_end(path)
         return descriptor
@@ -48,7 +50,7 @@ class OpenFiles:
     def close_all(self) -> None:
         """Also after a pause: a network file system shows others what was written once the file is closed."""
         while self._open:
-            os.close(self._open.popitem()[1])
+            _close(self._open.popitem()[1])
 
     def __len__(self) -> int:
         return len(self._open)
@@ -61,6 +63,12 @@ class OpenFiles:
         except FileNotFoundError:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return os.open(path, flags, 0o600)
+
+
+def _close(descriptor: int) -> None:
+    """Closed it is in any case: what a file server says only now (over quota) comes too late for anybody."""
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
 
 
 class Log:
@@ -97,6 +105,8 @@ class Space:
 
     def __init__(self) -> None:
         self._looked = float("-inf")
+        #: bytes; 0 where the file system does not say
+        self.total = 0
         self._spare = 0
         self._free = 0
         self._reserve = 0
@@ -120,11 +130,11 @@ class Space:
         while not folder.exists() and folder.parent != folder:
             folder = folder.parent
         found = os.statvfs(folder)
-        total = found.f_blocks * found.f_frsize
+        self.total = found.f_blocks * found.f_frsize
         self._free = found.f_bavail * found.f_frsize
-        self._reserve = min(_RESERVE_BYTES, total // 4)
+        self._reserve = min(_RESERVE_BYTES, self.total // 4)
         # A file system that counts no blocks tells nothing; its own errors will.
-        self._spare = self._free - self._reserve if total else 1 << 60
+        self._spare = self._free - self._reserve if self.total else 1 << 60
 
 
 class Files:
@@ -133,6 +143,7 @@ class Files:
     def __init__(self, most_open: int) -> None:
         self._files = OpenFiles(most_open)
         self._space = Space()
+        self.reserve = Reserve()
         self._logs: dict[Path, Log] = {}
 
     @property
@@ -145,42 +156,45 @@ class Files:
 
     def append(self, path: Path, data: bytes) -> tuple[int, str]:
         """Bytes written and, where that was not all, why."""
-        try:
-            written, error = write_pieces(self._files.get(path), [data])
-        except (OSError, ValueError) as failed:
-            return 0, _why(failed)
-        return written, _why(error) if error else ""
+        written = 0
+
+        def act() -> None:
+            nonlocal written
+            count, error = write_pieces(self._files.get(path), [data[written:]])
+            written += count
+            if error:
+                raise error
+
+        return written if (because := self._insist(act)) else len(data), because
 
     def replace(self, path: Path, data: bytes, *, link: bool) -> str:
         """Write under another name (or link to the name in `data`), then rename; why not, where that failed."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+        def write(temporary: Path) -> None:
             if link:
                 temporary.unlink(missing_ok=True)
                 temporary.symlink_to(os.fsdecode(data))
             else:
                 temporary.write_bytes(data)
-            temporary.replace(path)
-        except (OSError, ValueError) as error:
-            with contextlib.suppress(OSError, ValueError):
-                temporary.unlink()
-            return _why(error)
-        return ""
+
+        return self._insist(lambda: _renamed(path, write))
 
     def take(self, path: Path, source: Path) -> str:
         """Copy, rename, and remove the source; why not, where that failed. One that is gone will not come back."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+        def act() -> None:
             with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(source, temporary)
-                temporary.replace(path)
+                _renamed(path, lambda temporary: shutil.copyfile(source, temporary))
                 source.unlink()
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            return _why(error)
+
+        return self._insist(act)
+
+    def _insist(self, act: Callable[[], None]) -> str:
+        """For what is small: the reserve makes way where that may help. Why not, where it failed."""
+        try:
+            act()
+        except (OSError, ValueError) as error:
+            return self._insist(act) if self.reserve.make_way(error) else _why(error)
         return ""
 
     def append_log(
@@ -210,6 +224,9 @@ class Files:
         if size and not allowed:
             return 0, self._space.because
         descriptor = self._files.get(path)
+        if size:
+            self._space.took(self.reserve.stand(path.parent, self._space.total))
+            allowed = self._space.allows(path.parent, size)
         offset = os.lseek(descriptor, 0, os.SEEK_END)
         written, error = write_pieces(descriptor, _first_bytes([data for _, data in batch], allowed))
         progress()
@@ -217,8 +234,24 @@ class Files:
         if log.index is not None and written:
             entries = log.entries(offset, _first_stamps(batch, written))
             if entries:  # without it the log is whole still, and only less exactly dated
-                self._space.took(self.append(log.index, entries)[0])
+                with contextlib.suppress(OSError):
+                    self._space.took(write_pieces(self._files.get(log.index), [entries])[0])
+        if error is not None:
+            self.reserve.log_refused(error)
         return written, _why(error) if error else self._space.because
+
+
+def _renamed(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` make the file under another name, then rename it; its folder is made if it is missing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(temporary)
+        temporary.replace(path)
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            temporary.unlink()
+        raise
 
 
 def _why(error: OSError | ValueError) -> str:

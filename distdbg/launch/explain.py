@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def explain(run: RunDir) -> tuple[str, Report]:
-    """Build and write the report of what the run directory holds now; as text for the terminal, and itself."""
+    """Build and write the report of what the run directory holds now; as text for the terminal, and itself.
+
+    A disk that takes no report takes nothing from the verdict.
+    """
     from distdbg.collect.report_files import write_report
     from distdbg.collect.run_evidence import load_evidence
     from distdbg.collect.run_profiles import with_profiles
@@ -25,13 +28,22 @@ def explain(run: RunDir) -> tuple[str, Report]:
 
     evidence = with_profiles(with_snapshots(load_evidence(run), run), run)
     report = build_report(evidence)
-    write_report(run, report, evidence)
-    return render_text(report, color=sys.stderr.isatty()), report
+    text = render_text(report, color=sys.stderr.isatty())
+    try:
+        write_report(run, report, evidence)
+    except OSError as error:
+        text += f"\ndistdbg: the report could not be written, this is all of it: {error.strerror or error}"
+    return text, report
 
 
 def tell_finding(command: str, report_json: Path) -> None:
     """--on-finding: the shell command gets the report on standard input."""
-    with report_json.open("rb") as stdin:
+    try:
+        stdin = report_json.open("rb")
+    except OSError as error:
+        os.write(2, f"distdbg: --on-finding {command!r} was not called: {error}\n".encode())
+        return
+    with stdin:
         done = subprocess.run(command, shell=True, stdin=stdin, check=False)
     if done.returncode:
         os.write(2, f"distdbg: --on-finding {command!r} ended with exit code {done.returncode}\n".encode())

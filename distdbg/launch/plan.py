@@ -136,6 +136,11 @@ def _checked(settings: JobSettings) -> JobSettings:
     if high and int(low) == int(high):
         del flags["nnodes"]
         settings = settings.model_copy(update={"nodes": int(low), "torchrun": flags})
+    static = flags.get("rdzv-backend", "static") == "static" and not {"nnodes", "standalone"} & set(flags)
+    if static and (rank := int(flags.get("node-rank", "0"))) >= settings.nodes:
+        # torchrun would wait for a quarter of an hour
+        message = f"--node-rank {rank} is none of {settings.nodes} nodes"
+        raise UsageError(message, f"They are 0 to {settings.nodes - 1}; how many there are says --nnodes.")
     if settings.nodes > 1 and "standalone" in flags:
         raise UsageError(f"--standalone is one node, and {settings.nodes} are asked for", "Leave one of them out.")
     return settings

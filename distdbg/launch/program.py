@@ -18,6 +18,8 @@ def check_script(text: str, *, compiles: bool = True) -> None:
 
     `compiles` is False where another Python will run it."""
     path = Path(text)
+    if path.is_symlink() and not path.exists():
+        raise UsageError(f"the script {text!r} is a link to {str(path.readlink())!r}, which does not exist")
     if not path.exists():
         near = _nearest(path)
         raise UsageError(

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import time
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | No
         (path / "attempts").mkdir()
         (path / "report").mkdir()
     except OSError as error:
+        shutil.rmtree(path, ignore_errors=True)  # a full disk: the next try may have the same name
         raise UsageError(
             f"nothing can be written into the run directory {str(path)!r}: {error.strerror}",
             "Free some space, or name a directory on another disk with --run-dir.",

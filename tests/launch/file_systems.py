@@ -1,4 +1,4 @@
-"""Real file systems for tests: one of a megabyte, and one that can be frozen."""
+"""File systems for tests: one of a megabyte, one that can be frozen, and a folder with a quota."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+QUOTA = Path(__file__).with_name("quota.c")
 
 
 def _run(*command: str | Path) -> None:
@@ -31,6 +33,21 @@ def tiny_file_system(folder: Path, size: str = "1m") -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", folder], check=True)
+
+
+def quota(folder: Path, size: int) -> dict[str, str]:
+    """Makes a folder, and gives the environment for a subprocess in which it may hold `size` bytes.
+
+    Not a real quota: kernels of small virtual machines have none (CONFIG_QFMT_V2, CONFIG_TMPFS_QUOTA).
+    """
+    folder.mkdir()
+    library = folder.with_suffix(".so")
+    command = ["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, QUOTA, "-ldl"]
+    try:
+        subprocess.run(command, check=True)
+    except FileNotFoundError:
+        pytest.skip("gcc is missing: install Debian's gcc, or run `make system-packages`")
+    return {"LD_PRELOAD": str(library), "QUOTA_FOLDER": f"{folder}/", "QUOTA_BYTES": str(size)}
 
 
 class FreezableDisk:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from distdbg.rundir import RUNS_FOLDER, create_run_dir, list_runs
+from tests.conftest import run_command
+from tests.launch.file_systems import tiny_file_system
 
 
 def refused(distdbg, *args, cwd=None, env=None, says=(), code=2):
@@ -29,6 +31,15 @@ def script(folder, text="print('hello')\n", name="train.py"):
 def test_a_script_that_is_missing(distdbg, tmp_path):
     script(tmp_path)
     refused(distdbg, "trian.py", says=["'trian.py' does not exist", "train.py"])
+    (tmp_path / "run.py").symlink_to("gone.py")
+    refused(distdbg, "run.py", says=["'run.py' is a link to 'gone.py', which does not exist"])
+
+
+def test_a_folder_that_is_no_more(tmp_path):
+    folder = tmp_path / "here"
+    command = f"mkdir {folder}; cd {folder}; rmdir {folder}; exec {sys.executable} -m distdbg launch {script(tmp_path)}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "has been removed" in done.stderr and "Traceback" not in done.stderr, done
 
 
 def test_a_directory(distdbg, tmp_path):
@@ -48,10 +59,23 @@ def test_a_syntax_error_is_said_once(distdbg, tmp_path):
     assert result.err.count("train.py:2") == 1
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="not possible here: root reads everything")
-def test_a_script_that_cannot_be_read(distdbg, tmp_path):
+@pytest.fixture
+def mortal(tmp_path, need):
+    """`distdbg` for whom permissions count, root or not."""
+    words = [need("setpriv", "util-linux"), "--bounding-set=-dac_override,-dac_read_search"]
+    words = words if os.geteuid() == 0 else []
+    if words and subprocess.run([*words, "true"], capture_output=True).returncode:
+        pytest.skip("not possible here: root cannot give up a capability")
+
+    def call(*args, **options):
+        return run_command([*words, sys.executable, "-m", "distdbg", *map(str, args)], tmp_path, **options)
+
+    return call
+
+
+def test_a_script_that_cannot_be_read(mortal, tmp_path):
     script(tmp_path).chmod(0)
-    refused(distdbg, "train.py", says=["cannot be read"])
+    refused(mortal, "train.py", says=["cannot be read"])
 
 
 @pytest.mark.parametrize(
@@ -121,6 +145,22 @@ def test_a_run_directory_that_cannot_be_made(distdbg, tmp_path):
     script(tmp_path)
     (tmp_path / "file").write_text("")
     refused(distdbg, "--run-dir", "file/run", "train.py", says=["cannot be made"])
+
+
+def test_a_run_directory_that_cannot_be_written(mortal, tmp_path):
+    script(tmp_path)
+    (tmp_path / "theirs").mkdir(mode=0o500)
+    refused(mortal, "--run-dir", "theirs/run", "train.py", says=["cannot be made: Permission denied", "--run-dir"])
+    assert not list((tmp_path / "theirs").iterdir())
+
+
+def test_a_disk_without_any_room(distdbg, tmp_path):
+    """One that fills up later is no reason to stop: test_log_disks.py."""
+    script(tmp_path)
+    with tiny_file_system(tmp_path / "tiny") as folder:
+        (folder / "ballast").write_bytes(bytes(1 << 20))
+        refused(distdbg, "--run-dir", folder / "run", "train.py", says=["nothing can be written", "No space left"])
+        assert [path.name for path in folder.iterdir()] == ["ballast"], "what was begun is left"
 
 
 def test_torch_is_missing(tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.evidence.log_index import parse_index
-from distdbg.launch import disk_files
+from distdbg.launch import disk_files, reserve
 from distdbg.launch.disk import FROZEN_S, DiskWriter
 from tests.launch.file_systems import freezable_file_system, tiny_file_system
 
@@ -105,6 +106,51 @@ def test_a_full_disk_costs_log_bytes_only_and_takes_more_when_there_is_room(tmp_
         until(lambda: disk.append(log, b"again\n", log=True) and disk.flush(5) and log.stat().st_size > 0, 5)
         assert kept > 500_000 and log.read_bytes().endswith(b"again\n")
         assert disk.close(5)
+
+
+def test_what_is_kept_for_small_things_makes_way_once_and_logs_wait(tmp_path: Path, monkeypatch) -> None:
+    """Where nobody says how much room there is: as if the file system were a quota."""
+    monkeypatch.setattr(reserve, "_AGAIN_S", 0.0)
+    with tiny_file_system(tmp_path / "tiny") as folder:
+        kept = reserve.Reserve()
+        (folder / "rank").mkdir()
+        assert kept.stand(folder / "rank", 0) == 256 << 10
+        (folder / "log").write_bytes(bytes(700 << 10))
+        with pytest.raises(OSError) as full:
+            (folder / "ballast").write_bytes(bytes(100 << 10))
+        assert kept.make_way(full.value) and not kept.make_way(full.value)
+        (folder / "report").write_bytes(bytes(100 << 10))
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                kept.stand(folder / "rank", 0)
+        assert list((folder / "rank").iterdir()) == [], "what it tried is gone"
+        (folder / "log").unlink()
+        monkeypatch.setattr(reserve, "_BYTES_AGAIN", 512 << 10)
+        kept.stand(folder / "rank", 0)
+        assert kept.stand(folder / "rank", 0) == 0, "it stands"
+        [path] = (folder / "rank").iterdir()
+        assert path.stat().st_size == 256 << 10
+        kept.end()
+        assert not path.exists()
+        assert reserve.Reserve().stand(folder / "no such folder", 0) == 0, "what cannot be made stops no log"
+
+
+def test_a_file_server_that_complains_at_closing_ends_nothing(tmp_path: Path, monkeypatch) -> None:
+    """NFS says there that a quota is used up; the descriptor is closed all the same."""
+    close = os.close
+
+    def complain(descriptor: int) -> None:
+        close(descriptor)
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    disk = DiskWriter()
+    disk.append(tmp_path / "events.jsonl", b"1\n")
+    assert disk.flush(10)
+    with monkeypatch.context() as patched:
+        patched.setattr(disk_files.os, "close", complain)
+        until(lambda: disk._files.open == 0)  # unused for a second
+    disk.append(tmp_path / "events.jsonl", b"2\n")
+    assert disk.close(10) and (tmp_path / "events.jsonl").read_bytes() == b"1\n2\n"
 
 
 @pytest.mark.slow

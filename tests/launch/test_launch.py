@@ -1,12 +1,15 @@
 """`distdbg launch` against what it promises, on real torchrun. Scripts without torch where torch is not the point."""
 
 import json
-import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from distdbg.launch import processes
+from distdbg.launch.ports import ReservedPort
 
 pytestmark = pytest.mark.slow
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -15,6 +18,12 @@ WHO = """
 import os, sys
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK")
 sys.stdout.write(f"{' '.join(os.environ[n] for n in names)} {sys.argv[1:]}\\n")  # in one write
+"""
+#: Where a script stands, and what it was started as.
+WHERE = """
+import os, sys
+told = [os.environ["RANK"], os.getcwd(), sys.path, sys.argv, sys.orig_argv[1:], __name__, __file__, __package__]
+sys.stdout.write(f"{told} {getattr(__spec__, 'name', None)}\\n")
 """
 
 
@@ -28,7 +37,8 @@ def report(result):
 
 
 def test_two_nodes_by_two_ranks(distdbg, tmp_path):
-    result = distdbg("launch", "--nodes", "2", "--nproc-per-node", "2", script(tmp_path), "--lr", "1e-3")
+    name = script(tmp_path, WHO + "assert sys.stdin.read() == ''")
+    result = distdbg("launch", "--nodes", "2", "--nproc-per-node", "2", name, "--lr", "1e-3", stdin=b"typed")
     assert result.code == 0, result
     assert result.out == "0 0 4 0 ['--lr', '1e-3']\n", "rank 0's standard output, and nothing else"
     logs = result.run.attempts()[0].ranks()
@@ -51,7 +61,7 @@ def test_two_nodes_by_two_ranks(distdbg, tmp_path):
 @pytest.mark.parametrize(
     ("options", "environment"),
     [
-        (["--nnodes=1", "--nproc_per_node=2", "--max_restarts=0"], {}),
+        (["--nnodes=1", "--nproc_per_node=2", "--max_restarts=0", "-m"], {}),
         (["--standalone", "--nproc-per-node", "2"], {}),
         (
             [
@@ -68,55 +78,48 @@ def test_two_nodes_by_two_ranks(distdbg, tmp_path):
     ],
 )
 def test_a_torchrun_command_line_works_with_its_first_word_replaced(distdbg, torchrun, tmp_path, options, environment):
-    name = script(tmp_path)
+    (tmp_path / "pack").mkdir()
+    script(tmp_path, "", "pack/__init__.py")
+    script(tmp_path, f"from . import __path__\n{WHERE}", "pack/train.py")
+    name = "pack.train" if "-m" in options else script(tmp_path, WHERE)
     ours = distdbg("launch", "--show-ranks", "all", *options, name, "a", "--b", env=environment)
     plain = torchrun(*options, name, "a", "--b", env=environment)
     assert (ours.code, plain.code) == (0, 0), f"{ours}\n{plain}"
     assert sorted(line.split("] ", 1)[-1] for line in ours.out.splitlines()) == sorted(plain.out.splitlines())
 
 
-def test_two_launches_make_one_job_as_on_two_machines(tmp_path, distdbg):
-    """--rdzv-endpoint means "this is one node of N"."""
-    from distdbg.launch.ports import ReservedPort
-
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--rdzv-backend c10d --rdzv-endpoint 127.0.0.1:{port} --rdzv-id j --local-addr 127.0.0.1",
+        "--node-rank {node} --master-addr 127.0.0.1 --master-port {port}",
+    ],
+)
+def test_two_launches_make_one_job_as_on_two_machines(tmp_path, options):
+    """--rdzv-endpoint and --node-rank mean "this is one node of N"."""
     port, name = ReservedPort(), script(tmp_path)
-    options = [
-        "--nnodes",
-        "2",
-        "--rdzv-backend",
-        "c10d",
-        "--rdzv-endpoint",
-        f"127.0.0.1:{port.number}",
-        "--rdzv-id",
-        "j",
-    ]
-    command = [sys.executable, "-m", "distdbg", "launch", *options, "--local-addr", "127.0.0.1", name]
+    command = [sys.executable, "-m", "distdbg", "launch", "--nnodes", "2"]
     both = [
         subprocess.Popen(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+            [*command, *options.format(port=port.number, node=node).split(), name],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
         )
-        for _ in range(2)
+        for node in range(2)
     ]
     outs = [process.communicate(timeout=100) for process in both]
     assert [process.returncode for process in both] == [0, 0], outs
+    assert [out for out, _ in outs if out] == ["0 0 2 0 []\n"], "the other node has no rank 0 to show"
 
 
-def test_modules_and_programs(distdbg, tmp_path):
-    package = tmp_path / "pack"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "train.py").write_text("from . import __name__ as n\nprint(n, __name__, __spec__.name)\n")
-    result = distdbg("launch", "-m", "pack.train")
-    assert (result.code, result.out) == (0, "pack __main__ pack.train\n"), result
-    result = distdbg("launch", "--no-python", "sh", "-c", "echo $RANK of $WORLD_SIZE")
-    assert (result.code, result.out) == (0, "0 of 1\n"), result
+def test_a_program_that_starts_python_itself(distdbg, tmp_path):
+    accelerate = Path(sys.executable).with_name("accelerate")
+    result = distdbg("launch", "--no-python", accelerate, "launch", script(tmp_path), "--lr", "1")
+    assert (result.code, result.out) == (0, "0 0 1 0 ['--lr', '1']\n"), result
     assert any("worker side" in unknown["because"] + unknown["what"] for unknown in report(result)["unknown"])
-
-
-def test_standard_input_reaches_one_local_node_and_is_empty_with_more(distdbg, tmp_path):
-    name = script(tmp_path, "import sys; print(repr(sys.stdin.read()))")
-    assert distdbg("launch", name, stdin=b"typed").out == "'typed'\n"
-    assert distdbg("launch", "--nodes", "2", name, stdin=b"typed").out == "''\n"
 
 
 def test_a_restart_over_two_nodes(distdbg):
@@ -133,7 +136,11 @@ def test_a_restart_over_two_nodes(distdbg):
     assert report(result)["outcome"] == "succeeded"
 
 
-def test_secrets_are_masked_and_the_environment_has_origins(distdbg, tmp_path):
+def test_secrets_are_masked_and_the_environment_has_origins(distdbg, tmp_path, need):
+    git = [need("git", "git"), "-C", str(tmp_path)]
+    script(tmp_path, "pass  # as it was")
+    for words in (["init", "-q"], ["add", "who.py"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True)
     environment = {"WANDB_API_KEY": "0123456789abcdef", "DATABASE": "postgres://me:hunter2@host/db", "PLAIN": "shown"}
     result = distdbg("launch", script(tmp_path, "pass"), "--token=s3cr3t-value", env=environment)
     text = result.run.job.read_text()
@@ -145,29 +152,33 @@ def test_secrets_are_masked_and_the_environment_has_origins(distdbg, tmp_path):
     job = json.loads(text)
     assert {"name", "value", "origin"} <= set(job["environment"][0])
     assert job["versions"]["torch"]
+    assert len(job["git"]["commit"]) == 40 and job["git"]["dirty"]
     assert job["topology"]["world_size"] == 1
 
 
-def test_a_full_disk_fails_nothing(distdbg, tmp_path, need):
-    """1 MB for the run, 3 MB of output: the job ends with 0, and the loss is an event."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = need("mount", "mount")
-    if os.geteuid() != 0:
-        pytest.skip("not possible here: mounting needs root")
-    subprocess.run([mount, "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=True)
+def test_launcher_and_agent_stay_under_60_mb_while_a_rank_prints_200(tmp_path):
+    """Half of it in lines, half in one; all of it is shown."""
+    lines = "if os.environ['RANK'] == '0':\n    for i in range(1000): sys.stdout.write(('x' * 99 + '\\n') * 1000)\n"
+    name = script(tmp_path, f"import os, sys\n{lines}    sys.stdout.write('x' * 100_000_000)\n")
+    command = [sys.executable, "-m", "distdbg", "launch", "--nproc-per-node", "2", "--show-ranks", "all", name]
+    peaks, shown = {"launcher": 0, "agent": 0}, tmp_path / "shown"
+    with shown.open("wb") as out, subprocess.Popen(command, cwd=tmp_path, stdout=out) as launcher:
+        while launcher.poll() is None:
+            peaks["launcher"] = max(peaks["launcher"], peak_rss(launcher.pid, "distdbg"))
+            for pid in processes.children(launcher.pid):
+                peaks["agent"] = max(peaks["agent"], peak_rss(pid, "agent.py"))
+            time.sleep(0.02)
+    assert launcher.returncode == 0 and shown.stat().st_size > 200_000_000
+    assert all(0 < peak < 60_000_000 for peak in peaks.values()), peaks
+
+
+def peak_rss(pid, name):
+    """VmHWM, the kernel's own high-water mark: to look now and then misses the last moment only. 0: it is no more."""
     try:
-        name = script(tmp_path, "for i in range(30): print(str(i) * 100_000)\nprint('the end')")
-        result = distdbg("launch", "--run-dir", disk / "run", tmp_path / name)
-        assert result.code == 0, result
-        events = [
-            json.loads(x) for p in disk.glob("run/attempts/1/nodes/*/events.jsonl") for x in p.read_text().splitlines()
-        ]
-        lost = [e for e in events if e["event"] == "log-lost"]
-        assert sum(e["bytes"] for e in lost) > 1_000_000, events
-        assert json.loads((disk / "run" / "report" / "report.json").read_text())["outcome"] == "succeeded"
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        status, line = (Path(f"/proc/{pid}/{file}").read_text() for file in ("status", "cmdline"))
+    except OSError:
+        return 0
+    return sum(int(x.split()[1]) << 10 for x in status.splitlines() if x.startswith("VmHWM:") and name in line)
 
 
 def test_sixty_four_ranks(distdbg, tmp_path):

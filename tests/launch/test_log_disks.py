@@ -1,4 +1,4 @@
-"""A whole run on a disk that is full, and on one that freezes in the middle: the job must not notice."""
+"""A whole run on a disk that is full or over quota, and on one that freezes in the middle: the job must not notice."""
 
 from __future__ import annotations
 
@@ -8,37 +8,64 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from distdbg.launch.explain import explain, tell_finding
 from distdbg.rundir import RunDir
 from tests.conftest import Command
-from tests.launch.file_systems import freezable_file_system, tiny_file_system
+from tests.launch.file_systems import freezable_file_system, quota, tiny_file_system
+from tests.made_run import MadeRun
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_run_on_a_file_system_of_1_mb_succeeds_and_says_what_was_lost(distdbg: Command, tmp_path: Path) -> None:
+@pytest.fixture(params=["full", "over quota"])
+def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, dict[str, str], str]]:
+    """A folder that takes about a megabyte, the environment that it needs, and what it says then."""
+    if request.param == "over quota":
+        yield tmp_path / "mine", quota(tmp_path / "mine", 1 << 20), "quota exceeded"
+        return
+    with tiny_file_system(tmp_path / "tiny") as folder:
+        yield folder, {}, "full"
+
+
+def test_a_run_on_a_disk_of_1_mb_succeeds_and_says_what_was_lost(
+    distdbg: Command, tmp_path: Path, small_disk: tuple[Path, dict[str, str], str]
+) -> None:
+    folder, environment, because = small_disk
     script = tmp_path / "talker.py"
     script.write_text("for i in range(100_000): print(f'{i:099}')\n")  # 10 MB a rank
-    with tiny_file_system(tmp_path / "tiny") as folder:
-        done = distdbg("launch", "--nproc-per-node", "2", "--run-dir", folder / "run", "--show-ranks", "none", script)
-        assert done.code == 0, done
-        run = RunDir(folder / "run")
-        [node] = run.attempt(1).nodes()
-        events = [json.loads(line) for line in node.events.read_text().splitlines()]
-        lost = dict.fromkeys((0, 1), 0)
-        for event in events:
-            if event["event"] == "log-lost":
-                assert "full" in event["because"] and event["stream"] == "stdout"
-                lost[event["rank"]] += event["bytes"]
-        for rank, files in run.attempt(1).ranks().items():
-            assert lost[rank] == 10_000_000 - files.stdout.stat().st_size > 0
-            assert json.loads(files.exit.read_text())["exit_code"] == 0
-        assert json.loads(run.report_json.read_text())["outcome"] == "succeeded"
-        shown = distdbg("logs", folder / "run", "--rank", "0")
-        assert shown.out.startswith("0" * 99) and f"{lost[0]} bytes of rank 0's stdout are missing" in shown.err
+    options = ["--nproc-per-node", "2", "--run-dir", folder / "run", "--show-ranks", "none"]
+    done = distdbg("launch", *options, script, env=environment)
+    assert done.code == 0, done
+    run = RunDir(folder / "run")
+    [node] = run.attempt(1).nodes()
+    events = [json.loads(line) for line in node.events.read_text().splitlines()]
+    lost = dict.fromkeys((0, 1), 0)
+    for event in events:
+        if event["event"] == "log-lost":
+            assert because in event["because"] and event["stream"] == "stdout"
+            lost[event["rank"]] += event["bytes"]
+    for rank, files in run.attempt(1).ranks().items():
+        assert lost[rank] == 10_000_000 - files.stdout.stat().st_size > 0
+        assert json.loads(files.exit.read_text())["exit_code"] == 0
+    assert json.loads(run.report_json.read_text())["outcome"] == "succeeded"
+    first = min(lost, key=lost.__getitem__)  # it may have taken all the room
+    shown = distdbg("logs", folder / "run", "--rank", first)
+    assert shown.out.startswith("0" * 99) and f"{lost[first]} bytes of rank {first}'s stdout are missing" in shown.err
+
+
+def test_a_report_that_cannot_be_written_is_still_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    made = MadeRun(tmp_path)
+    made.raises(1, "ValueError", "boom")
+    (made.dir.path / "report").write_text("in the way")
+    text, report = explain(made.dir)
+    assert report.findings[0].ranks == (1,) and "boom" in text and "the report could not be written" in text
+    tell_finding("cat", made.dir.report_json)
+    assert "--on-finding 'cat' was not called" in capfd.readouterr().err
 
 
 def test_a_file_system_that_freezes_for_5_s_stalls_no_step(tmp_path: Path) -> None:
@@ -47,6 +74,7 @@ def test_a_file_system_that_freezes_for_5_s_stalls_no_step(tmp_path: Path) -> No
     script.write_text(
         f"""
 import time
+from collections.abc import Iterator
 from pathlib import Path
 slowest = 0
 for step in range(6000):

@@ -101,6 +101,8 @@ def test_torchruns_other_ways_to_meet():
         ({"torchrun": {"max-restarts": "x"}}, "'x' is not a number of restarts"),
         ({"torchrun": {"max-restarts": "-1"}}, "below 0"),
         ({"torchrun": {"monitor-interval": "often"}}, "'often' is not a number of seconds"),
+        ({"nodes": 2, "torchrun": {"node-rank": "2", "master-addr": "host0"}}, "--node-rank 2 is none of 2 nodes"),
+        ({"torchrun": {"node-rank": "x"}}, "--node-rank 'x'"),
         ({"torchrun": {"nnodes": "4:1"}}, "'4:1' is neither"),
         ({"torchrun": {"nnodes": "0:1"}}, "'0:1' is neither"),
         ({"torchrun": {"tee": "9"}}, "--tee '9'"),

@@ -1,58 +1,47 @@
-"""What a rank writes is what it would have written under plain torchrun, byte by byte."""
+"""What a rank sees and writes is what it would under plain torchrun, byte by byte."""
 
-import textwrap
+import json
+from pathlib import Path
 
 import pytest
 
+from distdbg.launch import torchrun_process
+from tests.programs.notices import ENDS
+
 pytestmark = pytest.mark.slow
-
-SCRIPT = """
-    import os, sys, threading, traceback, warnings
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-    from torch.utils.data import DataLoader, Dataset
-
-    class Data(Dataset):
-        def __len__(self):
-            return 6
-        def __getitem__(self, i):
-            if i == 5:
-                raise IndexError(f"no item {i}")
-            return torch.ones(4)
-
-    dist.init_process_group("gloo")
-    model = DistributedDataParallel(torch.nn.Linear(4, 4))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    try:
-        loss = model(torch.ones(2, 4)).sum()
-        loss.backward()
-        loss.backward()
-    except RuntimeError:
-        traceback.print_exc()
-    warnings.warn("a warning")
-    helper = threading.Thread(target=lambda: 1 / 0, name="helper")
-    helper.start()
-    helper.join()
-    sys.stdout.write("no newline at the end \\r of this")
-    sys.stdout.buffer.write(bytes(range(256)))
-    dist.barrier()
-    for batch in DataLoader(Data(), batch_size=2):
-        optimizer.zero_grad()
-        model(batch).sum().backward()
-        optimizer.step()
-"""
+NOTICES = Path(__file__).parents[1] / "programs" / "notices.py"
+RANKS = range(len(ENDS) + 1)
 
 
-def test_both_streams_of_a_rank_are_those_of_plain_torchrun(distdbg, torchrun, tmp_path):
-    (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
-    plain = torchrun("--nproc-per-node", "1", "--standalone", "-r", "3", "--log-dir", tmp_path / "plain", "train.py")
-    ours = distdbg("launch", "--nproc-per-node", "1", "--standalone", "train.py", env={"OMP_NUM_THREADS": "1"})
-    assert plain.code == 1, plain
-    assert ours.code == 1, ours
-    for stream in ("stdout", "stderr"):
-        (theirs,) = (tmp_path / "plain").glob(f"*/attempt_0/0/{stream}.log")
-        assert ours.run.attempt(1).rank(0).stream(stream).read_bytes() == theirs.read_bytes()
+def told(output):
+    """What notices.py says of its surroundings, by name."""
+    facts = [json.loads(line) for line in output.splitlines() if line.startswith(b'{"')]
+    return {name: what for fact in facts for name, what in fact.items()}
+
+
+def test_a_script_notices_nothing(distdbg, torchrun, tmp_path):
+    """Rank 0 tells all that it sees and fails; torchrun ends the others, each of which takes that in its own way."""
+    words = ["--nproc-per-node", len(RANKS), "--standalone"]
+    program = [NOTICES, "--lr", "1e-3", "a b", ""]
+    # What our agents set is documented, and a script could notice it: with plain torchrun it is set by hand.
+    env = {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+    logs = tmp_path / "plain"
+    plain = torchrun(*words, "-r", "3", "--log-dir", logs, *program, env=env, stdin=b"typed")
+    ours = distdbg("launch", *words, *program, env=env, stdin=b"typed")
+    assert (plain.code, ours.code) == (1, 1), f"{plain}\n{ours}"
+    files = ours.run.attempt(1).ranks()
+    codes = {int(rank): int(code) for rank, code in torchrun_process._FAILURE.findall(plain.err)}
+    assert codes == {0: 1} | {rank: code for rank, (code, _) in ENDS.items()}, plain
+    assert {rank: json.loads(files[rank].exit.read_text())["exit_code"] for rank in RANKS} == codes
+    for rank in RANKS:
+        for stream in ("stdout", "stderr"):
+            (path,) = logs.glob(f"*/attempt_0/{rank}/{stream}.log")
+            theirs, mine = path.read_bytes(), files[rank].stream(stream).read_bytes()
+            assert told(mine) == told(theirs)
+            assert mine == theirs, f"{stream} of rank {rank}"
+    seen = told(files[0].stdout.read_bytes())
+    assert {"stdin": "typed", "at exit": seen["a late thread"]}.items() <= seen.items(), "it ran to its end"
+    assert b"IndexError: no item 5" in files[0].stderr.read_bytes()
 
 
 def test_torchruns_own_log_folder_links_to_our_logs(distdbg, tmp_path):

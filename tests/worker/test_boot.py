@@ -6,7 +6,6 @@ interpreters are this one and every other python3.10 to 3.14 on PATH: boot.py ne
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -249,19 +248,3 @@ def test_what_is_loaded_before_the_script_is_next_to_nothing(tmp_path):
         "_struct",
         "mmap",
     }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["sleeping in Python", "in C without the GIL", "in C with the GIL"])
-def test_sigterm_ends_a_rank_wherever_it_is(how, tmp_path):
-    body = {
-        "sleeping in Python": "import time; print('ready', flush=True); time.sleep(60)",
-        "in C without the GIL": "import ctypes; f = ctypes.CDLL(None).sleep; print('ready', flush=True); f(60)",
-        "in C with the GIL": "import ctypes; f = ctypes.PyDLL(None).sleep; print('ready', flush=True); f(60)",
-    }[how]
-    (tmp_path / "script.py").write_text(f"import torch, torch.distributed\n{body}\n")
-    command = [sys.executable, "-u", str(BOOT), "script.py"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as rank:
-        assert rank.stdout.readline() == b"ready\n"
-        rank.send_signal(signal.SIGTERM)
-        assert rank.wait(20) == -signal.SIGTERM

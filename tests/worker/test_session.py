@@ -133,22 +133,3 @@ def test_an_exception_being_handled_is_told_when_asked(tmp_path):
     assert answer["id"] == "x"
     assert [t["message"] for t in answer["threads"]] == ["still handled"]
     assert answer["threads"][0]["where"][1] == 4
-
-
-@pytest.mark.slow
-def test_fullgraph_forwards_and_compiled_steps_compile_as_before(tmp_path):
-    source = """
-        import torch
-        model = torch.nn.Linear(4, 4)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.1))
-        forward = torch.compile(model, fullgraph=True, backend="aot_eager")
-        step = torch.compile(optimizer.step, backend="eager")
-        for _ in range(3):
-            forward(torch.ones(2, 4)).sum().backward()
-            step()
-        print("compiled")
-    """
-    plain = subprocess.run([sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True, timeout=120)
-    rank = Rank(tmp_path, source)
-    assert (rank.out, rank.process.returncode) == (plain.stdout, plain.returncode), f"{rank.err}\n{plain.stderr}"
-    assert plain.returncode == 0, plain.stderr

@@ -1,0 +1,90 @@
+"""Room for what is small where nobody says how much is left: under a quota, and beside others who fill the disk.
+
+A file that makes way. Logs are written only while it stands, so that they never take what events, exit records and
+the report will need; statvfs, which says it in time on other file systems, knows nothing of quotas.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from pathlib import Path
+
+_BYTES = 256 << 10
+#: After a refusal logs go on where so much more can be written: what others have made way for is not theirs.
+_BYTES_AGAIN = 4 << 20
+_AGAIN_S = 10.0
+#: Of a small file system, which says itself when it is nearly full, it takes no more than this.
+_SHARE = 16
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Reserve:
+    """The disk thread's own: one of a process."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._size = 0
+        self._refusal: OSError | None = None
+        self._again_at = 0.0
+        #: it cannot be made, and not for want of room: logs are written without it
+        self._impossible = False
+
+    def stand(self, folder: Path, total: int) -> int:
+        """Before bytes of a log: how many it has taken for itself now. `total`: the file system's, 0 where unknown.
+
+        Raises OSError where there is no room, or was none a moment ago.
+        """
+        if self._impossible or (self._size and self._refusal is None):
+            return 0
+        if self._refusal is not None and time.monotonic() < self._again_at:
+            raise OSError(self._refusal.errno, self._refusal.strerror)
+        path = self._path or folder / f".reserve.{os.getpid()}"
+        size = min(_BYTES, total // _SHARE or _BYTES)
+        wanted = size if self._refusal is None else min(_BYTES_AGAIN, total // _SHARE or _BYTES_AGAIN)
+        try:
+            _grow(path, wanted)
+            os.truncate(path, size)
+        except OSError as error:
+            self._shrink_back(path)
+            if error.errno not in _NO_ROOM:
+                self._impossible = True
+                return 0
+            self.log_refused(error)
+            raise
+        before, self._path, self._size, self._refusal = self._size, path, size, None
+        return size - before
+
+    def log_refused(self, error: OSError) -> None:
+        """Where it was for want of room, nothing more is tried for a while."""
+        if error.errno in _NO_ROOM:
+            self._refusal, self._again_at = error, time.monotonic() + _AGAIN_S
+
+    def make_way(self, error: Exception) -> bool:
+        """Something small was refused: whether there may be more room for it now. Logs wait then."""
+        if not self._size or not isinstance(error, OSError) or error.errno not in _NO_ROOM:
+            return False
+        self.end()
+        self.log_refused(error)
+        return True
+
+    def end(self) -> None:
+        if self._size and self._path is not None:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        self._size = 0
+
+    def _shrink_back(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            if self._size:
+                os.truncate(path, self._size)
+            else:
+                path.unlink()
+
+
+def _grow(path: Path, wanted: int) -> None:
+    with path.open("ab", buffering=0) as file:
+        while (left := wanted - path.stat().st_size) > 0:
+            file.write(os.urandom(left))  # zeros take no room on a file system that compresses
