@@ -11,7 +11,7 @@ from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import Citation
 
 #: Less than this is not worth a word, whatever its slope.
-_LEAST, _SHARE = 24 * MIB, 0.04
+LEAST, SHARE = 24 * MIB, 0.04
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _of(rank: RankRecord, node: NodeRecord) -> tuple[Growth, tuple[Point, ...], 
     """The rank's own lines where it has them; else its agent's, one in ten seconds."""
     own = (rank.memory.points, f"{rank.memory.path}/memory.jsonl") if rank.memory else ((), "")
     for points, path in (own, (node.memory.points.get(rank.rank, ()), node.memory.path)):
-        told = growth([(p.step, p.anon, p.epochs) for p in points], _LEAST, _SHARE)
+        told = growth([(p.step, p.anon, p.epochs) for p in points], LEAST, SHARE)
         if told is not None:
             return told, points, path
     return None

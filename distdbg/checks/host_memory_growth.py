@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from distdbg.checks._children import children_of
 from distdbg.checks._findings import hosts, who
-from distdbg.checks._growing import Growing, growing
+from distdbg.checks._growing import LEAST, SHARE, Growing, growing
 from distdbg.checks._kept import keeps
+from distdbg.checks._memory import node_of
+from distdbg.evidence.growth import growth
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import Finding, FindingDoc
+from distdbg.model import Citation, Finding, FindingDoc
 
 DOCS = (
     FindingDoc(
@@ -20,7 +23,8 @@ DOCS = (
         "warm-up and beyond the end of an epoch. It ends when the machine or the control group has no more.",
         how_seen="The figure by step, in six parts after the first third: each part's lowest is above that of the part "
         "before, by about as much each time. A cache that fills, a start that ends and a saw's teeth are none. Within "
-        "the first epoch nothing is said, unless the end is near: a dataset may be filling its cache.",
+        "the first epoch nothing is said, unless the end is near: a dataset may be filling its cache. Loaders' workers "
+        "are judged the same way, by their agent's looks every ten seconds.",
         remedy="Launch with --memory: it names the container that grows. Else look for lists and caches that live "
         "longer than a step, for losses that are kept with their graphs, and for C libraries.",
         source="https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory",
@@ -29,6 +33,7 @@ DOCS = (
 
 
 def check(run: RunEvidence) -> Iterable[Finding]:
+    yield from _workers(run)
     found = [one for one in growing(run) if _beyond_an_epoch(one) or _soon(one)]
     if not found:
         return
@@ -48,6 +53,32 @@ def check(run: RunEvidence) -> Iterable[Finding]:
         step=worst.growth.last,
         explained_by=explanation,
         evidence=tuple(one.citation for one in found[:3]),
+    )
+
+
+def _workers(run: RunEvidence) -> Iterable[Finding]:
+    """The loaders' workers, each a process of its own: what a data set keeps grows there, and not in the rank."""
+    found = [(rank, child, told) for rank in run.ranks for child in children_of(run, rank)
+             if (told := growth(child.points, LEAST, SHARE)) is not None and told.epochs]  # fmt: skip
+    if not found:
+        return
+    ranks = tuple(sorted({rank.rank for rank, _, _ in found}))
+    rank, child, told = max(found, key=lambda one: one[2].slope)
+    more = f"; so does that of {len(found) - 1} more" if len(found) > 1 else ""
+    node, which = node_of(run, rank), child.who.replace("its", f"rank {rank.rank}'s", 1)
+    levels = " -> ".join(map(gib, told.levels))
+    yield Finding(
+        "host-memory-growth",
+        "warning",
+        "likely",
+        f"the memory of {which} grows by {gib(told.slope)} a step{more}",
+        cause=f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}.",
+        remedy="Look at what the data set keeps: caches, and large lists of Python objects, whose pages each worker "
+        "comes to own by reading them. Arrays of numpy or torch, or memory-mapped files, stay shared.",
+        ranks=ranks,
+        nodes=hosts(run, ranks),
+        step=told.last,
+        evidence=(Citation(node.memory.path if node else "", None, f"children, process {child.pid}", levels),),
     )
 
 

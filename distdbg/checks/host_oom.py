@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from distdbg.checks._children import children_of, grew
 from distdbg.checks._findings import finding, findings_of, who
 from distdbg.checks._memory import killed_for_memory, node_of, sizes, story
 from distdbg.evidence.failure import failures
@@ -46,4 +47,4 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
 
 def _cause(evidence: RunEvidence, rank: RankRecord) -> str:
     size = sizes(node_of(evidence, rank), rank) or "How large it was is not known."
-    return f"{size} {story(evidence, rank)}".strip()
+    return " ".join(filter(None, (size, story(evidence, rank), grew(children_of(evidence, rank)))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from distdbg.checks._children import died
 from distdbg.checks._findings import finding, groups
 from distdbg.checks._memory import event_line, node_of, oom_rise
 from distdbg.evidence.failure import failures
@@ -17,7 +18,8 @@ DOCS = (
         severity="error",
         title="a DataLoader worker died",
         meaning="A worker process of the DataLoader was killed or ended; the rank noticed and raised.",
-        how_seen="The DataLoader's exception in the rank; the control group's count of memory kills.",
+        how_seen="The DataLoader's exception in the rank; the control group's count of memory kills, the kernel's "
+        "messages of the workers that it names, and what they held when the agent last looked.",
         remedy="Run with num_workers=0 to see the error itself; for SIGKILL look at the node's memory and lower "
         "num_workers.",
         source="https://pytorch.org/docs/stable/data.html#multi-process-data-loading",
@@ -36,4 +38,6 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             )
             citation = Citation(node.events_path, event_line(node, "cgroup"), "oom_kill", f"{before} -> {after}")
             base = replace(base, cause=cause, evidence=(*base.evidence, citation))
-        yield base
+        lead = group[0]
+        words, cited = died(evidence, lead.rank, f"{lead.headline} {lead.message}")
+        yield replace(base, cause=f"{base.cause} {words}".strip(), evidence=(*base.evidence, *cited))

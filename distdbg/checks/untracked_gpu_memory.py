@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.checks._findings import hosts, who
+from distdbg.checks._on_device import full_at
 from distdbg.evidence.gpu_course import OtherProcess
 from distdbg.evidence.growth import MIB, Growth, growth
 from distdbg.evidence.memory_answer import gib
@@ -64,12 +65,14 @@ def _grows(run: RunEvidence, rank: RankRecord, told: Growth) -> Finding:
         "untracked-gpu-memory",
         "warning",
         "likely",
-        f"GPU memory outside of torch grows on the device of rank {rank.rank}: {gib(told.slope)} a step",
+        f"GPU memory outside of torch grows on the device of rank {rank.rank}, {gib(told.slope)} a step"
+        + full_at(rank.memory.points if rank.memory else (), told),
         cause=f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}. "
         + _whose(run, rank),
         remedy=DOCS[0].remedy,
         ranks=(rank.rank,),
         nodes=hosts(run, (rank.rank,)),
+        step=told.last,
         evidence=(_citation(rank, " -> ".join(map(gib, told.levels))),),
     )
 

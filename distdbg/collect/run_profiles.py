@@ -21,6 +21,7 @@ def with_profiles(evidence: RunEvidence, run: RunDir, say: Callable[[str], None]
     files = profile_files(run.attempt(evidence.attempt))
     if not files:
         return evidence
+    from distdbg.collect.profile_watched import with_watched
     from distdbg.collect.trace_files import TraceUnreadable, read_trace_file
     from distdbg.collect.trace_sources import source_folders
 
@@ -37,7 +38,7 @@ def with_profiles(evidence: RunEvidence, run: RunDir, say: Callable[[str], None]
         name = run.relative(path)
         say(f"reading {name}")
         try:
-            profiles.append(read_trace_file(path, name, folders))
+            profiles.append(with_watched(read_trace_file(path, name, folders), run.attempt(evidence.attempt)))
         except TraceUnreadable as error:
             unknown.append(Unknown(name, str(error)))
     if left:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from distdbg.collect.profile_watched import with_watched
 from distdbg.collect.trace_pieces import pieces
 from distdbg.collect.trace_sources import Sources, source_folders
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
@@ -15,7 +16,7 @@ from distdbg.evidence.rank_names import rank_that_is_said
 from distdbg.evidence.trace_events import Trace
 from distdbg.evidence.trace_phases import processes
 from distdbg.evidence.trace_text import NoTrace, TraceSplitter
-from distdbg.rundir import RunDir
+from distdbg.rundir import Attempt, RunDir
 
 ENDINGS = (".json", ".json.gz")
 #: Some 300 B each: what a laptop can hold of one trace.
@@ -43,7 +44,7 @@ def read_traces(
     for number, path in enumerate(wanted, 1):
         say(f"reading {path.name} ({number} of {len(wanted)})")
         try:
-            profiles.append(read_trace_file(path, str(path), _folders_of_run(path)))
+            profiles.append(_read_and_beside(path))
         except TraceUnreadable as error:
             if not (isinstance(error, NotATrace) and path not in files):  # of a folder, what is no trace is passed over
                 unread.append((str(path), str(error)))
@@ -59,10 +60,13 @@ def read_traces(
     return tuple(sorted(profiles, key=lambda p: (p.rank is None, p.rank or 0, p.path))), unread
 
 
-def _folders_of_run(path: Path) -> tuple[Path, ...]:
-    """Of a rank's own profile in a run, where the run's script may lie."""
+def _read_and_beside(path: Path) -> RankProfile:
+    """Of a rank's own profile in a run: where the run's script may lie, and what the run knows of the rank's GPU."""
     above = path.absolute().parents
-    return source_folders(RunDir(above[5]).read_job()) if path.parent.name == "profile" and len(above) > 5 else ()
+    if path.parent.name != "profile" or len(above) <= 5:
+        return read_trace_file(path, str(path))
+    profile = read_trace_file(path, str(path), source_folders(RunDir(above[5]).read_job()))
+    return with_watched(profile, Attempt(above[3]))
 
 
 def _below(path: Path) -> list[Path]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from distdbg.evidence.child_memory import Child, children
 from distdbg.evidence.jsonl import integer
 
 MIB = 1 << 20
@@ -73,6 +74,8 @@ class NodeMemory:
     of: str = ""
     points: Mapping[int, tuple[Point, ...]] = field(default_factory=dict)
     path: str = ""
+    #: of each rank
+    children: Mapping[int, tuple[Child, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ def node_memory(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str) -> No
                     points.setdefault(rank, []).append(Point(step, anon, -1 if epochs is None else epochs))
         if isinstance(memory := line.get("memory"), dict):
             headroom, of = _headroom(memory) or (headroom, of)
-    return NodeMemory(headroom, of, {rank: tuple(p) for rank, p in points.items()}, path)
+    return NodeMemory(headroom, of, {rank: tuple(p) for rank, p in points.items()}, path, children(lines))
 
 
 def _headroom(memory: Mapping[str, Any]) -> tuple[int, str] | None:

@@ -6,12 +6,12 @@ It crosses from the bounded process that reads a snapshot to the one that asked,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, WORKSPACE, UNATTRIBUTED = KINDS = (
-    "parameters", "gradients", "optimizer state", "activations", "workspace", "unattributed",
+PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, BUFFERS, WORKSPACE, UNATTRIBUTED = KINDS = (
+    "parameters", "gradients", "optimizer state", "activations", "buffers", "workspace", "unattributed",
 )  # fmt: skip
 
 
@@ -41,6 +41,8 @@ class Holder:
     count: int
     kinds: Mapping[str, int]
     without: int = 0
+    #: of the tensors in it whose names are known, the largest, and how many more
+    names: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,10 @@ class Moment:
     kinds: Mapping[str, int]
     #: what the stacks that are not listed hold
     rest: int = 0
+    #: by the phase in which it was allocated
+    phases: Mapping[str, int] = field(default_factory=dict)
+    #: by module of the model, as far as it is known, and in it by kind; empty where the file has no names
+    modules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

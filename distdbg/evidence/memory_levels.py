@@ -18,6 +18,7 @@ from distdbg.evidence.memory_answer import (
     Holder,
     Moment,
 )
+from distdbg.evidence.memory_owners import module_of_name
 from distdbg.evidence.memory_stacks import BACKWARD, DATA, FORWARD, INIT, OPTIMIZER, Group
 from distdbg.evidence.memory_trace import Trace, living_at
 
@@ -100,10 +101,12 @@ def valleys(active: Sequence[int]) -> list[int]:
 
 
 class Kinds:
-    """What an allocation is, by the phase of its birth and by whether it outlives that phase."""
+    """What an allocation is: by its name, where the file has that and it still stands, else by the phase of its birth
+    and by whether it outlives that phase."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self._modules: dict[int, str] = {}
         # An error ends a forward as its backward would: the exception frees what it meets, saved or not.
         ends = {event for event, _ in trace.phases} | {r.at for r in trace.rare if r.action == "oom"}
         self._at = sorted(ends)
@@ -111,16 +114,38 @@ class Kinds:
     def of(self, n: int) -> str:
         trace = self.trace
         group = trace.stacks.groups[trace.group[n]]
+        if (known := self.named(n)) is not None:
+            return known[0]
         if group.workspace:
             return WORKSPACE
-        if group.phase == INIT:
-            return PARAMETERS
+        if group.phase == INIT:  # a model that names all that it has, and not this
+            stands = trace.owners is not None and trace.owners.whole and trace.death[n] == trace.events
+            return UNATTRIBUTED if stands else PARAMETERS
         if group.phase not in (FORWARD, BACKWARD, OPTIMIZER):
             return UNATTRIBUTED
         if trace.birth[n] < 0:
             return OPTIMIZER_STATE if group.phase == OPTIMIZER else UNATTRIBUTED
         lasting = trace.death[n] >= self._end(trace.birth[n])
         return _kind(group, lasting=lasting)
+
+    def named(self, n: int) -> tuple[str, str] | None:
+        """(kind, name) of a tensor that stood when the file was written."""
+        trace = self.trace
+        if trace.owners is None or trace.death[n] != trace.events:
+            return None
+        return trace.owners.named(trace.device, trace.address[n], trace.size[n])
+
+    def module(self, n: int) -> str:
+        """By the name, else by the forward that it was allocated in; "" where neither is known."""
+        trace = self.trace
+        if trace.owners is None:
+            return ""
+        if (known := self.named(n)) is not None:
+            return module_of_name(known[1])
+        group = trace.group[n]
+        if group not in self._modules:
+            self._modules[group] = trace.owners.module_of(trace.stacks.groups[group].frames)
+        return self._modules[group]
 
     def _end(self, event: int) -> int:
         """Where the phase ends that an event is in."""
@@ -141,6 +166,9 @@ def moment(trace: Trace, found: Levels, event: int, without: Mapping[int, int] |
     kinds = Kinds(trace)
     by_group: dict[int, list[int]] = {}
     by_kind: dict[tuple[int, str], int] = {}
+    by_phase: dict[str, int] = {}
+    by_module: dict[str, dict[str, int]] = {}
+    names: dict[int, list[tuple[int, str]]] = {}
     for n in living_at(trace, event):
         group, size = trace.group[n], trace.size[n]
         entry = by_group.setdefault(group, [0, 0])
@@ -148,6 +176,14 @@ def moment(trace: Trace, found: Levels, event: int, without: Mapping[int, int] |
         entry[1] += 1
         key = group, kinds.of(n)
         by_kind[key] = by_kind.get(key, 0) + size
+        phase = trace.stacks.groups[group].phase or ("before the trace" if trace.birth[n] < 0 else "elsewhere")
+        by_phase[phase] = by_phase.get(phase, 0) + size
+        if trace.owners is not None:
+            if module := kinds.module(n):
+                part = by_module.setdefault(module, {})
+                part[key[1]] = part.get(key[1], 0) + size
+            if (named := kinds.named(n)) is not None:
+                names.setdefault(group, []).append((size, named[1]))
     order = sorted(by_group, key=lambda g: -by_group[g][0])
     per_group: dict[int, dict[str, int]] = {}
     total: dict[str, int] = {}
@@ -161,11 +197,26 @@ def moment(trace: Trace, found: Levels, event: int, without: Mapping[int, int] |
         active=sum(size for size, _ in by_group.values()),
         reserved=found.reserved_after(event),
         holders=tuple(
-            Holder(g, by_group[g][0], by_group[g][1], per_group[g], (without or {}).get(g, 0)) for g in shown
+            Holder(g, by_group[g][0], by_group[g][1], per_group[g], (without or {}).get(g, 0), _names(names.get(g, [])))
+            for g in shown
         ),
         kinds=dict(sorted(total.items(), key=lambda item: -item[1])),
         rest=sum(by_group[g][0] for g in order[_MOST_HOLDERS:]),
+        phases=dict(sorted(by_phase.items(), key=lambda item: -item[1])),
+        modules=_largest(by_module),
     )
+
+
+def _names(found: Sequence[tuple[int, str]]) -> str:
+    if not found:
+        return ""
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return max(found)[1] + more
+
+
+def _largest(by_module: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    order = sorted(by_module, key=lambda name: -sum(by_module[name].values()))[:_MOST_HOLDERS]
+    return {name: dict(sorted(by_module[name].items(), key=lambda item: -item[1])) for name in order}
 
 
 def seconds_at(trace: Trace, event: int) -> float | None:

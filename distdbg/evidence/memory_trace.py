@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from distdbg.evidence.memory_owners import KEY, Owners, read_owners
 from distdbg.evidence.memory_stacks import BACKWARD, FORWARD, OPTIMIZER, Stacks
 
 _TRAINING = frozenset({FORWARD, BACKWARD, OPTIMIZER})
@@ -85,6 +86,8 @@ class Trace:
     unknown_frees: int = 0
     start: int = 0
     settings: dict[str, str] = field(default_factory=dict)
+    #: None where the file has no names
+    owners: Owners | None = None
 
 
 def read_snapshot(snapshot: object) -> list[Trace]:
@@ -104,10 +107,10 @@ def read_snapshot(snapshot: object) -> list[Trace]:
         _read_annotations(found, snapshot.get("external_annotations") or ())
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise NotASnapshot(f"it is no memory snapshot as torch writes them: {_said(error)}") from None
-    settings = _settings(snapshot.get("allocator_settings"))
+    settings, owners = _settings(snapshot.get("allocator_settings")), read_owners(snapshot.get(KEY))
     stacks.settle()
     for trace in found.values():
-        trace.settings = settings
+        trace.settings, trace.owners = settings, owners
         if stacks.groups[stacks.none].phase:
             trace.phases = _phases(trace)
         trace.start = sum(size for size, birth in zip(trace.size, trace.birth, strict=True) if birth < 0)

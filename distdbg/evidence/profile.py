@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from distdbg.evidence.gpu_window import Watched
 from distdbg.evidence.jsonl import integer, text
 from distdbg.evidence.profile_names import HEADER
 from distdbg.evidence.spans import Spans, length, union, within
@@ -107,6 +108,9 @@ class RankProfile:
     compute_major: int = 0
     dear: tuple[Dear, ...] = ()
     stacks: bool = False
+    #: epoch seconds by its host's clock, from the first step to the last; None where the trace does not tell
+    span: tuple[float, float] | None = None
+    watched: Watched | None = None
     unknown: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -137,7 +141,8 @@ def digest(trace: Trace, header: Mapping[str, Any], path: str, rank: int | None,
     stacks = any(e.category == "python_function" for e in trace.threads[steps.thread])
     if not stacks:
         unknown.append((f"files and lines of {path}", "it was recorded without stacks (with_stack=True)"))
-    known = RankProfile(path, rank, host, stacks=stacks, unknown=tuple(unknown), compute_major=_compute_major(header))
+    known = RankProfile(path, rank, host, stacks=stacks, unknown=tuple(unknown), compute_major=_compute_major(header),
+                        span=_span(header, steps))  # fmt: skip
     return _Digest(trace, steps).profile(known, lines_of)
 
 
@@ -148,6 +153,11 @@ def _compute_major(header: Mapping[str, Any]) -> int:
         [integer(d, "computeMajor") or 0 for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     )
     return min(told, default=0)
+
+
+def _span(header: Mapping[str, Any], steps: Steps) -> tuple[float, float] | None:
+    base = integer(header, "baseTimeNanoseconds")
+    return (base / 1e9 + steps.steps[0].begin / 1e6, base / 1e9 + steps.steps[-1].end / 1e6) if base else None
 
 
 def _object(header: Mapping[str, Any], key: str) -> Mapping[str, Any]:

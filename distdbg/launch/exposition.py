@@ -29,6 +29,7 @@ RANK = (
     Metric("distdbg_rank_steps_total", "counter", "Steps of the optimizer, or as the script counts them.", "step"),
     Metric("distdbg_rank_steps_per_second", "gauge", "Steps a second over the last second.", "rate"),
     Metric("distdbg_rank_step_seconds", "gauge", "Median time of the newest steps.", "step_ms", 1e-3),
+    Metric("distdbg_rank_late_seconds", "gauge", "How much later than its node's first it comes.", "late_ms", 1e-3),
     Metric("distdbg_rank_data_wait_ratio", "gauge", "Part of the newest steps in waiting for data.", "data_wait"),
     Metric("distdbg_rank_epochs_total", "counter", "Ends of DataLoaders that were heard.", "epochs"),
     Metric("distdbg_rank_resident_memory_bytes", "gauge", "Resident memory of the rank's process.", "rss"),
@@ -52,6 +53,7 @@ GPU = (
     Metric("distdbg_gpu_uncorrected_errors_total", "counter", "Errors that ECC did not correct.", "ecc_uncorrected"),
 )
 THROTTLED = Metric("distdbg_gpu_throttled", "gauge", "1 for each reason for which clocks are lowered.", "throttle")
+XIDS = Metric("distdbg_gpu_xids_total", "counter", "Xids of the device since the job began.", "count")
 LOOKED = Metric("distdbg_node_last_look_timestamp_seconds", "gauge", "When the agent last looked at its ranks.", "t")
 
 _Sample = tuple[Mapping[str, str], float]
@@ -68,6 +70,7 @@ def exposition(record: Mapping[str, Any], *, run: str, node: int, host: str) -> 
                                  if told.get("phase") and told.get("alive"))))  # fmt: skip
     blocks += [_block(metric, [(where, _figure(metric, memory))]) for metric in NODE]
     blocks += _gpu_blocks(record.get("gpus") or (), where)
+    blocks.append(_block(XIDS, ((where | _device(xid), _figure(XIDS, xid)) for xid in record.get("xids") or ())))
     blocks.append(_block(LOOKED, [(where, _figure(LOOKED, record))]))
     return "".join(blocks)
 
@@ -82,6 +85,14 @@ def _gpu_blocks(gpus: Iterable[Mapping[str, Any]], where: Mapping[str, str]) -> 
     blocks = [_block(metric, ((labels, _figure(metric, gpu)) for labels, gpu in told)) for metric in GPU]
     reasons = (({**labels, "reason": reason}, 1.0) for labels, gpu in told for reason in gpu.get("throttle", ()))
     return [*blocks, _block(THROTTLED, reasons)]
+
+
+def _device(xid: Mapping[str, Any]) -> dict[str, str]:
+    """By its index where that is known, else by its UUID alone."""
+    index, ranks = xid.get("index", -1), xid.get("ranks") or []
+    gpu = {"gpu": str(index)} if index >= 0 else {}
+    whose = {"rank": str(ranks[0])} if len(ranks) == 1 else {}
+    return {**gpu, "uuid": str(xid.get("uuid")), "xid": str(xid.get("xid")), **whose}
 
 
 def _block(metric: Metric, samples: Iterable[tuple[Mapping[str, str], float | None]]) -> str:

@@ -40,6 +40,8 @@ class GpuWatch:
         #: by device: the ranks that are on it
         self._users: dict[int, list[int]] = {}
         self._newest: list[dict[str, Any]] = []
+        #: by UUID and number: what a line of metrics.jsonl says of an Xid
+        self._xids: dict[tuple[str, int], dict[str, Any]] = {}
         self._heard = 0.0
         self._because = ""
 
@@ -56,7 +58,11 @@ class GpuWatch:
             self._loop.watch(self._child.stdout.fileno(), self._read)
 
     def figures(self) -> dict[str, Any]:
-        """`gpus` for a line of metrics.jsonl, each with the ranks whose process it shows, or why there are none."""
+        """`gpus` for a line of metrics.jsonl, each with the ranks whose process it shows, or why there are none; and
+        the `xids` that were heard, also of a device that is gone."""
+        return self._gpus() | ({"xids": list(self._xids.values())} if self._xids else {})
+
+    def _gpus(self) -> dict[str, Any]:
         if self._child is None:
             return {}
         silent = time.monotonic() - self._heard
@@ -102,7 +108,10 @@ class GpuWatch:
         for uuid, number in told["xids"]:
             gpu = next((gpu for gpu in self._newest if gpu.get("uuid") == uuid), {"index": -1, "uuid": uuid})
             if self._ours(gpu):
-                self._fault(uuid, number, self._users.get(gpu["index"], []))
+                ranks = self._users.get(gpu["index"], [])
+                known = {"index": gpu["index"], "uuid": uuid, "xid": number, "ranks": ranks, "count": 0}
+                self._xids.setdefault((uuid, number), known)["count"] += 1
+                self._fault(uuid, number, ranks)
 
     def _ours(self, gpu: Mapping[str, Any]) -> bool:
         """Others may use the machine, too: it may be seen, and ranks of this job are on it, or none is known of any."""

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.launch import processes
+from distdbg.launch.child_memory import ChildMemory
+from distdbg.launch.lateness import Lateness
 from distdbg.launch.phases import PhaseWindows
 from distdbg.launch.step_times import StepTimes
 from distdbg.worker.page import PAGE_BYTES, Page, read_page
@@ -48,6 +50,8 @@ class RankProcess:
     rate: float | None = None
     phases: PhaseWindows = field(default_factory=PhaseWindows)
     step_times: StepTimes = field(default_factory=StepTimes)
+    lateness: Lateness = field(default_factory=Lateness)
+    child_memory: ChildMemory = field(default_factory=ChildMemory)
     #: the most of its resident memory that a look has seen
     peak_rss: int = 0
     #: the shortest timeout of its process groups, and whether it waits for its accelerator by spinning
@@ -132,6 +136,7 @@ class RankProcess:
         return self.page.phase if self.page else None
 
     def metrics(self) -> dict[str, Any]:
+        children = self.child_memory.told(self.pid) if self.pid is not None and self.alive else []
         return {
             "rank": self.rank,
             "pid": self.pid,
@@ -140,13 +145,14 @@ class RankProcess:
             "rate": self.rate,
             "step_ms": self.step_times.newest(),
             "data_wait": self.phases.newest("data"),
+            "late_ms": self.lateness.newest_ms() if self.alive else None,
             "rss": self.rss,
             "anon": self.anon,
             "epochs": self.epochs,
             "cpu": self.cpu_s,
             "alive": self.alive,
             "exit_code": self.exit_code,
-        }
+        } | ({"children": children} if children else {})
 
     def exit_record(self) -> dict[str, Any]:
         names = ("rank", "local_rank", "attempt", "pid", "started", "ended", "exit_code", "unknown_because")

@@ -26,6 +26,9 @@ class RankState:
     rss: int | None = None
     #: the part of its time that it waits for data
     data_wait: float | None = None
+    #: by how much it comes to its forward or backward after the first of its node, and what a step takes: milliseconds
+    late_ms: float | None = None
+    step_ms: float | None = None
     exit_code: int | None = None
     #: of the devices that NVML shows its process on: busy in per cent, bytes, Celsius, why one is slowed down
     gpu_busy: int | None = None
@@ -94,7 +97,7 @@ class RunState:
 
     def _sample(self, node_rank: int, sample: Mapping[str, Any]) -> None:
         rank = self._rank(node_rank, sample)
-        for name in ("step", "rate", "phase", "rss", "data_wait"):
+        for name in ("step", "rate", "phase", "rss", "data_wait", "late_ms", "step_ms"):
             if sample.get(name) is not None:
                 setattr(rank, name, sample[name])
 

@@ -19,6 +19,8 @@ from distdbg.model import fold_ranks
 SILENT_AFTER_S = 35.0
 #: Beside the other ranks' memory: times, and at least so much more.
 _TIMES, _MORE = 1.5, 1 << 30
+#: Later than the others of its node by so much of a step, and by at least so much: below is the machine's scheduling.
+_LATE, _LEAST_LATE_MS = 0.25, 1.0
 #: Ranks level with each other differ by the step that some have just begun.
 _LEVEL = 1
 #: Of a rank's time, and of a node's host memory.
@@ -76,8 +78,9 @@ class Top:
 
     def as_json(self, now: float) -> dict[str, Any]:
         """One object a look: every rank, in its order, and what is left of each node's host memory."""
-        names = ("rank", "node_rank", "state", "pid", "step", "rate", "phase", "data_wait", "rss", "exit_code",
-                 "gpu_busy", "gpu_used", "gpu_total", "gpu_heat", "gpu_slowed", "gpu_errors", "xids")  # fmt: skip
+        names = ("rank", "node_rank", "state", "pid", "step", "rate", "phase", "late_ms", "data_wait", "rss",
+                 "exit_code", "gpu_busy", "gpu_used", "gpu_total", "gpu_heat", "gpu_slowed", "gpu_errors",
+                 "xids")  # fmt: skip
         ranks = []
         for row in sorted(self.rows(now, len(self.state.ranks)), key=lambda row: row.ranks[0].rank):
             told = {name: getattr(row.ranks[0], name) for name in names}
@@ -99,6 +102,10 @@ class _Judge:
         running = state.with_state("running")
         self._step = state.step or 0
         self._sizes = sorted(rank.rss for rank in running if rank.rss)
+        self._late: dict[int, dict[int, float]] = {}
+        for rank in running:
+            if rank.late_ms is not None:
+                self._late.setdefault(rank.node_rank, {})[rank.rank] = rank.late_ms
 
     def trouble(self, rank: RankState, node: NodeState) -> tuple[int, str]:
         """The worst, and all of them in words."""
@@ -123,6 +130,8 @@ class _Judge:
             return
         if rank.step is not None and self._step - rank.step > _LEVEL:
             yield BEHIND, f"{self._step - rank.step} steps behind"
+        if rank.step_ms and (late := self._later(rank)) >= max(_LEAST_LATE_MS, _LATE * rank.step_ms):
+            yield SLOWED, f"{late:.0f} ms later than the others of its node, {late / rank.step_ms:.0%} of a step"
         if slowed := [reason for reason in rank.gpu_slowed if reason not in _AS_IT_SHOULD]:
             yield SLOWED, f"GPU slowed down: {', '.join(slowed)}"
         if rank.data_wait is not None and rank.data_wait >= _WAITS:
@@ -131,6 +140,11 @@ class _Judge:
             yield SLOWED, f"{(rank.rss or 0) / usual:.1f} times the others' memory"
         if node.available is not None and node.available < _LEAST_LEFT:
             yield SLOWED, f"only {node.available / 2**30:.1f} GiB of host memory left on its node"
+
+    def _later(self, rank: RankState) -> float:
+        """Than the median of the others of its node, in milliseconds."""
+        others = [late for other, late in self._late.get(rank.node_rank, {}).items() if other != rank.rank]
+        return rank.late_ms - median(others) if others and rank.late_ms is not None else 0.0
 
     def _usual(self, rank: RankState) -> float | None:
         """The median of the others' memory."""

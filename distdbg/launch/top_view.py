@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 _HELP = ("↑↓ choose", "→ a node's ranks", "← back", "d dump of all", "s snapshot, p profile of the chosen", "q leaves")
 _STYLES = ("bold red", "bold red", "red", "yellow", "yellow", "")
-_COLUMNS = ("node", "rank", "state", "step", "steps/s", "phase", "data", "GPU", "GPU mem", "°C", "memory", "host left",
-            "")  # fmt: skip
+_COLUMNS = ("node", "rank", "state", "step", "steps/s", "phase", "late", "data", "GPU", "GPU mem", "°C", "memory",
+            "host left", "")  # fmt: skip
 _ALWAYS = ("node", "rank", "state", "")
-_DROPPED_FIRST = ("phase", "host left", "steps/s", "memory", "°C", "GPU mem", "data", "GPU", "state")
+_DROPPED_FIRST = ("phase", "host left", "steps/s", "memory", "°C", "GPU mem", "data", "late", "GPU", "state")
 #: Between columns; and the least that is left for the words on what is wrong, where they are as long.
 _GAP, _WORDS = 2, 36
 #: Lines that are not rows: title, header, keys.
@@ -103,7 +103,7 @@ def table_of(rows: list[Row], width: int, chosen: tuple[int, int] | None = None)
         table.add_column(name, justify="left" if left else "right", header_style="dim", no_wrap=True, min_width=least)
     for row, cell in zip(rows, cells, strict=True):
         style = _STYLES[row.trouble] + (" reverse" if row.id == chosen else "")
-        table.add_row(*(cell[name] for name in kept), style=style.strip())
+        table.add_row(*(cell[name] or ("-" if name == "late" else "") for name in kept), style=style.strip())
     return table
 
 
@@ -113,6 +113,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     state = ", ".join(f"{count} {name}" for name, count in states.items()) if len(row.ranks) > 1 else next(iter(states))
     phases = {rank.phase for rank in row.ranks if rank.state == "running" and rank.phase}
     waits = [rank.data_wait for rank in row.ranks if rank.data_wait is not None]
+    late = [rank.late_ms for rank in row.ranks if rank.late_ms is not None and rank.state == "running"]
     heat = [rank.gpu_heat for rank in row.ranks if rank.gpu_heat is not None]
     alone = len(row.ranks) == 1
     return (
@@ -122,6 +123,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         "" if part.step is None else str(part.step),
         f"{part.rate:.3g}" if part.rate else "",
         phases.pop() if len(phases) == 1 else "",
+        _milliseconds(max(late)) if late else "",
         f"{100 * max(waits):.0f} %" if waits else "",
         _busy(row),
         _gpu_memory(row),
@@ -130,6 +132,10 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.node.available / 2**30:.0f} GiB" if row.node.available is not None and not alone else "",
         row.words if row.trouble < WELL else "",
     )
+
+
+def _milliseconds(late: float) -> str:
+    return f"{late:.1f} ms" if late < 10 else f"{late:.0f} ms" if late < 10_000 else f"{late / 1000:.0f} s"
 
 
 def _busy(row: Row) -> str:

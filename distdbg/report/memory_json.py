@@ -52,9 +52,11 @@ def _moment(answer: MemoryAnswer, moment: Moment) -> dict[str, Any]:
         "kinds": dict(moment.kinds),
         "stacks": [
             {"stack": _stack(answer.stacks[h.stack]), "bytes": h.bytes, "count": h.count, "kinds": dict(h.kinds),
-             "peak_without": h.without or None}
+             "peak_without": h.without or None, "names": h.names or None}
             for h in moment.holders
         ],
+        "phases": dict(moment.phases),
+        "modules": {name: dict(kinds) for name, kinds in moment.modules.items()},
         "others": moment.rest,
     }  # fmt: skip
 

@@ -69,6 +69,8 @@ def _picture(answer: MemoryAnswer) -> dict[str, Any]:
         "still": still(answer),
         "rows": _rows(answer, answer.peak, {s: n % HUES for n, s in enumerate(answer.overview.stacks)}),
         "kinds": [(kind, size, 100 * size / max(1, answer.peak.active)) for kind, size in answer.peak.kinds.items()],
+        "phases": list(answer.peak.phases.items()),
+        "modules": _modules(answer.peak),
         "tape": tape(answer.oom) if answer.oom else None,
         "at_oom": _rows(answer, answer.at_oom, {}) if answer.at_oom else [],
     }
@@ -86,10 +88,18 @@ def _rows(answer: MemoryAnswer, moment: Moment, hues: dict[int, int]) -> list[di
             "share": 100 * h.bytes / max(1, moment.active),
             "count": h.count,
             "kinds": ", ".join(h.kinds),
+            "names": h.names,
             "phase": answer.stacks[h.stack].phase,
         }
         for h in moment.holders[:_MOST_ROWS]
     ]
+
+
+def _modules(moment: Moment) -> list[dict[str, Any]]:
+    sizes = [(name, sum(kinds.values()), kinds) for name, kinds in moment.modules.items()]
+    return [{"name": name, "bytes": size, "share": 100 * size / max(1, moment.active),
+             "kinds": ", ".join(f"{kind} {gib(part)}" for kind, part in kinds.items())}
+            for name, size, kinds in sizes[:_MOST_ROWS]]  # fmt: skip
 
 
 def _spark(answer: MemoryAnswer, top: int) -> dict[str, Any]:

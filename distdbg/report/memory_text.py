@@ -13,6 +13,7 @@ MOST_ROWS = 14
 _MOST_DEVICES = 6
 _BAR = 16
 _MOST_CALLERS = 3
+_MOST_MODULES = 12
 
 
 def memory_text(answers: Sequence[MemoryAnswer], *, color: bool, width: int, ascii_only: bool = False) -> str:
@@ -66,8 +67,12 @@ class _Writer:
             f"{gib(answer.start)} at the start, {gib(answer.end)} at the end"
         )
         yield f"  {self._kinds(peak)}"
+        yield f"  made in: {' · '.join(f'{phase} {gib(size)}' for phase, size in peak.phases.items())}"
         yield ""
         yield from self._holders(answer, peak)
+        if peak.modules:
+            yield from ("", f"  {'by module':>9} (a number in a path is *)")
+            yield from self._modules(peak)
 
     def _kinds(self, moment: Moment) -> str:
         return " · ".join(
@@ -83,10 +88,21 @@ class _Writer:
         if rest:
             yield f"  {gib(rest):>9} {'':<{_BAR}} in smaller ones"
 
+    def _modules(self, moment: Moment) -> Iterator[str]:
+        sizes = {name: sum(kinds.values()) for name, kinds in moment.modules.items()}
+        for name in list(sizes)[:_MOST_MODULES]:
+            kinds = ", ".join(f"{kind} {gib(size)}" for kind, size in moment.modules[name].items())
+            yield f"  {gib(sizes[name]):>9} {self._strong(one_line(name))} ({kinds})"
+        rest = moment.active - sum(list(sizes.values())[:_MOST_MODULES])
+        if rest > 0:
+            yield f"  {gib(rest):>9} in others, or in none that is known"
+
     def _where(self, answer: MemoryAnswer, holder: Holder) -> str:
         stack = answer.stacks[holder.stack]
         kind = next(iter(holder.kinds), "")
-        of = ", ".join(filter(None, (kind, f"{holder.count} x", f"in {stack.inner}" if stack.inner else "")))
+        names = one_line(holder.names)
+        inner = f"in {stack.inner}" if stack.inner and not names else ""
+        of = ", ".join(filter(None, (kind, f"{holder.count} x", names, inner)))
         callers = " < ".join(stack.callers[1 : 1 + _MOST_CALLERS])
         room = self.width - 13 - _BAR - len(stack.label) - len(of) - 5
         tail = f" < {callers}" if callers else ""

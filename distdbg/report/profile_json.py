@@ -28,6 +28,7 @@ def _profile(profile: RankProfile) -> dict[str, Any]:
         "communication_hidden_us": profile.hidden_us,
         "loader": profile.loader or None,
         "gpu": asdict(profile.device) if profile.device else None,
+        "nvml": asdict(profile.watched) if profile.watched else None,
         "operators": [asdict(row) for row in profile.operators],
         "kernels": [asdict(row) for row in profile.kernels],
         "places": [_place(dear) for dear in profile.dear],

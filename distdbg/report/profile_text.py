@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from distdbg.evidence.gpu_window import Watched
 from distdbg.evidence.profile import RankProfile, Row
 from distdbg.evidence.trace_device import Device
 from distdbg.evidence.trace_phases import PARTS
@@ -45,7 +46,7 @@ def profile_text(profiles: Sequence[RankProfile], *, color: bool, width: int) ->
     _parts(console, shown)
     if len(shown) < len(profiles):
         console.print(f"… and {len(profiles) - len(shown)} more ranks, which do less themselves: --json has them all")
-    devices = [p for p in shown if p.device is not None]
+    devices = [p for p in shown if p.device is not None or p.watched is not None]
     if devices:
         console.print()
         for line in _gpu(devices):
@@ -102,15 +103,23 @@ def _ms(us: float) -> str:
 def _gpu(profiles: Sequence[RankProfile]) -> Iterator[str]:
     for profile in profiles:
         device = profile.device
-        if device is None:
-            continue
-        yield (
-            f"{one_line(profile.who)}: GPU {device.number} busy {device.busy:.0%} of the step; "
-            f"{device.kernels_per_step:.0f} kernels, median {device.kernel_median_us:.1f} us; "
-            f"{device.gaps_per_step:.0f} gaps, the longest {device.longest_gap_us / 1000:.2f} ms"
-        )
-        if device.busy < _BUSY:
+        if device is not None:
+            yield (
+                f"{one_line(profile.who)}: GPU {device.number} busy {device.busy:.0%} of the step; "
+                f"{device.kernels_per_step:.0f} kernels, median {device.kernel_median_us:.1f} us; "
+                f"{device.gaps_per_step:.0f} gaps, the longest {device.longest_gap_us / 1000:.2f} ms"
+            )
+        if profile.watched is not None:
+            yield f"{'  ' if device is not None else f'{one_line(profile.who)}: '}{_nvml(profile.watched)}"
+        if device is not None and device.busy < _BUSY:
             yield from _why(device)
+
+
+def _nvml(seen: Watched) -> str:
+    """Apart from the kernels' time: it counts everybody's, and by its own clock."""
+    looks = f"{seen.looks} looks" if seen.looks > 1 else "one look"
+    when = "in these steps" if seen.within else "just before or after: none was in these steps"
+    return f"NVML: {seen.busy:.0%} busy ({'the median of ' if seen.looks > 1 else ''}{looks} {when})"
 
 
 def _why(device: Device) -> Iterator[str]:

@@ -24,6 +24,8 @@ different moments. Times are CLOCK_MONOTONIC nanoseconds, which all processes of
        112  q     calls of torch.distributed by Python code
        120  q     time of the last of them
        128  q     batches that were asked for: one more than taken while it waits, and after a stream's end
+       136  q     time of the last forward
+       144  q     time of the last backward
       2048  q     command word, written by the agent, 0 for none
 """
 
@@ -35,7 +37,7 @@ import time
 from _struct import Struct
 
 PAGE_BYTES = 4096
-MAGIC = b"ddbgpg4\n"
+MAGIC = b"ddbgpg5\n"
 PHASES = ("starting", "data", "computing", "forward", "backward", "optimizer", "saving", "other", "exiting")
 STARTING, DATA, COMPUTING, FORWARD, BACKWARD, OPTIMIZER, SAVING, OTHER, EXITING = range(len(PHASES))
 COMMAND_OFFSET = 2048
@@ -45,10 +47,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_ALL = Struct("@8s4I14q")
+_ALL = Struct("@8s4I16q")
 #: Where the numbers are, in words of 8 bytes
 STEPS, _STEP_TIME, _PHASE_SINCE, BATCHES, _USER_STEP, _PHASE = range(4, 10)
 FORWARDS, BACKWARDS, SAVES, DATA_ENDS, CALLS, _CALL_TIME, ASKS = range(10, 17)
+_FORWARD_TIME, _BACKWARD_TIME = 17, 18
+_TIME_OF = {FORWARDS: _FORWARD_TIME, BACKWARDS: _BACKWARD_TIME}
 _COMMAND = COMMAND_OFFSET // 8
 
 _now = time.monotonic_ns
@@ -57,13 +61,15 @@ _now = time.monotonic_ns
 class Page:
     """One reading. Times in ns of CLOCK_MONOTONIC; `user_step` is -1 where the script never said one."""
 
-    __slots__ = ("asks", "attempt", "backwards", "batches", "call_ns", "calls", "data_ends", "forwards", "phase",
-                 "phase_ns", "pid", "rank", "saves", "started_ns", "step", "step_ns", "user_step")  # fmt: skip
+    __slots__ = ("asks", "attempt", "backward_ns", "backwards", "batches", "call_ns", "calls", "data_ends",
+                 "forward_ns", "forwards", "phase", "phase_ns", "pid", "rank", "saves", "started_ns", "step", "step_ns",
+                 "user_step")  # fmt: skip
 
     def __init__(self, pid: int, rank: int, attempt: int, phase: str, numbers: tuple[int, ...]) -> None:
         self.pid, self.rank, self.attempt, self.phase = pid, rank, attempt, phase
         self.started_ns, self.step, self.step_ns, self.phase_ns, self.batches, self.user_step = numbers[:6]
-        self.forwards, self.backwards, self.saves, self.data_ends, self.calls, self.call_ns, self.asks = numbers[6:]
+        self.forwards, self.backwards, self.saves, self.data_ends, self.calls, self.call_ns, self.asks = numbers[6:13]
+        self.forward_ns, self.backward_ns = numbers[13:]
 
     @property
     def heard(self) -> int:
@@ -99,7 +105,7 @@ class PageWriter:
         finally:
             os.close(descriptor)
         now = _now()
-        _ALL.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 7)
+        _ALL.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 9)
         page[: len(MAGIC)] = MAGIC
         self._words = memoryview(page).cast("q")
         self._due = [-1]
@@ -116,7 +122,7 @@ class PageWriter:
         One call, no attribute: 0.2 us. It keeps to the page that it was made for, also after `close`.
         """
         words, now, since, at = self._words, _now, _PHASE_SINCE, _PHASE
-        due = self._due
+        due, when = self._due, _TIME_OF.get(count or 0)
 
         def tick(_subject: object) -> None:
             words[since] = now()
@@ -127,6 +133,11 @@ class PageWriter:
             words[since] = now()
             words[at] = phase
 
+        def tick_count_and_time(_subject: object) -> None:
+            words[count] += 1  # type: ignore[index]
+            words[when] = words[since] = now()  # type: ignore[index]
+            words[at] = phase
+
         def step(_subject: object) -> None:
             words[STEPS] = count = words[STEPS] + 1
             words[since] = words[_STEP_TIME] = now()
@@ -134,7 +145,9 @@ class PageWriter:
             if count == due[0]:
                 self._ring()
 
-        return tick if count is None else step if count == STEPS else tick_and_count
+        if count is None:
+            return tick
+        return step if count == STEPS else tick_and_count if when is None else tick_count_and_time
 
     def at_step(self, number: int, ring: Callable[[], object]) -> None:
         """Call `ring` once, when the optimizer's step of this number is counted: a step costs no more for it.

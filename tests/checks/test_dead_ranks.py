@@ -436,6 +436,38 @@ def test_loader_worker_and_a_memory_kill(run):
     assert "memory kills on this node rose from 0 to 1" in run.closes(oom_after=1).report().findings[0].cause
 
 
+def test_the_worker_that_grew_is_named_with_what_the_kernel_says_of_it(run):
+    """Two workers of rank 2, of which one keeps what it loads, and others that are as they were."""
+    run.raises(2, "RuntimeError", "DataLoader worker (pid 9793) is killed by signal: Killed. ", t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    with run.node_files[1].metrics.open("w") as file:
+        for step in range(0, 400, 10):
+            keeps = (1 << 30) + max(0, step - 100) * (20 << 20)
+            workers = [[9793, keeps, "pt_data_worker"], [9794, 1 << 30, "pt_data_worker"], ["x", 1, ""], [7]]
+            ranks = [{"rank": 2, "step": step, "anon": 2 << 30, "children": workers}]
+            file.write(json.dumps({"t": step, "ranks": ranks}) + "\n")
+    killed = "Memory cgroup out of memory: Killed process 9793 (pt_data_worker) anon-rss:6900000kB"
+    found, growth = run.closes(oom_after=1, kernel=((killed, 9.0),)).report().verdict
+    assert (found.id, found.ranks, growth.id) == ("loader-worker-died", (2,), "host-memory-growth")
+    assert "The kernel killed worker 9793 because there was no memory left." in found.cause
+    assert "Last seen: worker 9793 6.66 GiB at step 390." in found.cause
+    assert "Its loader's worker 9793 grew from 1.00 GiB to 6.66 GiB since step 120" in found.cause
+    assert any(cited.quote == killed for cited in found.evidence)
+
+
+def test_a_rank_that_was_killed_while_its_worker_grew(run):
+    run.exits(3, -9, t=9.0, step=400)
+    run.rest(-15, t=11.0, asked=9.5)
+    with run.node_files[1].metrics.open("w") as file:
+        for step in range(0, 400, 10):
+            told = [[50, (1 << 30) + step * (20 << 20), "python3"], [51, (1 << 30) - step, "python3"]]
+            ranks = [{"rank": 3, "step": step, "anon": 1 << 30, "children": told}]
+            file.write(json.dumps({"t": step, "ranks": ranks}) + "\n")
+    root = run.closes(oom_after=1).report().findings[0]
+    assert root.id == "host-oom"
+    assert "Its child 50 (python3) grew from 1.00 GiB to 8.62 GiB since step 30." in root.cause
+
+
 def test_nccl_timeout_names_nccls_own_warning_and_is_a_consequence(run):
     said = "[rank0]:[E321 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(Seq"
     run.prints(

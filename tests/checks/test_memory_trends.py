@@ -6,7 +6,7 @@ import pytest
 
 from distdbg.checks import all_checks
 from distdbg.evidence.gpu_course import GpuCourse, OtherProcess
-from distdbg.evidence.growth import MIB, Cycle, MemorySeries, NodeMemory, Point, rank_series
+from distdbg.evidence.growth import MIB, Cycle, MemorySeries, NodeMemory, Point, node_memory, rank_series
 from distdbg.evidence.run import GuardFact, NodeRecord, RankRecord, RunEvidence
 
 GIB = 1 << 30
@@ -77,6 +77,23 @@ def test_the_agents_own_figures_do_where_there_are_no_lines():
     node = replace(evidence.nodes[0], memory=NodeMemory(None, "", {0: points(anon=lambda s: GIB + s * MIB)}, "m.jsonl"))
     (finding,) = found(replace(evidence, nodes=(node,)))
     assert finding.evidence[0].path == "m.jsonl" and "full" not in finding.summary
+
+
+def with_workers(*sizes, epochs=lambda s: s // 100):
+    lines = [(n, {"ranks": [{"rank": 0, "step": s, "anon": 300 * MIB, "epochs": epochs(s), "children": [
+              [70 + w, int(size(s)), "pt_data_worker"] for w, size in enumerate(sizes)]}]})
+             for n, s in enumerate(range(0, 400, 5))]  # fmt: skip
+    evidence = run(series())
+    return replace(evidence, nodes=(replace(evidence.nodes[0], memory=node_memory(lines, "nodes/0/metrics.jsonl")),))
+
+
+def test_a_loaders_worker_that_grows_is_named():
+    (finding,) = found(with_workers(lambda s: (300 + s) * MIB, lambda s: 300 * MIB))
+    assert finding.id == "host-memory-growth" and finding.ranks == (0,)
+    assert "the memory of rank 0's loader's worker 70 grows by 1.00 MiB a step" in finding.summary
+    assert finding.evidence[0].path == "nodes/0/metrics.jsonl" and "process 70" in finding.evidence[0].where
+    assert found(with_workers(lambda s: (300 + s) * MIB, epochs=lambda s: 0)) == [], "its first epoch may fill a cache"
+    assert found(with_workers(lambda s: (300 + min(s, 150)) * MIB)) == []
 
 
 def test_a_container_is_named_with_its_line_and_explains_the_growth():
@@ -179,4 +196,7 @@ def test_reserved_is_held_against_the_peak_within_a_phase(highest, reserved, tol
 def test_a_leak_on_the_device_says_when_it_is_full():
     columns = {name: lambda s: s * 64 * MIB for name in ("standing", "allocated", "reserved", "used")}
     (finding,) = found(run(series(**{**FLAT, **columns})))
-    assert "64.0 MiB more of its GPU" in finding.summary and "full at about step 1,280" in finding.summary
+    assert "64.0 MiB more of its GPU" in finding.summary
+    (outside,) = found(run(series(**{**FLAT, "used": lambda s: 7 * GIB + s * 4 * MIB})))
+    assert outside.summary.endswith("4.00 MiB a step: it would be full at about step 18,688") and outside.step == 395
+    assert "full at about step 1,280" in finding.summary

@@ -7,9 +7,12 @@ import sys
 
 import pytest
 
+from distdbg.cli._answer import progress
+from distdbg.collect.profile_sets import sets_of
 from distdbg.evidence.profile_names import step_of
-from distdbg.rundir import RUNS_FOLDER, list_runs
+from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
 from tests.cli.test_memory_snapshot import wait_for
+from tests.collect.test_profile_merging import trace
 from tests.conftest import run_command
 from tests.made_run import MadeRun
 
@@ -112,6 +115,22 @@ def test_a_run_without_profiles_says_so(tmp_path):
     done = distdbg(tmp_path, "profile", str(made.dir.path))
     assert done.code == 3 and "nobody asked for any" in done.err, done
     assert distdbg(tmp_path, "profile", str(made.dir.path), "--steps", "3").code == 3
+
+
+def test_how_far_a_merge_is_stands_on_a_terminal_and_nowhere_else(tmp_path, monkeypatch, capsys):
+    attempt = RunDir(tmp_path).attempt(1)
+    for rank in (0, 1):
+        attempt.rank(rank).profile.mkdir(parents=True)
+        trace(attempt.rank(rank).profile / "steps-4-5.json.gz", rank, count=2)
+    (found,) = sets_of(attempt)
+    found.merge(progress(after_s=0.0))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    say = progress(after_s=0.0)
+    found.merge(say)
+    say("")
+    shown = capsys.readouterr().err.split("\r\x1b[K")
+    assert shown == ["", "distdbg: merging rank 0, 1 of 2 …", "distdbg: merging rank 1, 2 of 2 …", ""]
 
 
 def test_words_that_cannot_be_meant_are_named(tmp_path):

@@ -115,6 +115,15 @@ def test_hosts_whose_clocks_nobody_knows_are_said_to_be_so(tmp_path):
     assert [clock.offset_us for clock in found.clocks] == [0.0, None]
 
 
+def test_it_says_how_far_it_is_before_each_trace(tmp_path):
+    said, target = [], tmp_path / "profile" / "merged.json.gz"
+    traces = [trace(tmp_path / f"{n}", rank, host=f"node{n % 2}") for n, rank in enumerate((0, 3, 7))]
+    merge(traces, target, lambda words: said.append((words, target.exists())))
+    words = ["comparing the clocks of the hosts"]
+    words += [f"merging rank {rank}, {n} of 3" for n, rank in enumerate((0, 3, 7), 1)]
+    assert said == [(text, False) for text in words]
+
+
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(Refused, match="cannot be written"):

@@ -58,12 +58,15 @@ def test_a_healthy_job_gets_nothing(launch):
     assert (done.code, report["outcome"], report["findings"]) == (0, "succeeded", []), done
 
 
-def test_out_of_memory_is_named_with_a_snapshot(launch):
+def test_out_of_memory_is_named_with_a_snapshot(launch, distdbg):
     fill = "kept = []\nwhile True:\n    kept.append(torch.empty(1 << 30, device='cuda'))\n"
     done, report = launch(fill, "--memory")
     first = report["findings"][0]
     assert done.code == 1 and first["id"] == "cuda-oom" and first["ranks"] == [0], report
     assert any("/memory/" in cited["path"] for cited in first["evidence"]), first
+    (told,) = json.loads(distdbg("memory", "analyze", "distdbg-runs/latest", "--json").out)["memory"]
+    names = {stack["names"]: stack["kinds"] for stack in told["end"]["stacks"] if stack["names"]}
+    assert any(name.startswith(("weight", "bias")) and "parameters" in kinds for name, kinds in names.items()), names
 
 
 def test_a_device_side_assert_is_a_cuda_error(launch):

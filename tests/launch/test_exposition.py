@@ -16,7 +16,8 @@ RECORD = {
     "event": "metrics",
     "ranks": [
         {"rank": 4, "pid": 7, "step": 412, "phase": "backward", "rate": 3.5, "step_ms": 285.5, "rss": 3 << 30,
-         "anon": 1 << 30, "epochs": -1, "cpu": 12.25, "data_wait": 0.25, "alive": True, "exit_code": None},
+         "anon": 1 << 30, "epochs": -1, "cpu": 12.25, "data_wait": 0.25, "late_ms": 21.5, "alive": True,
+         "exit_code": None},
         {"rank": 5, "pid": 8, "step": None, "phase": None, "rate": None, "step_ms": None, "rss": None, "anon": None,
          "epochs": 2, "cpu": None, "alive": False, "exit_code": -9},
     ],
@@ -26,6 +27,11 @@ RECORD = {
          "throttle": ["power cap", "hardware slowdown"], "ecc_uncorrected": 0, "ranks": [4]},
         {"index": 1, "because": "the GPU has fallen off the bus", "ranks": []},
         {"index": 2, "utilisation": 3, "ranks": [4, 5]},
+    ],
+    "xids": [
+        {"index": 1, "uuid": "GPU-b", "xid": 79, "ranks": [5], "count": 1},
+        {"index": 0, "uuid": "GPU-a", "xid": 63, "ranks": [4], "count": 3},
+        {"index": -1, "uuid": "GPU-gone", "xid": 79, "ranks": [], "count": 1},
     ],
 }  # fmt: skip
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -72,6 +78,9 @@ def test_every_figure_that_is_known_stands_in_it():
     assert all(where.items() <= dict(labels).items() for _, samples in found.values() for labels in samples)
     assert of(found, "distdbg_rank_steps_total") == {"4": 412}
     assert of(found, "distdbg_rank_data_wait_ratio") == {"4": 0.25}
+    assert of(found, "distdbg_rank_late_seconds") == {"4": pytest.approx(0.0215)}
+    assert of(found, "distdbg_gpu_xids_total", xid="79") == {"5": 1, None: 1}
+    assert of(found, "distdbg_gpu_xids_total", gpu="0", uuid="GPU-a", xid="63") == {"4": 3}
     assert of(found, "distdbg_gpu_busy_ratio") == {"4": 0.97, None: 0.03}
     assert of(found, "distdbg_gpu_uncorrected_errors_total", gpu="0") == {"4": 0}
     assert len(found["distdbg_gpu_throttled"][1]) == 2

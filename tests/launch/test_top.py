@@ -23,7 +23,8 @@ def feed(ranks, *, nodes=2, now=100.0):
 
 
 def level(count=4, **special):
-    ranks = [{"rank": r, "step": 100 + r % 2, "rate": 5.0, "phase": "forward", "rss": 2 << 30} for r in range(count)]
+    ranks = [{"rank": r, "step": 100 + r % 2, "rate": 5.0, "phase": "forward", "rss": 2 << 30, "step_ms": 200.0}
+             for r in range(count)]  # fmt: skip
     for rank, fields in special.items():
         ranks[int(rank[1:])].update(fields)
     return ranks
@@ -45,6 +46,14 @@ def test_ranks_that_are_level_have_no_trouble():
         ({"r2": {"step": 90}}, [((2,), "11 steps behind")]),
         ({"r1": {"rss": 9 << 30}}, [((1,), "4.5 times the others' memory")]),
         ({"r1": {"rss": int(2.9 * 2**30)}}, []),  # not so much more
+        (
+            {"r0": {"late_ms": 1.0}, "r1": {"late_ms": 61.0}},
+            [((1,), "60 ms later than the others of its node, 30% of a step")],
+        ),
+        ({"r0": {"late_ms": 1.0}, "r1": {"late_ms": 41.0}}, []),  # of a step of 200 ms
+        ({"r1": {"late_ms": 90.0}}, []),  # of the other nothing is known
+        ({"r0": {"late_ms": 0.1, "step_ms": 0.5}, "r1": {"late_ms": 0.9, "step_ms": 0.5}}, []),
+        ({"r0": {"late_ms": 0.0}, "r3": {"late_ms": 90.0}}, []),  # of two nodes: their clocks are not compared
     ],
 )
 def test_one_that_is_not_as_the_others(special, words):
@@ -164,3 +173,8 @@ def test_what_is_no_event_is_passed_over():
                 {"event": "metrics", "memory": {"available": "much"}}, {"event": "rank-exited"}, {}):  # fmt: skip
         top.take(0, bad, 101.0)
     assert told(top) == [] and len(top.rows(105, 16)) == 4
+
+
+def test_lateness_stands_in_json():
+    top = feed(level(r1={"late_ms": 61.5}))
+    assert [rank["late_ms"] for rank in top.as_json(105.0)["ranks"]] == [None, 61.5, None, None]

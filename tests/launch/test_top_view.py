@@ -45,6 +45,17 @@ def test_a_narrow_terminal_keeps_whole_figures():
     assert "waits for data 70 % of its time" in narrow[2] and "GiB" not in narrow[2] and "101" in narrow[2]
 
 
+def test_lateness_is_shown_where_it_is_known_and_a_node_shows_its_latest():
+    top = feed(level(8, r1={"late_ms": 61.4}, r2={"late_ms": 0.3}))
+    lines = screen(TopView(top), 160)
+    at = lines[1].index("late")
+    shown = {line.split()[2]: line[: at + 4].split()[-2:] for line in lines[2:10]}
+    assert shown["1"] == ["61", "ms"] and shown["2"] == ["0.3", "ms"] and shown["5"][-1] == "-"
+    view = TopView(feed(level(64, r1={"late_ms": 61.4}, r2={"late_ms": 12_345.0}), nodes=8))
+    assert "12 s" in next(line for line in screen(view) if line.startswith("0 n0"))
+    assert "late" not in screen(TopView(feed(level(8))))[1]
+
+
 def test_keys_move_into_a_node_and_back():
     view = TopView(feed(level(64, r40={"step": 10}), nodes=8))
     assert press(view, "down")[2].startswith("5 n5") and view.ranks == "40-47"

@@ -167,6 +167,30 @@ def test_with_accumulation_a_phase_has_the_highest_of_its_ends(session, cuda):
     assert session.said("memory")[0]["phases"]["forward"]["MA"] == 90
 
 
+def test_an_epochs_end_is_a_phase_of_its_own_and_counted_whether_it_has_a_line_or_not(session, cuda):
+    cuda.begin()
+    session.page.batches = lambda: 4
+    watch = MemoryWatch(session, range(0))
+    tell = {event: session.bus.channel(event) for event in ("backward", "optimizer", "step", "data-end")}
+
+    def epoch(step, size, due):
+        session.steps, watch._on = step, True
+        for event in ("backward", "optimizer", "step"):
+            tell[event](None)
+        watch._due = due
+        cuda.stats["allocated_bytes"]["all"] = {"current": size, "peak": 900}  # what an evaluation has left behind
+        tell["data-end"](None)
+
+    epoch(4, 70, due=1 << 62)
+    assert [line["step"] for line in session.said("memory")] == [4], "so soon after a line there is none"
+    epoch(8, 80, due=0)
+    _, step, end = session.said("memory")
+    assert (step["step"], step["epochs"], list(step["phases"])) == (8, 1, ["forward", "backward", "optimizer"])
+    assert (end["step"], end["epochs"], list(end["phases"])) == (8, 2, ["epoch"])
+    assert (end["phases"]["epoch"]["MA"], end["phases"]["epoch"]["Max_MA"]) == (80, 900)
+    assert watch._census.epochs == 2
+
+
 @pytest.mark.slow
 def test_lines_grow_rarer_with_their_cost(session, monkeypatch):
     """Quick steps: not each of them has a line."""

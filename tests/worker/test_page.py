@@ -9,6 +9,8 @@ from distdbg.worker.page import (
     BACKWARDS,
     COMMAND_OFFSET,
     DATA,
+    FORWARD,
+    FORWARDS,
     MAGIC,
     OTHER,
     PAGE_BYTES,
@@ -36,9 +38,15 @@ def test_what_is_written_is_read(tmp_path):
     page = read_page(path.read_bytes())
     assert (page.backwards, page.step, page.user_step, page.phase) == (1, 300, 42, "other")
     assert page.heard == 1 + 300 + 42
+    assert first.backward_ns == 0 < page.backward_ns <= page.step_ns and page.forward_ns == 0
+    writer.ticker(FORWARD, FORWARDS)(None)
+    again = read_page(path.read_bytes())
+    assert (again.forwards, again.phase, again.backward_ns) == (1, "forward", page.backward_ns)
+    assert again.forward_ns == again.phase_ns
+    writer.ticker(OTHER)(None)
     writer.caller()()
     called = read_page(path.read_bytes())
-    assert (called.calls, called.phase, called.heard) == (1, "other", page.heard + 1)
+    assert (called.calls, called.phase, called.heard) == (1, "other", again.heard + 1)
     assert page.heard_ns <= called.heard_ns == called.call_ns
     assert first.started_ns <= first.phase_ns <= page.phase_ns <= page.step_ns
     writer.ticker(DATA)(None)

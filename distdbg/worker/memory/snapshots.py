@@ -79,7 +79,7 @@ class Snapshots:
         if device is not None and hasattr(device.memory, "_snapshot"):
             from pickle import dumps
 
-            files.append(self._write(f"{stem}.pickle.gz", dumps(device.memory._snapshot())))
+            files.append(self._write(f"{stem}.pickle.gz", dumps(_named(device.memory._snapshot()))))
         from json import dumps as json
 
         told = host.snapshot(self._session.model.newest())
@@ -108,6 +108,17 @@ class Snapshots:
         _check(f"{path}.tmp", len(data))
         os.replace(f"{path}.tmp", path)
         return {"file": os.path.basename(path), "name": name}
+
+
+def _named(snapshot: dict[str, object]) -> dict[str, object]:
+    """With whose memory it is. A file without names is better than none."""
+    from distdbg.worker.memory import owners
+
+    try:
+        snapshot[owners.KEY] = owners.owners()
+    except Exception as error:
+        snapshot[owners.KEY] = {"because": repr(error)}
+    return snapshot
 
 
 def _check(path: str, length: int) -> None:

@@ -2,7 +2,7 @@
 
 A line a sample goes to the agent: the norm of the gradient and of the weights, and the share of zeros, by layer. A few
 launches for all tensors and one transfer; on a GPU the figures are read at the next sample, when they have come by
-themselves. Samples are as far apart as it takes for them to cost no more than 2 % of the time, and twice as far with
+themselves. Samples are as far apart as it takes for them to cost no more than 1 % of the time, and twice as far with
 each MiB that they have written. Of ranks that hold the same gradients, as under DDP, the first takes them.
 """
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from distdbg.worker.session import Session
 
 _EVERY = 10
-#: A sample may cost this part of the time since the one before.
-_SHARE = 50
+#: A sample may cost this part of the time since the one before; what it leaves of the caches is as much again.
+_SHARE = 100
 _DOUBLES_AFTER = 1 << 20
 _MOST_OPTIMIZERS, _MOST_MODELS = 8, 8
 #: A model whose parameters change more often than this is no longer followed.

@@ -6,10 +6,10 @@ import sys
 from math import sqrt
 
 from distdbg.worker.guards._gradients import parameters_of
-from distdbg.worker.watch.figures import local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from distdbg.worker.watch.layers import Layers
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]
 #: Zeros are counted in so many numbers of a tensor, evenly spaced.
-_COUNTED = 1 << 14
+_COUNTED = 1 << 12
 #: A layer with more living rows than this share is not looked at any more.
 _ENOUGH_ALIVE = 0.7
 
@@ -44,25 +44,23 @@ class Sample:
             gradient = parameters[place].grad
             if gradient is None or gradient.is_sparse:
                 continue
-            gradient = local(gradient)
+            gradient = _held(gradient)
             if gradient.numel() and gradient.device == (gradients or [gradient])[0].device:
                 self._present.append((layer, place))
                 gradients.append(gradient)
-                weights.append(local(parameters[place]))
+                weights.append(_held(parameters[place]))
         if not gradients or (gradients[0].is_cuda and torch.cuda.is_current_stream_capturing()):
             return
         kind = torch.float64 if any(g.dtype == torch.float64 for g in gradients) else torch.float32
         spaced = [_spaced(g) for g in gradients]
-        self._counted = [int(s.numel()) for s in spaced]
-        parts = [_norms(gradients, kind), _norms(weights, kind), torch.stack([torch.count_nonzero(s) for s in spaced])]
-        parts += self._rows(gradients)
+        self._counted = [s.numel() for s in spaced]
+        figures = [*_norms(gradients, 2, kind), *_norms(weights, 2, kind), *_norms(spaced, 0, kind)]
+        figures += [count.to(kind) for count in self._rows(gradients)]
         for name in ("grad_scale", "found_inf"):  # what a scaler gives to optimizers that leave out steps themselves
-            value = getattr(optimizer, name, None)
-            if isinstance(value, torch.Tensor) and value.device == gradients[0].device:
-                parts.append(value.detach().reshape(1))
-            else:
-                parts.append(torch.zeros(1, device=gradients[0].device))
-        self.figures = torch.cat([part.to(kind) for part in parts])
+            value: Any = getattr(optimizer, name, None)
+            known = isinstance(value, torch.Tensor) and value.device == gradients[0].device
+            figures.append(value.detach().reshape(()).to(kind) if known else figures[0].new_zeros(()))
+        self.figures = torch.stack(figures)
 
     def _rows(self, gradients: list[Any]) -> list[Any]:
         """Of each layer that may still have dead units: how many rows have had no gradient at all so far."""
@@ -75,7 +73,7 @@ class Sample:
             alive[place] = now if known is None else known.logical_or_(now)
             counts.append((~alive[place]).sum())
             self._watched.append(place)
-        return [torch.stack(counts)] if counts else []
+        return counts
 
     def line(self, figures: list[float]) -> dict[str, object] | None:
         """What is told of it; None for a step that a scaler leaves out."""
@@ -113,16 +111,26 @@ class Sample:
         return dead
 
 
-def _norms(tensors: list[Any], kind: Any) -> Any:  # noqa: ANN401
+def _held(tensor: Any) -> Any:  # noqa: ANN401
+    """This rank's part of a DTensor. No view is made of it: nothing here has a graph."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def _norms(tensors: list[Any], order: int, kind: Any) -> Iterable[Any]:  # noqa: ANN401
+    """Each a number; of order 0 the count of what is not zero. One call from Python for all of them."""
     at_once = getattr(torch, "_foreach_norm", None)
     if at_once is not None:
-        return torch.stack(at_once(tensors, 2, dtype=kind))
-    return torch.stack([torch.linalg.vector_norm(tensor, dtype=kind) for tensor in tensors])
+        found: Iterable[Any] = at_once(tensors, order, dtype=kind)
+        return found
+    return [torch.linalg.vector_norm(tensor, order, dtype=kind) for tensor in tensors]
 
 
 def _spaced(tensor: Any) -> Any:  # noqa: ANN401
     """At most 2 * _COUNTED of its numbers, all of a small one; a view, in the order in which they lie in memory."""
-    size, apart = tensor.numel(), max(1, tensor.numel() // _COUNTED)
+    size = tensor.numel()
+    if size < 2 * _COUNTED:
+        return tensor
+    apart = size // _COUNTED
     dense = tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
     if dense:
         return torch.as_strided(tensor, (size // apart,), (apart,), tensor.storage_offset())

@@ -1,0 +1,147 @@
+"""Whose memory it is: names for a snapshot's addresses, out of the modules and optimizers that stand in this process.
+
+Written into the snapshot under a key of its own (evidence/memory_owners.py has its form), which torch's tools pass
+over. Only what is asked of a tensor anyway: where its bytes lie. No tensor is touched, gathered or kept; some 20 us a
+tensor.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from distdbg.worker.memory.live import Untouched, objects
+from distdbg.worker.wrapping import inner_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+KEY, SCHEMA = "distdbg", "distdbg.owners/1"
+_MOST_BLOCKS, _MOST_CLASSES, _MOST_PATHS = 50_000, 400, 8
+
+
+def owners(device: str = "cuda") -> dict[str, object]:
+    """As a pickle of plain containers can hold it; empty where torch is not there. Raises for what it cannot read."""
+    nn, optim = sys.modules.get("torch.nn"), sys.modules.get("torch.optim")
+    if nn is None or optim is None:
+        return {}
+    everything = objects()
+    modules, optimizers = _instances(everything, nn.Module), _instances(everything, optim.Optimizer)
+    everything.clear()
+    with Untouched():
+        found = _Found(device)
+        roots = _roots(modules)
+        for root in roots:
+            before = f"{type(inner_of(root)).__name__}." if len(roots) > 1 else ""
+            found.model(inner_of(root), before)
+        for optimizer in optimizers:
+            found.optimizer(optimizer)
+    return {"schema": SCHEMA, "left_out": found.left_out, "blocks": found.blocks(), "forwards": found.forwards()}
+
+
+def _instances(everything: list[object], base: type) -> list[Any]:
+    """By their class alone: an object that pretends to be one is not asked."""
+    kinds: dict[type, bool] = {}
+    return [one for one in everything if _is(type(one), base, kinds)]
+
+
+def _is(kind: type, base: type, known: dict[type, bool]) -> bool:
+    if kind not in known:
+        known[kind] = issubclass(kind, base)
+    return known[kind]
+
+
+def _roots(modules: list[Any]) -> list[Any]:
+    """Those that are no part of another and have tensors; where DDP or FSDP wraps a model, the wrapper."""
+    parts = {id(child) for module in modules for child in module._modules.values()}
+    return [m for m in modules if id(m) not in parts and next(_tensors(m), None) is not None]
+
+
+def _tensors(root: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401
+    """(kind, name, tensor) of all below it, each parameter and its gradient once."""
+    seen: set[int] = set()
+    for path, module in root.named_modules():
+        stem = f"{path}." if path else ""
+        for kind, named in (("parameters", module._parameters), ("buffers", module._buffers)):
+            for name, tensor in list(named.items()):
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield kind, f"{stem}{name}", tensor
+                    if kind == "parameters" and tensor.is_leaf and tensor.grad is not None:
+                        yield "gradients", f"{stem}{name}", tensor.grad
+
+
+class _Found:
+    def __init__(self, device: str) -> None:
+        self._device = device
+        #: by device and address: bytes, kind, name, how many tensors lie in it
+        self._blocks: dict[tuple[int, int], list[Any]] = {}
+        self._names: dict[int, str] = {}
+        self._classes: dict[type, dict[str, None]] = {}
+        self.left_out = 0
+
+    def model(self, root: Any, before: str) -> None:  # noqa: ANN401
+        for kind, name, tensor in _tensors(root):
+            words = f"{before}{_plain(name)}"
+            if kind == "parameters":
+                self._names[id(tensor)] = words
+            self._add(kind, words, tensor)
+        for path, module in root.named_modules():
+            if type(module) in self._classes or len(self._classes) < _MOST_CLASSES:
+                self._classes.setdefault(type(module), {})[_folded(f"{before}{_plain(path)}".rstrip("."))] = None
+
+    def optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) not in self._names:  # of no module that stands: a copy in another precision, mostly
+                    self._add("parameters", f"a parameter of {type(optimizer).__name__}", parameter)
+        for parameter, state in list(optimizer.state.items()):
+            of = self._names.get(id(parameter), f"a parameter of {type(optimizer).__name__}")
+            for name, value in list(state.items()) if type(state) is dict else ():
+                if hasattr(value, "untyped_storage"):
+                    self._add("optimizer state", f"{name} of {of}", value)
+
+    def _add(self, kind: str, name: str, tensor: Any) -> None:  # noqa: ANN401
+        try:
+            part = getattr(tensor, "_local_tensor", tensor)
+            if part.device.type != self._device:
+                return
+            storage = part.untyped_storage()
+            key = part.device.index or 0, storage.data_ptr()
+        except Exception:  # sparse, fake, a subclass of somebody's: it has no one place
+            self.left_out += 1
+            return
+        if key in self._blocks:
+            self._blocks[key][3] += 1
+        elif key[1] and len(self._blocks) < _MOST_BLOCKS:
+            self._blocks[key] = [storage.nbytes(), kind, name, 1]
+        elif key[1]:
+            self.left_out += 1
+
+    def blocks(self) -> list[list[object]]:
+        """A bucket of DDP, or a flat parameter, is named by its first tensor."""
+        return [[device, address, size, kind, name if count == 1 else f"{name} and {count - 1} more in one block"]
+                for (device, address), (size, kind, name, count) in self._blocks.items()]  # fmt: skip
+
+    def forwards(self) -> list[list[object]]:
+        found: list[list[object]] = []
+        for cls, paths in self._classes.items():
+            code = getattr(getattr(cls, "forward", None), "__code__", None)
+            if code is not None and paths:
+                lines = [line for _, _, line in code.co_lines() if line]
+                shown = list(paths)[:_MOST_PATHS] if len(paths) <= _MOST_PATHS else []
+                found.append([code.co_filename, code.co_firstlineno, max(lines, default=code.co_firstlineno),
+                              cls.__name__, shown])  # fmt: skip
+        return found
+
+
+def _plain(path: str) -> str:
+    """Without what FSDP, checkpointing and compilation put between."""
+    for word in ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod."):
+        path = path.replace(word, "")
+    return path
+
+
+def _folded(path: str) -> str:
+    return ".".join("*" if word.isdigit() else word for word in path.split("."))
