@@ -36,9 +36,25 @@ RUNS = {
     ),
     "micro-batches": ("redundant-allreduce,loss-not-divided,leftover-steps-dropped", "", ""),
     "precision": ("clip-before-unscale,loss-outside-autocast,loader-lengths-differ", "--amp float16", ""),
-    "scaler": ("scaler-misused,eval-mode-wrong", "--amp float16", ""),
-    "ranks": ("seeds-identical,versions-differ", "--accumulate 1", "seeds-identical=warn"),
+    "scaler": ("scaler-misused,eval-mode-wrong,autocast-dtypes-mixed", "--amp float16", ""),
+    "ranks": ("seeds-identical,versions-differ,warmup-too-long", "--accumulate 1", "seeds-identical=warn"),
+    "devices": ("mixed-devices,ddp-without-device-ids", "", ""),
     "fsdp": ("fsdp-single-unit,full-state-dict-gather", "--fsdp --width 1024 --epochs 1 --items 6", ""),
+    "fsdp data": (
+        "missing-set-epoch,eval-with-grad,decayed-norms,layer-rates-mixed,scheduler-before-optimizer,checkpoint-not-atomic,"
+        "warmup-too-long,params-without-grad,graph-retained,params-not-optimized",
+        "--fsdp --accumulate 1 --epochs 9",
+        "",
+    ),
+    "fsdp1 data": (
+        "missing-set-epoch,eval-with-grad,scheduler-before-optimizer,checkpoint-race,checkpoint-not-atomic,warmup-too-long,"
+        "graph-retained",
+        "--fsdp1 --accumulate 1 --epochs 9",
+        "",
+    ),
+    "fsdp micro-batches": ("loss-not-divided,leftover-steps-dropped,eval-mode-wrong", "--fsdp", ""),
+    "fsdp1 micro-batches": ("loss-not-divided,leftover-steps-dropped,eval-mode-wrong", "--fsdp1", ""),
+    "healthy fsdp1": ("", "--fsdp1", ""),
     "fsdp units": ("fsdp-layer-left-out,fsdp-dtype-mismatch", "--fsdp --width 1024 --epochs 1 --items 6", ""),
 }
 
@@ -52,6 +68,8 @@ def trials(request, tmp_path_factory):
     for name in wanted:
         planted, arguments, modes = RUNS[name]
         head = f"Arguments: --plant {planted or 'none'} {arguments}\n" + (f"Modes: {modes}\n" if modes else "")
+        if "mixed-devices" in planted:
+            head += "Ends: RuntimeError\n"
         copies[name] = tmp_path_factory.mktemp("run") / "train.py"
         copies[name].write_text(text.replace("Arguments: --plant none\n", head, 1))
     return dict(zip(copies, run_trials(list(copies.values())), strict=True))

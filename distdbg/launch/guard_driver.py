@@ -16,6 +16,7 @@ from pathlib import Path
 from distdbg.worker.guards import VARIABLE
 
 _MODES = re.compile(r"^Modes: (\S+)$", re.M)
+_ENDS = re.compile(r"^Ends: (\w+)$", re.M)
 _ARGUMENTS = re.compile(r"^Arguments: (.+)$", re.M)
 
 
@@ -38,13 +39,16 @@ def main(programs: list[str]) -> None:
         told.fact("trial", number=number)
         torch.manual_seed(0)
         sys.argv = [program, str(Path(program).parent), *(arguments[1].split() if arguments else ())]
-        kept = None
+        kept, ends = None, _ENDS.search(text)
         try:
             kept = runpy.run_path(program, run_name="__main__")
+            if ends:
+                told.fact("trial-raised", error=f"nothing, and {ends[1]} was promised")
         except BaseException as error:
-            if not (isinstance(error, SystemExit) and error.code == 0):
+            if not (type(error).__name__ == ends[1] if ends else isinstance(error, SystemExit) and error.code == 0):
                 told.fact("trial-raised", error=repr(error))
-        told.stand_down()  # what the script has made is still there, as at the end of a script of its own
+            told.stand_down()  # while the error is there, as at the end of a script of its own
+        told.stand_down()  # so is what the script has made
         del kept
         told.fact("trial-done")
         gc.collect()

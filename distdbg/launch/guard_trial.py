@@ -6,8 +6,8 @@ in its docstring what is to be found in it:
     Guard: missing-set-epoch; line: for (x,) in batches:; ranks: 0-1
     Guard: none
 
-and, where it is not to run under the defaults, `Modes: missing-set-epoch=fix`; `Arguments: --words and more`. Its first
-argument is the folder that it stands in.
+and, where it is not to run under the defaults, `Modes: missing-set-epoch=fix`; `Arguments: --words and more`; `Ends:
+RuntimeError` where it is to end with that. Its first argument is the folder that it stands in.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@
     step          the optimizer      it has stepped
     scheduler     the scheduler      a scheduler of learning rates is about to be made
     scaler        the scaler         a GradScaler is about to be made
+    autocast      the region         torch.autocast is about to set its own type; what it calls `prev` is in force
     clip          a frame            torch is about to clip gradients, `grads` in it; with foreach=False it is not heard
     save          a path or None     torch.save has opened its file, and is about to write
     save-end      a path or None     all is written

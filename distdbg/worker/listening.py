@@ -69,6 +69,19 @@ class Attribute:
         instance.__dict__[self._name] = value
 
 
+class Written:
+    """In a class in place of an instance's plain attribute: tells of the instance when it is written. Reading it costs
+    nothing: what has no `__get__` leaves that to the instance."""
+
+    def __init__(self, name: str, told: Told) -> None:
+        self._name = name
+        self._told = told
+
+    def __set__(self, instance: Any, value: Any) -> None:  # noqa: ANN401
+        instance.__dict__[self._name] = value
+        self._told(instance)
+
+
 class Method:
     """In a class in place of a method that others may take from the class itself: tells of each instance."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import _thread
 import sys
 
-from distdbg.worker.listening import Attribute, Builtin, Called, Method, next_of
+from distdbg.worker.listening import Attribute, Builtin, Called, Method, Written, next_of
 from distdbg.worker.traced import asked, method, unless_traced
 
 TYPE_CHECKING = False
@@ -41,10 +41,12 @@ def loaders(module: Any, channel: Channel) -> None:  # noqa: ANN401
 
 
 def stateful_loaders(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """torchdata's, where it has a `__next__` of its own."""
+    """torchdata's, where it has a `__next__` of its own, which does not call torch's: that one is heard already."""
     for cls in list(vars(module).values()):
         if isinstance(cls, type) and cls.__name__.endswith("DataLoaderIter") and cls.__module__ == module.__name__:
-            _next(cls, channel)
+            own = vars(cls).get("__next__")
+            if own is not None and "__next__" not in own.__code__.co_names:
+                _next(cls, channel)
 
 
 def _next(cls: Any, channel: Channel) -> None:  # noqa: ANN401
@@ -157,6 +159,13 @@ def schedulers(module: Any, channel: Channel) -> None:  # noqa: ANN401
 
 def scalers(module: Any, channel: Channel) -> None:  # noqa: ANN401
     module.GradScaler.__init__ = Method(module.GradScaler.__init__, channel("scaler"))
+
+
+def autocasts(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """A region that is entered notes what was in force before, and then sets its own."""
+    name = "prev_fastdtype"
+    if name in module.autocast.__enter__.__code__.co_names:
+        setattr(module.autocast, name, Written(name, channel("autocast")))
 
 
 def clipping(module: Any, channel: Channel) -> None:  # noqa: ANN401
@@ -333,6 +342,7 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
         ("torch.distributed.fsdp._state_dict_utils", fsdp1_state_dicts),
     ),
     "scaler": (("torch.amp.grad_scaler", scalers),),
+    "autocast": (("torch.amp.autocast_mode", autocasts),),
     "clip": (("torch.nn.utils.clip_grad", clipping),),
     "save": (("torch.serialization", save),),
     "save-end": (("torch.serialization", save_end),),

@@ -9,11 +9,13 @@ import sys
 import tempfile
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from distdbg.worker.bus import EVENTS, Bus
 from distdbg.worker.importing import ImportWatch
+from distdbg.worker.places import loaders, stateful_loaders
 
 BOOT = Path(__file__).parents[2] / "distdbg" / "worker" / "boot.py"
 
@@ -192,6 +194,10 @@ HEARD = """
         return torch.nn.utils.clip_grad_norm_(parameters, 1.0)
     clip(list(model.parameters()))
     tell("clip, compiled as a whole:")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.float16) as region:
+            print(region.prev, region.prev_fastdtype, torch.get_autocast_dtype("cpu"))
+    tell("autocast:")
     dist.destroy_process_group()
 """
 
@@ -256,6 +262,8 @@ def test_everything_is_heard_in_its_order(tmp_path):
         "True",
         "clip: clip clip",
         "clip, compiled as a whole:",
+        "True torch.bfloat16 torch.float16",
+        "autocast: autocast autocast",
     ]
     timeout, made, recorder, group = [m for m in said if m["op"] == "fact"]
     assert (timeout["kind"], timeout["seconds"]) == ("timeout", 1800)
@@ -282,6 +290,41 @@ def test_a_subscriber_that_raises_is_dropped_and_the_others_stay():
     bus.clear()
     deliver("three")
     assert len(heard) == 4
+
+
+def test_an_iterator_that_calls_its_base_is_heard_once():
+    """As torchdata's does; one that has a way of its own is heard, too."""
+
+    class Items:
+        _dataset_kind, _index_sampler = 0, (1, 2)
+
+        def __init__(self):
+            self._num_yielded = 0
+
+        def __next__(self):
+            self._num_yielded += 1
+            return self._num_yielded
+
+    class CallingDataLoaderIter(Items):
+        def __next__(self):
+            return super().__next__()
+
+    class OwnDataLoaderIter(Items):
+        def __next__(self):
+            self._num_yielded += 1
+            return -self._num_yielded
+
+    heard = []
+
+    def channel(event):
+        return lambda _subject: heard.append(event)
+
+    loaders(SimpleNamespace(_BaseDataLoaderIter=Items), channel)
+    stateful_loaders(SimpleNamespace(__name__=__name__, a=CallingDataLoaderIter, b=OwnDataLoaderIter), channel)
+    for cls, item in ((CallingDataLoaderIter, 1), (OwnDataLoaderIter, -1)):
+        heard.clear()
+        assert next(cls()) == item
+        assert heard == ["pass", "data", "batch", "pass-begins"], cls
 
 
 def test_an_unknown_event_is_said_at_once():

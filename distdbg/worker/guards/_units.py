@@ -72,6 +72,17 @@ def groups_of(state: Any) -> Iterator[Any]:  # noqa: ANN401
         yield only
 
 
+def holds_unreduced(module: Any) -> bool:  # noqa: ANN401
+    """Whether FSDP2 keeps gradients of a backward that it did not reduce: the parameters themselves have none then."""
+    states = module._get_fsdp_state()._state_ctx.all_states if is_fsdp2(module) else ()
+    parameters = (p for state in states for group in groups_of(state) for p in group.fsdp_params)
+    return any(
+        getattr(getattr(p, "_unsharded_param", None), "grad", None) is not None
+        or getattr(p, "unsharded_accumulated_grad", None) is not None
+        for p in parameters
+    )
+
+
 def kind_of(module: Any) -> str:  # noqa: ANN401
     """The class that the script gave a layer, below what FSDP, checkpointing and torch.compile put around it."""
     while (inner := next((getattr(module, name) for name in _WRAPPED if name in module._modules), None)) is not None:

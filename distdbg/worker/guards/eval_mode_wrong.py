@@ -1,4 +1,5 @@
-"""A model that was trained in train mode, was put into eval() for an evaluation, and is trained on in it.
+"""A model that was trained in train mode, was put into eval() for an evaluation, and is trained on in it; or one that
+is evaluated in train mode, again and again (_evaluations.py).
 
 An evaluation is a forward without autograd. Only a whole model in eval mode is meant, in which dropout or batch norm is
 off by that, and whose parameters are those that an optimizer steps: frozen batch norm is a part of one, and a teacher
@@ -10,8 +11,10 @@ from __future__ import annotations
 import sys
 
 from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.guards._evaluations import DELIBERATE, Evaluations
 from distdbg.worker.guards._gradients import parameters_of
 from distdbg.worker.guards._passes import weak
+from distdbg.worker.guards._source import mentioned
 from distdbg.worker.wrapping import inner_of
 
 TYPE_CHECKING = False
@@ -34,19 +37,40 @@ class EvalModeWrong(Guard):
     costs = "about 1 us for each of the first 16 steps of a pass over a loader"
     blind = (
         "models called without their DDP or FSDP wrapper; evaluations without no_grad, or without a DataLoader; "
-        "evaluations in train mode, which may mean it (statistics of batch norm, Monte Carlo dropout); dropout as a "
-        "function"
+        "dropout as a function; evaluations in train mode, where a model was ever called in eval mode, the script "
+        "names eval() anywhere, several optimizers step, or the data was trained on"
     )
 
     def begin(self) -> None:
         self._of: dict[int, _Model] = {}
         self._left = _PASSES
         self._suspect: _Model | None = None
-        self.listen("pass", self._begins)
-        self.listen("data-end", self._begins)
+        self._evaluations = Evaluations(self.desk)
+        self.listen("pass", self._pass_begins)
+        self.listen("data-end", self._pass_ends)
 
-    def _begins(self, _iterator: object) -> None:
-        """Or ends: an evaluation in the middle of an epoch goes on with an older pass."""
+    def _pass_begins(self, iterator: Any) -> None:  # noqa: ANN401
+        self._evaluations.begins(iterator)
+        self._look_anew()
+
+    def _pass_ends(self, iterator: Any) -> None:  # noqa: ANN401
+        """An evaluation in the middle of an epoch goes on with an older pass."""
+        evaluations = self._evaluations
+        if evaluations.ends(iterator):
+            self.listen("optimizer", self._counts_optimizers)
+        module = evaluations.model() if evaluations.repeated else None
+        if module is not None:
+            evaluations.off = True
+            kinds = _kinds(module, training=True)
+            if kinds and not mentioned(DELIBERATE):
+                self.say(evaluations.where, "an evaluation runs in train mode", active=kinds, times=evaluations.rounds)
+        self._look_anew()
+
+    def _counts_optimizers(self, optimizer: object) -> None:
+        if self._evaluations.steps_with(optimizer):
+            self.deaf("optimizer")
+
+    def _look_anew(self) -> None:
         self.deaf("forward")
         self._left -= 1
         if self._left < 0:
@@ -66,10 +90,13 @@ class EvalModeWrong(Guard):
                 return
             one = self._of[id(module)] = _Model(reference)
         torch, inner = sys.modules.get("torch"), inner_of(module)
-        one.hears(inner.training, torch is None or torch.is_grad_enabled(), self.desk.steps)
+        autograd = torch is None or torch.is_grad_enabled()
+        one.hears(inner.training, autograd, self.desk.steps)
+        self._evaluations.forward(one.of, inner.training, autograd, trained=one.trainable > 0)
         if one.wrong == _TIMES:
             one.where, self._suspect = users_line(), one
             self.deaf("forward")
+            self.deaf("optimizer")
             self.listen("optimizer", self._steps)
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
@@ -81,7 +108,7 @@ class EvalModeWrong(Guard):
             return
         held = set(map(id, parameters_of(optimizer)))
         wanted = [p for p in module.parameters() if p.requires_grad]
-        kinds = _silenced(module)
+        kinds = _kinds(module, training=False)
         if kinds and len(wanted) >= one.trainable and all(id(p) in held for p in wanted):
             self.say(one.where, "training goes on in eval mode", silenced=kinds, times=one.wrong)
 
@@ -108,12 +135,12 @@ class _Model:
             self.wrong += 1
 
 
-def _silenced(module: Any) -> list[str]:  # noqa: ANN401
-    """The kinds of its dropouts and batch norms, where all of them are in eval mode."""
+def _kinds(module: Any, *, training: bool) -> list[str]:  # noqa: ANN401
+    """The kinds of its dropouts and batch norms, where all of them are in this mode."""
     alike = [
         m
         for m in module.modules()
         if ("BatchNorm" in type(m).__name__ and getattr(m, "track_running_stats", True))
         or ("Dropout" in type(m).__name__ and getattr(m, "p", 0) > 0)
     ]
-    return [] if any(m.training for m in alike) else sorted({type(m).__name__ for m in alike})
+    return [] if any(m.training is not training for m in alike) else sorted({type(m).__name__ for m in alike})

@@ -13,6 +13,7 @@ from distdbg.worker.guards._graphs import LOSSES, begins_with_ones, chain_of, ki
 from distdbg.worker.guards._passes import weak
 from distdbg.worker.guards._scalers import ScalerGuard
 from distdbg.worker.guards._source import CHANGES_GRADIENTS, mentioned
+from distdbg.worker.guards._units import holds_unreduced
 from distdbg.worker.places import roots_of
 
 TYPE_CHECKING = False
@@ -78,7 +79,9 @@ class LossNotDivided(ScalerGuard):
     def _is_cleared(self) -> bool:
         parameter = None if self._probe is None else self._probe()
         gradient = None if parameter is None else parameter.grad
-        return gradient is None or is_filled(gradient) is False
+        if gradient is None:
+            return not holds_unreduced(self.desk.model())
+        return is_filled(gradient) is False
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
         places, batches, loaders = self._places, self._batches, len(self._loaders)

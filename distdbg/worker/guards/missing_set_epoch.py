@@ -20,8 +20,8 @@ class MissingSetEpoch(PassGuard):
     modes = ("off", "warn", "fix", "error")
     costs = "about 10 us for each pass over a loader"
     blind = (
-        "samplers without the attributes `epoch` and `shuffle`, datasets that shuffle by themselves (IterableDataset), "
-        "loaders that are no torch DataLoader; `fix` comes one pass late where workers fetch ahead"
+        "samplers without the attributes `epoch`, and `shuffle` or `seed`; datasets that shuffle by themselves "
+        "(IterableDataset); loaders that are no torch DataLoader; `fix` comes one pass late where workers fetch ahead"
     )
 
     def begin(self) -> None:
@@ -31,7 +31,7 @@ class MissingSetEpoch(PassGuard):
     def pass_begins(self, now: Pass, iterator: Any) -> bool:  # noqa: ANN401
         for sampler in samplers_of(iterator):
             epoch = getattr(sampler, "epoch", None)
-            if type(epoch) is int and getattr(sampler, "shuffle", None) is True and hasattr(sampler, "set_epoch"):
+            if type(epoch) is int and hasattr(sampler, "set_epoch") and _shuffles(sampler):
                 break
         else:
             return False
@@ -52,3 +52,9 @@ class MissingSetEpoch(PassGuard):
             self.say(now.where, sampler=self._mended[1], epoch=self._mended[2], fixed=True)
         if now.before is not None and now.before.about == now.about and self.mode != "fix":
             self.say(now.where, f"two passes had the same order, that of epoch {now.about}", epoch=now.about)
+
+
+def _shuffles(sampler: Any) -> bool:  # noqa: ANN401
+    """It says so; or says nothing, and has a seed beside the epoch, as batch samplers do that always shuffle."""
+    said = getattr(sampler, "shuffle", None)
+    return said is True or (said is None and type(getattr(sampler, "seed", None)) is int)

@@ -59,7 +59,7 @@ class ParamsWithoutGrad(Guard):
         self._look_again()
         for look in self._looks.values():
             if 2 * look.steps < self.desk.steps:
-                look.names = []
+                look.names = {}
         self._judge()
 
     def _data_ends(self, _iterator: object) -> None:
@@ -71,11 +71,10 @@ class ParamsWithoutGrad(Guard):
             self._look_again()
 
     def _look_again(self) -> None:
-        model = self.desk.model()
         for look in self._looks.values():
             optimizer = look.of()
-            if look.names and optimizer is not None and model is not None:
-                look.take(optimizer, model, self.desk.steps)
+            if look.names and optimizer is not None:
+                look.take_again(optimizer, self.desk.steps)
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
         """Known are those that stepped in the first window: one that is made later is too young to be judged."""
@@ -95,25 +94,33 @@ class ParamsWithoutGrad(Guard):
     def _judge(self) -> None:
         for look in self._looks.values():
             if look.names:
-                self.say(look.where, names=look.names[:_MOST_NAMES], count=len(look.names),
+                self.say(look.where, names=list(look.names.values())[:_MOST_NAMES], count=len(look.names),
                          parameters=look.parameters, steps=look.steps)  # fmt: skip
         self._looks = {}
 
 
 class _Look:
-    """At one optimizer: the names of those that never had a gradient in so many `steps`."""
+    """At one optimizer: the names of those that never had a gradient in so many `steps`, by id: it keeps them alive."""
 
     def __init__(self, of: Callable[[], Any]) -> None:
         self.of = of
-        self.names: list[str] = []
+        self.names: dict[int, str] = {}
         self.where: Where | None = None
         self.window = self.steps = self.parameters = 0
 
     def take(self, optimizer: Any, model: Any, steps: int) -> None:  # noqa: ANN401
-        """No names where the optimizer's state does not tell who had a gradient."""
+        without = self._without(optimizer, steps)
+        self.names = {id(p): name for name, p in model.named_parameters() if id(p) in without}
+
+    def take_again(self, optimizer: Any, steps: int) -> None:  # noqa: ANN401
+        """The model is not asked: after a forward without a backward FSDP2 leaves others in its parameters' place."""
+        without = self._without(optimizer, steps)
+        self.names = {own: name for own, name in self.names.items() if own in without}
+
+    def _without(self, optimizer: Any, steps: int) -> set[int]:  # noqa: ANN401
+        """None where the optimizer's state does not tell who had a gradient."""
         wanted = [p for p in parameters_of(optimizer) if p.requires_grad and p.numel()]
         state = optimizer.state
         without = {id(p) for p in wanted if p.grad is None and not state.get(p)}
-        told = 2 * len(without) < len(wanted)
-        self.names = [name for name, p in model.named_parameters() if id(p) in without] if told else []
         self.steps, self.parameters = steps, len(wanted)
+        return without if 2 * len(without) < len(wanted) else set()

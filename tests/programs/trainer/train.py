@@ -15,15 +15,16 @@ import sys
 import types
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
+from torch.optim.lr_scheduler import LambdaLR, LinearLR, OneCycleLR
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 WORDS, LENGTH, CLASSES = 32, 4, 5
@@ -48,6 +49,7 @@ class Config:
     seed: int = 17
     amp: str = ""
     fsdp: bool = False
+    fsdp1: bool = False
     plant: frozenset[str] = frozenset()
 
     def has(self, mistake: str) -> bool:
@@ -64,6 +66,7 @@ def read_config(words: list[str]) -> Config:
     parser.add_argument("--accumulate", type=int, default=2)
     parser.add_argument("--amp", default="", choices=["", "float16", "bfloat16"])
     parser.add_argument("--fsdp", action="store_true")
+    parser.add_argument("--fsdp1", action="store_true")
     chosen = vars(parser.parse_args(words))
     chosen["plant"] = frozenset(chosen["plant"].split(","))
     return Config(**chosen)
@@ -106,18 +109,29 @@ class Classifier(nn.Module):
         self.norm = nn.LayerNorm(config.width)
         self.head = nn.Linear(config.width, CLASSES)
         self.cut = config.has("params-without-grad")
+        self.mixes = config.has("autocast-dtypes-mixed")
 
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
+    def forward(self, words: torch.Tensor, shift: torch.Tensor | None = None) -> torch.Tensor:
         x = self.words(words)
         x = (x.detach() if self.cut else x).mean(1)
+        x = x if shift is None else x + shift
         for layer in self.layers:
             x = layer(x)
-        return self.head(self.norm(x))
+        with self.precision():  # autocast-dtypes-mixed
+            return self.head(self.norm(x))
+
+    def precision(self) -> contextlib.AbstractContextManager[object]:
+        return torch.autocast("cpu", dtype=torch.bfloat16) if self.mixes else contextlib.nullcontext()
 
 
 def wrap(model: nn.Module, config: Config) -> nn.Module:
+    if config.fsdp1:
+        return FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu"))
     if not config.fsdp:
-        return DistributedDataParallel(model, find_unused_parameters=config.has("params-without-grad"))
+        model = DistributedDataParallel(model, find_unused_parameters=config.has("params-without-grad"))
+        if config.has("ddp-without-device-ids"):  # as where each rank has a GPU of its own, and all stay at the first
+            model.device_type, model.device = "cuda", torch.device("cuda", dist.get_rank() + 1)
+        return model
     policy = MixedPrecisionPolicy()
     if config.has("fsdp-dtype-mismatch"):
         model, policy = model.to(torch.bfloat16), MixedPrecisionPolicy(param_dtype=torch.bfloat16)
@@ -160,7 +174,8 @@ def is_exempt(name: str, parameter: nn.Parameter, config: Config) -> bool:
 
 def groups_of(model: nn.Module, config: Config) -> list[dict[str, object]]:
     groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
+    for full_name, parameter in model.named_parameters():
+        name = full_name.replace("_fsdp_wrapped_module.", "")
         groups.setdefault((layer_of(name, config), is_exempt(name, parameter, config)), []).append(parameter)
     return [
         {
@@ -175,6 +190,8 @@ def groups_of(model: nn.Module, config: Config) -> list[dict[str, object]]:
 def scheduler_of(optimizer: torch.optim.Optimizer, config: Config, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
     if config.has("scheduler-cadence"):
         return OneCycleLR(optimizer, config.rate, total_steps=steps)  # scheduler-cadence
+    if config.has("warmup-too-long"):
+        return LinearLR(optimizer, total_iters=10 * steps)  # warmup-too-long
     return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 5) * (1 - step / (steps + 1)))
 
 
@@ -209,8 +226,9 @@ class Saver:
         dist.barrier()
 
     def state_of(self, model: nn.Module) -> dict[str, torch.Tensor]:
-        if isinstance(model, FSDPModule):
-            offload = not self.config.has("full-state-dict-gather")
+        if isinstance(model, (FSDPModule, FullyShardedDataParallel)):
+            # of FSDP1 on the CPU torch frees what it has offloaded
+            offload = not self.config.has("full-state-dict-gather") and not self.config.fsdp1
             options = StateDictOptions(full_state_dict=True, cpu_offload=offload)
             return get_model_state_dict(model, options=options)  # full-state-dict-gather
         return (model if self.config.has("checkpoint-module-prefix") else model.module).state_dict()
@@ -233,8 +251,11 @@ class Trainer:
         if config.has("params-not-optimized"):
             net.head = nn.Linear(config.width, CLASSES)
         self.model = wrap(net, config)
-        if config.fsdp:
+        if config.fsdp or config.fsdp1:
             groups = groups_of(self.model, config)
+            if config.has("params-not-optimized"):
+                head = set(map(id, self.model.head.parameters()))
+                groups = [{**group, "params": [p for p in group["params"] if id(p) not in head]} for group in groups]
         self.optimizer = torch.optim.AdamW(groups, lr=config.rate)
         self.loader, self.held_out = loaders_of(config)
         self.per_epoch = -(-len(self.loader) // config.accumulate)
@@ -243,6 +264,7 @@ class Trainer:
         self.scaler = torch.amp.GradScaler("cpu", enabled=scaled)
         self.saver = Saver(config)
         self.metrics = Metrics(config)
+        self.shift = torch.zeros(config.width, device="meta") if config.has("mixed-devices") else None
         if not config.has("seeds-identical"):
             torch.manual_seed(config.seed + dist.get_rank())
         if config.has("weights-desynced"):
@@ -300,7 +322,7 @@ class Trainer:
     def loss_of(self, words: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
         dtype = getattr(torch, self.config.amp or "bfloat16")
         with torch.autocast("cpu", dtype=dtype, enabled=bool(self.config.amp)):
-            # eval-mode-wrong, fsdp-single-unit, fsdp-layer-left-out, fsdp-dtype-mismatch:
+            # ddp-without-device-ids, eval-mode-wrong, fsdp-single-unit, fsdp-layer-left-out, fsdp-dtype-mismatch:
             outputs = self.model(words)
             if not self.config.has("loss-outside-autocast"):
                 loss = functional.cross_entropy(outputs, classes)
@@ -334,8 +356,13 @@ class Trainer:
                 self.metrics.add("held out", self.score(words, classes).detach())
 
     def score(self, words: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
-        outputs = self.model(words)  # eval-with-grad
+        outputs = self.model(words, self.shift)  # eval-with-grad, mixed-devices
         return (outputs.argmax(1) == classes).float().mean()
+
+
+def gpus() -> contextlib.AbstractContextManager[object]:
+    """What torch says where there are some, and the first one is the current one."""
+    return mock.patch.multiple(torch.cuda, is_initialized=lambda: True, current_device=lambda: 0)
 
 
 def main() -> None:
@@ -344,7 +371,8 @@ def main() -> None:
     if config.has("versions-differ"):  # a second copy of a library, found on one rank's path only
         sys.modules["datasets"] = types.SimpleNamespace(__version__=f"3.{dist.get_rank()}")
     trainer = Trainer(config)
-    means = trainer.fit()
+    with gpus() if config.has("ddp-without-device-ids") else contextlib.nullcontext():
+        means = trainer.fit()
     if dist.get_rank() == 0:
         print(" ".join(f"{name} {value:.3f}" for name, value in means.items()))
     sys.modules.pop("datasets", None)

@@ -1,0 +1,57 @@
+"""How long the warm-up of a schedule is, where the schedule says so itself: no curve is guessed at."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: As transformers call the two numbers, and whoever took its schedules over.
+_WARMUP, _TOTAL = "num_warmup_steps", "num_training_steps"
+
+
+class Warmup:
+    """`moves` of the schedule, of `planned` ones in all (0 where that is not said), after which the rate is `peak`."""
+
+    def __init__(self, moves: float, planned: int, peak: float) -> None:
+        self.moves, self.planned, self.peak = moves, planned, peak
+
+
+def warmup_of(scheduler: Any) -> Warmup | None:  # noqa: ANN401
+    """None where it has none, or is of another kind, or has its rate in a tensor, which may be on a device."""
+    found = _told_by(scheduler)
+    return found if found is not None and isinstance(found.peak, (int, float)) else None
+
+
+def _told_by(scheduler: Any) -> Warmup | None:  # noqa: ANN401
+    kind = type(scheduler).__name__
+    if kind == "LinearLR":
+        if scheduler.start_factor < scheduler.end_factor:
+            return Warmup(scheduler.total_iters, 0, scheduler.base_lrs[0] * scheduler.end_factor)
+    elif kind == "OneCycleLR":
+        phases = getattr(scheduler, "_schedule_phases", None)
+        peak = scheduler.optimizer.param_groups[0].get("max_lr")
+        if phases and isinstance(peak, float):
+            return Warmup(phases[0]["end_step"], scheduler.total_steps, peak)
+    elif kind == "LambdaLR":
+        said = _said_by(scheduler.lr_lambdas[0])
+        moves, planned = said.get(_WARMUP), said.get(_TOTAL)
+        if isinstance(moves, int) and moves > 0:
+            return Warmup(moves, planned if isinstance(planned, int) else 0, scheduler.base_lrs[0])
+    return None
+
+
+def _said_by(function: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The numbers that a partial was given, or that a function within another has from there."""
+    if isinstance(given := getattr(function, "keywords", None), dict):
+        return given
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    cells = getattr(function, "__closure__", None) or ()
+    return {name: _value(cell) for name, cell in zip(names, cells, strict=False) if name in (_WARMUP, _TOTAL)}
+
+
+def _value(cell: Any) -> Any:  # noqa: ANN401
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing in it yet
+        return None
