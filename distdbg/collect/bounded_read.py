@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from distdbg.evidence.records import Tail
+from distdbg.evidence.tail import Tail
 
 #: Newlines before a tail are counted up to here; beyond it a line number is not worth the wait.
 _COUNT_UP_TO = 64 << 20

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from distdbg.evidence.nccl_log import rank_in_nccl_log, read_nccl_log
-from distdbg.evidence.records import Tail
 from distdbg.evidence.run import ExceptionFact
+from distdbg.evidence.tail import Tail
 from distdbg.evidence.traceback_text import last_chain
 from distdbg.model import MOST_RANKS, Citation, Unknown
 

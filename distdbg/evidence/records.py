@@ -15,6 +15,7 @@ from distdbg.evidence.growth import NodeMemory, rank_series
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.nccl_log import read_nccl_log
 from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecord, Shrunk, StepTimes, WithoutGradient
+from distdbg.evidence.tail import Tail
 from distdbg.model import MOST_RANKS, Citation, Unknown, fold_ranks
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
@@ -22,14 +23,6 @@ Events = Sequence[tuple[int, Mapping[str, Any]]]
 #: Of a hostile or broken worker's facts, no more than this many exceptions are kept for a rank.
 _MOST_EXCEPTIONS = 64
 _MOST_GUARD_FACTS = 1000
-
-
-@dataclass(frozen=True)
-class Tail:
-    """The end of a text file; `first_line` is the 1-based number of its first line, 0 where nobody counted."""
-
-    text: str = ""
-    first_line: int = 1
 
 
 @dataclass(frozen=True)

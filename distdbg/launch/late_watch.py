@@ -13,8 +13,6 @@ from collections.abc import Iterable, Mapping
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
-from distdbg.evidence.arrivals import longer_phases
-
 if TYPE_CHECKING:
     from distdbg.launch.journal import Journal
     from distdbg.launch.nodes import Nodes
@@ -62,6 +60,8 @@ class LateWatch:
                     self._judge()
 
     def _judge(self) -> None:
+        from distdbg.evidence.arrivals import longer_phases  # not before the first ranks run: a start should be quick
+
         for late in longer_phases(self._phases):
             step_ms = self._step_ms.get(late.rank)
             if step_ms is None or (late.rank, late.phase) in self._asked or len(self._asked) >= _MOST_LOOKS:

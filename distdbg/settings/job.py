@@ -32,7 +32,7 @@ from distdbg.settings.values import (
 class JobSettings(BaseModel):
     """Everything one launch can be told. Unset torchrun flags are torchrun's business and stand in `torchrun`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, title="A job file of distdbg launch")
+    model_config = ConfigDict(extra="forbid", title="A job file of distdbg launch")
 
     script: str | None = None
     """Python script to run on every rank, from the current folder; exactly one of script, module and command."""

@@ -14,7 +14,7 @@ from distdbg.settings.values import plain_text
 class SlurmSettings(BaseModel):
     """What a job asks of Slurm, and what becomes of it there. Unset options are the site's defaults."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, title="A job's Slurm options")
+    model_config = ConfigDict(extra="forbid", title="A job's Slurm options")
 
     partition: str | None = None
     """Partition to run in. Default: the site's."""

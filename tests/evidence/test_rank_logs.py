@@ -1,7 +1,7 @@
 """torchrun's log, as torch 2.13 prints it."""
 
 from distdbg.evidence.rank_logs import is_log, read_log
-from distdbg.evidence.records import Tail
+from distdbg.evidence.tail import Tail
 
 LOG = """W1121 06:20:14.101 4319 torch/distributed/run.py:851] Setting OMP_NUM_THREADS
 [rank1]: Traceback (most recent call last):
