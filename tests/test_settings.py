@@ -10,7 +10,7 @@ from distdbg.assets import asset_dir
 from distdbg.errors import JobFileError, UsageError
 from distdbg.launch.job_schema import job_schema
 from distdbg.launch.torchrun_flags import check_names
-from distdbg.settings import JobSettings, settle
+from distdbg.settings import JobSettings, SlurmSettings, settle
 
 
 def checked(settings):
@@ -150,8 +150,11 @@ def test_mistakes_of_the_command_line():
 
 
 def test_every_field_is_explained():
-    for name, field in JobSettings.model_fields.items():
-        assert field.description, name
+    schema = job_schema()
+    explained = {**schema["properties"], **schema["$defs"]["SlurmSettings"]["properties"]}
+    assert explained.keys() >= JobSettings.model_fields.keys() | SlurmSettings.model_fields.keys()
+    for name, field in explained.items():
+        assert field.get("description"), name
 
 
 def test_the_schema_that_ships_is_the_models():
