@@ -8,13 +8,18 @@ of its group it was. Operations that C++ begins by itself, such as DDP's reducti
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from distdbg.evidence.calls import Call
 from distdbg.evidence.dump import Dump
 
 _TRANSFERS = ("send", "isend", "recv", "irecv")
+#: No rank is further ahead of another in a group whose collectives they make together.
+_NEWEST = 256
+_Place = tuple[str, int]
+#: what was called (operation, elements, type) -> ranks
+_Sides = dict[tuple[str, int | None, str], list[int]]
 
 
 @dataclass(frozen=True)
@@ -32,36 +37,43 @@ class Parted:
 
 
 def parted_at_last(dump: Dump, failed: Iterable[int]) -> Parted | None:
-    """Among the last calls of those that `failed`, the first that not all ranks who made it agree in."""
-    found = []
+    """Among the last calls of those that `failed`, the first that not all ranks who made it agree in.
+
+    A rank that has left one out has come to its place with its next one; one that has not come yet tells nothing.
+    """
+    begun: dict[_Place, int] = {}
     for rank in failed:
         last = _last(dump.ranks[rank].calls) if rank in dump.ranks else None
-        if last is not None and (parted := _parted(dump, last)) is not None:
-            found.append((last.t, rank, parted))
-    return min(found)[2] if found else None
-
-
-def _last(calls: Iterable[Call]) -> Call | None:
-    found = [call for call in calls if call.operation not in _TRANSFERS and call.number]
-    return found[-1] if found else None
-
-
-def _parted(dump: Dump, last: Call) -> Parted | None:
-    """A rank that has left it out has come to it with its next one; one that has not come yet tells nothing."""
-    sides: dict[tuple[str, int | None, str], list[int]] = defaultdict(list)
+        if last is not None:
+            begun[_place(last)] = min(last.t, begun.get(_place(last), last.t))
+    found: dict[_Place, _Sides] = {place: defaultdict(list) for place in begun}
     for rank, had in sorted(dump.ranks.items()):
-        call = next((c for c in reversed(had.calls) if _is_same_place(c, last)), None)
-        if call is not None:
-            sides[call.operation, call.size, call.dtype].append(rank)
-    if len(sides) < 2:
+        for call in had.calls[-_NEWEST:]:
+            if _counts(call) and (place := _place(call)) in found:
+                found[place][call.operation, call.size, call.dtype].append(rank)
+    parted = [place for place, sides in found.items() if len(sides) > 1]
+    if not parted:
         return None
+    first = min(parted, key=lambda place: (begun[place], place))
+    return _parted(first, found[first])
+
+
+def _parted(place: _Place, sides: _Sides) -> Parted:
     ordered = sorted(sides.items(), key=lambda side: (-len(side[1]), side[1]))
     named = tuple((_words(*brought), tuple(ranks)) for brought, ranks in ordered)
-    return Parted(named, last.number, len({operation for operation, _, _ in sides}) == 1)
+    return Parted(named, place[1], len({operation for operation, _, _ in sides}) == 1)
 
 
-def _is_same_place(call: Call, last: Call) -> bool:
-    return (call.group, call.number) == (last.group, last.number) and call.operation not in _TRANSFERS
+def _last(calls: Sequence[Call]) -> Call | None:
+    return next((call for call in reversed(calls) if _counts(call)), None)
+
+
+def _counts(call: Call) -> bool:
+    return call.number > 0 and call.operation not in _TRANSFERS
+
+
+def _place(call: Call) -> _Place:
+    return call.group, call.number
 
 
 def _words(operation: str, size: int | None, dtype: str) -> str:
