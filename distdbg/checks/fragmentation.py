@@ -36,7 +36,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
             continue  # cuda-oom says it, with the holes
         if trend := _trend(answer):
             yield _finding(answer, *trend)
-        elif _at_peak(answer):
+        elif _at_peak(answer) and not _left_over(evidence, answer):
             yield _at_peak_finding(answer)
 
 
@@ -60,6 +60,13 @@ def _at_peak(answer: MemoryAnswer) -> bool:
     return answer.events > 0 and held - used >= max(_WORTH, _SHARE * held)
 
 
+def _left_over(evidence: RunEvidence, answer: MemoryAnswer) -> bool:
+    """What is reserved comes from a higher peak of this rank, which the trace does not have and its memory lines do."""
+    series = next((r.memory for r in evidence.ranks if r.rank == answer.rank and r.memory is not None), None)
+    highest = max((p.peak or 0 for p in series.points), default=0) if series is not None else 0
+    return highest - answer.peak.active >= (answer.peak.reserved - answer.peak.active) / 2
+
+
 def _finding(answer: MemoryAnswer, first: int, last: int) -> Finding:
     steps = len(answer.reserved_by_step)
     return Finding(
@@ -81,7 +88,7 @@ def _at_peak_finding(answer: MemoryAnswer) -> Finding:
     peak = answer.peak
     return Finding(
         "fragmentation",
-        "warning",
+        "info" if answer.start else "warning",  # a trace that begins in the middle may have missed the highest peak
         "possible",
         f"at its peak {answer.who} used {gib(peak.active)} of the {gib(peak.reserved)} that torch had reserved",
         cause=f"{gib(peak.reserved - peak.active)} lay in holes while most was used ({kinds_words(peak)}). It may also "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from statistics import median
 
 from distdbg.checks._snapshots import holders_words, kinds_words, stack_citation
-from distdbg.evidence.memory_answer import ACTIVATIONS, WORKSPACE, Holder, MemoryAnswer, gib
+from distdbg.evidence.memory_answer import ACTIVATIONS, PARAMETERS, WORKSPACE, Holder, MemoryAnswer, gib
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding, FindingDoc
 
@@ -28,6 +30,9 @@ _SAVES = 0.2
 _PASSING = 0.6
 _ABOVE = 1.2
 _WORTH = 64 << 20
+_SAME_MODEL = 0.05
+#: what a snapshot of ours was taken for, by its name
+_TAKEN = re.compile(r"([a-z]+)-step\d+-\d+\.")
 
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
@@ -71,23 +76,36 @@ def _line(answer: MemoryAnswer, holder: Holder) -> Finding:
 
 
 def _outliers(answers: list[MemoryAnswer]) -> Iterator[Finding]:
-    """Of each rank its highest snapshot."""
-    highest: dict[int, MemoryAnswer] = {}
+    """Of each rank its highest snapshot, among those that were taken for the same reason: one of running out of memory
+    says nothing against another rank's, taken elsewhere in its step."""
+    taken: dict[str, dict[int, MemoryAnswer]] = {}
     for answer in sorted(answers, key=lambda a: a.peak.active):
-        highest[answer.rank or 0] = answer
-    usual, above = _above({rank: answer.peak.active for rank, answer in highest.items()})
-    for rank in above:
-        answer = highest[rank]
-        yield Finding(
-            "peak-too-high",
-            "warning",
-            "certain",
-            f"{answer.who} peaks at {gib(answer.peak.active)}, the other ranks at about {gib(usual)}",
-            cause=f"It holds {kinds_words(answer.peak)}; most by {holders_words(answer, answer.peak)}.",
-            remedy=f"`distdbg memory diff` of {answer.path} and another rank's file says where the difference is.",
-            ranks=(rank,),
-            evidence=(Citation(answer.path, None, f"event {answer.peak.event}, the peak"),),
-        )
+        why = _TAKEN.match(PurePath(answer.path).name)
+        taken.setdefault(why[1] if why else "", {})[answer.rank or 0] = answer
+    for highest in taken.values():
+        usual, above = _above({rank: answer.peak.active for rank, answer in highest.items()})
+        own = {rank: answer.peak.kinds.get(PARAMETERS, 0) for rank, answer in highest.items()}
+        for rank in above:
+            yield _outlier(highest[rank], usual, by_nature=_differs(own[rank], median(own.values())))
+
+
+def _differs(parameters: int, usual: float) -> bool:
+    """Another part of the model: a pipeline's stage, an expert."""
+    return usual > 0 and abs(parameters - usual) > _SAME_MODEL * usual
+
+
+def _outlier(answer: MemoryAnswer, usual: int, *, by_nature: bool) -> Finding:
+    stage = " It has another part of the model than they have, and may need more by nature." if by_nature else ""
+    return Finding(
+        "peak-too-high",
+        "info" if by_nature else "warning",
+        "certain",
+        f"{answer.who} peaks at {gib(answer.peak.active)}, the other ranks at about {gib(usual)}",
+        cause=f"It holds {kinds_words(answer.peak)}; most by {holders_words(answer, answer.peak)}.{stage}",
+        remedy=f"`distdbg memory diff` of {answer.path} and another rank's file says where the difference is.",
+        ranks=(answer.rank or 0,),
+        evidence=(Citation(answer.path, None, f"event {answer.peak.event}, the peak"),),
+    )
 
 
 def _over_the_run(run: RunEvidence, told: set[int]) -> Iterator[Finding]:

@@ -136,6 +136,8 @@ def _stood(stacks: Sampled | None) -> str:
         return ""
     source = f": {stacks.source}" if stacks.source else ""
     times = f"{stacks.times} of {stacks.samples} samples" if stacks.samples > 1 else "the one sample"
+    if stacks.for_ms <= stacks.usual_ms:  # several visits a step, none of them longer than all of the others' together
+        return f"In that phase it stood at {short(stacks.frame)}{source} ({times})."
     return (
         f"While it was late it stood at {short(stacks.frame)}{source} ({times}; {stacks.for_ms:.0f} ms into "
         f"that phase, which takes the others {stacks.usual_ms:.0f} ms a step)."

@@ -85,7 +85,7 @@ class Agent:
             exporter=self.exporter,
         )
         self.dumper = Dumper(self.loop, self.node, self.watch)
-        self.late_looks = LateLooks(self.loop, self.node)
+        self.late_looks = LateLooks(self.loop, self.node, self.dumper)
         self.watch.serve(server)
         self._server = server
         if options.launcher_fd >= 0:

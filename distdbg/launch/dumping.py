@@ -70,6 +70,11 @@ class Dumper:
         else:
             self._start(folder, _DEFAULTS | {name: request[name] for name in _DEFAULTS if name in request})
 
+    @property
+    def busy(self) -> bool:
+        """Whether a dump is being taken."""
+        return self._child is not None
+
     def stop(self) -> None:
         """The agent ends: so does the child, and what it leaves stopped goes on."""
         if self._child is not None:

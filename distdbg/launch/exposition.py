@@ -31,7 +31,7 @@ RANK = (
     Metric("distdbg_rank_step_seconds", "gauge", "Median time of the newest steps.", "step_ms", 1e-3),
     Metric("distdbg_rank_late_seconds", "gauge", "How much later than its node's first it comes.", "late_ms", 1e-3),
     Metric("distdbg_rank_data_wait_ratio", "gauge", "Part of the newest steps in waiting for data.", "data_wait"),
-    Metric("distdbg_rank_epochs_total", "counter", "Ends of DataLoaders that were heard.", "epochs"),
+    Metric("distdbg_rank_epochs_total", "counter", "Ends of passes over DataLoaders with steps in them.", "epochs"),
     Metric("distdbg_rank_resident_memory_bytes", "gauge", "Resident memory of the rank's process.", "rss"),
     Metric("distdbg_rank_anonymous_memory_bytes", "gauge", "Of it, what is no file's and not shared.", "anon"),
     Metric("distdbg_rank_cpu_seconds_total", "counter", "CPU time of the rank's process.", "cpu"),

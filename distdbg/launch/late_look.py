@@ -26,6 +26,7 @@ from typing import Any
 
 from distdbg.collect import pyspy
 from distdbg.evidence.stacks import main_thread, read_threads
+from distdbg.launch.dumping import Dumper
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
 from distdbg.launch.ranks import RankProcess
@@ -45,14 +46,15 @@ _POLL_S = 0.5
 class LateLooks:
     """Takes the launcher's requests; an agent has one."""
 
-    def __init__(self, loop: Loop, node: Node) -> None:
+    def __init__(self, loop: Loop, node: Node, dumper: Dumper) -> None:
         self._loop = loop
         self._node = node
+        self._dumper = dumper
 
     def ask(self, request: dict[str, Any], ranks: dict[int, RankProcess]) -> None:
         rank = ranks.get(int(request.get("rank", -1)))
         if rank is not None and rank.alive and rank.pid:
-            look = _LateLook(rank.pid, rank.page_path, str(request["phase"]), float(request["usual_ms"]))
+            look = _LateLook(rank.pid, rank.page_path, str(request["phase"]), float(request["usual_ms"]), self._dumper)
             self._hand_over(rank.rank, look)
 
     def _hand_over(self, rank: int, look: _LateLook) -> None:
@@ -66,18 +68,19 @@ class LateLooks:
 
 
 class _LateLook(threading.Thread):
-    def __init__(self, pid: int, page_path: Path, phase: str, usual_ms: float) -> None:
+    def __init__(self, pid: int, page_path: Path, phase: str, usual_ms: float, dumper: Dumper) -> None:
         super().__init__(name="late-look", daemon=True)
         self.samples: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._pid, self._page_path = pid, page_path
         self._phase, self._usual_ms = phase, usual_ms
+        self._dumper = dumper
         self.start()
 
     def run(self) -> None:
         """No page, no py-spy, no permission: then there are no samples, and the finding goes without."""
         begun = time.monotonic()
         taken = 0
-        with contextlib.suppress(OSError, pyspy.PySpyFailed):
+        with contextlib.suppress(OSError, pyspy.PySpyFailed, ValueError, TypeError, AttributeError):
             while taken < _SAMPLES and (spent := time.monotonic() - begun) < _WITHIN_S:
                 sample = self._sample(0.0 if spent > _ANY_AGE_AFTER_S and not taken else self._usual_ms)
                 if sample is not None:
@@ -87,7 +90,7 @@ class _LateLook(threading.Thread):
 
     def _sample(self, older_than_ms: float) -> dict[str, Any] | None:
         before = self._page()
-        if before is None or before.phase != self._phase:
+        if before is None or before.phase != self._phase or self._dumper.busy:  # a dump must not find it held by us
             return None
         age_ms = (time.monotonic_ns() - before.phase_ns) / 1e6
         if age_ms <= older_than_ms:

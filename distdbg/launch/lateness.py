@@ -16,6 +16,8 @@ from typing import TypeVar
 
 _FEWEST = 5
 _NEWEST = 30
+#: What was seen longer ago tells nothing of how it goes now.
+_OLD_S = 10.0
 _Rank = TypeVar("_Rank", bound=Hashable)
 
 
@@ -23,14 +25,16 @@ class Lateness:
     """One rank's, by what it came to."""
 
     def __init__(self) -> None:
-        self._ns: dict[str, deque[int]] = {}
+        self._ns: dict[str, deque[tuple[float, int]]] = {}
 
-    def add(self, gate: str, ns: int) -> None:
-        self._ns.setdefault(gate, deque(maxlen=_NEWEST)).append(ns)
+    def add(self, gate: str, ns: int, now: float) -> None:
+        self._ns.setdefault(gate, deque(maxlen=_NEWEST)).append((now, ns))
 
-    def newest_ms(self) -> float | None:
-        """The median of the newest looks; None before there are enough, and for a rank that is alone on its node."""
-        known = [median(found) for found in self._ns.values() if len(found) >= _FEWEST]
+    def newest_ms(self, now: float) -> float | None:
+        """The median of the newest looks; None before there are enough, for a rank that is alone on its node, and for
+        one that comes there more or less often than the others. `now`: seconds of any clock."""
+        newest = [[ns for t, ns in found if now - t <= _OLD_S] for found in self._ns.values()]
+        known = [median(found) for found in newest if len(found) >= _FEWEST]
         return round(max(known) / 1e6, 3) if known else None
 
 

@@ -1,13 +1,14 @@
 """How a rank's steps divide over its phases: its heartbeat page is looked at ten times a second.
 
-A look reads 120 bytes of node-local memory, and the rank does nothing for it. Looks are counted in windows of some
+A look reads 128 bytes of node-local memory, and the rank does nothing for it. Looks are counted in windows of some
 steps each, and of the windows the median tells: one step that took minutes (a checkpoint, a compilation) is one window,
 however long. Counting begins once every rank of the node has made its first steps. Thousandths of the time stand in
 exit.json, before a dump in the event
 
     {"event": "phases", "ranks": {"0": {"windows": 31, "data": 40, "backward": 960}, …}}
 
-and go to the launcher every few seconds (late_watch.py).
+and go to the launcher every few seconds (late_watch.py). Ranks that send to one another and receive (a pipeline's
+stages) are not compared: each waits somewhere else by nature, and none is slow for that.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from statistics import median
@@ -35,7 +37,7 @@ _WINDOW_LOOKS = 10
 _MOST_WINDOWS = 60
 _NEWEST = 10
 #: From the steps to the time of the last backward, as page.py lays them out.
-_WORDS = struct.Struct("@15q")
+_WORDS = struct.Struct("@16q")
 
 
 class PhaseWindows:
@@ -95,13 +97,15 @@ def _compare(ranks: Collection[RankProcess], came: Mapping[str, Mapping[int, tup
     for rank in ranks:
         for gate, behind in late.items():
             if rank.rank in behind:
-                rank.lateness.add(gate, behind[rank.rank])
+                rank.lateness.add(gate, behind[rank.rank], time.monotonic())
 
 
 def _look_at(rank: RankProcess, *, warm: bool) -> tuple[tuple[int, int], tuple[int, int]]:
     """How often it has come to a forward and to a backward, and when last."""
-    steps, step_ns, _, _, user_step, phase, forwards, backwards, *_, forward_ns, backward_ns = _words(rank)
+    steps, step_ns, _, _, user_step, phase, forwards, backwards, *_, forward_ns, backward_ns, transfers = _words(rank)
     rank.step_times.look(max(steps, user_step), step_ns)
+    if transfers and transfers >= steps:  # at least one a step: a group's warm-up makes no pipeline
+        return (0, 0), (0, 0)
     if warm:
         rank.phases.count(PHASES[phase], rank.step or 0)
     return (forwards, forward_ns), (backwards, backward_ns)

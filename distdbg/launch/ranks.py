@@ -129,7 +129,7 @@ class RankProcess:
     @property
     def epochs(self) -> int:
         """Ends of loaders that were heard; -1 where there is no loader."""
-        return self.page.data_ends if self.page is not None and self.page.batches else -1
+        return self.page.epochs if self.page is not None and self.page.batches else -1
 
     @property
     def phase(self) -> str | None:
@@ -145,7 +145,7 @@ class RankProcess:
             "rate": self.rate,
             "step_ms": self.step_times.newest(),
             "data_wait": self.phases.newest("data"),
-            "late_ms": self.lateness.newest_ms() if self.alive else None,
+            "late_ms": self.lateness.newest_ms(time.monotonic()) if self.alive else None,
             "rss": self.rss,
             "anon": self.anon,
             "epochs": self.epochs,

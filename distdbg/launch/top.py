@@ -23,6 +23,8 @@ _TIMES, _MORE = 1.5, 1 << 30
 _LATE, _LEAST_LATE_MS = 0.25, 1.0
 #: Ranks level with each other differ by the step that some have just begun.
 _LEVEL = 1
+#: From the moment that a node's line is of, until it is read here: two of its looks, and what the file system takes.
+_LINE_TAKES_S = 3.0
 #: Of a rank's time, and of a node's host memory.
 _WAITS, _LEAST_LEFT = 0.25, 1 << 30
 #: Where a busy GPU belongs.
@@ -100,7 +102,9 @@ class _Judge:
     def __init__(self, state: RunState, now: float, heard: Mapping[int, float]) -> None:
         self._now, self._heard = now, heard
         running = state.with_state("running")
-        self._step = state.step or 0
+        #: who is furthest, on each node and on all of them
+        self._furthest = {rank.node_rank: rank for rank in sorted(running, key=lambda rank: rank.step or 0)}
+        self._first = max(self._furthest.values(), key=lambda rank: rank.step or 0, default=None)
         self._sizes = sorted(rank.rss for rank in running if rank.rss)
         self._late: dict[int, dict[int, float]] = {}
         for rank in running:
@@ -128,8 +132,8 @@ class _Judge:
         if silent > SILENT_AFTER_S:
             yield SILENT, f"nothing heard of its node for {silent:.0f} s"
             return
-        if rank.step is not None and self._step - rank.step > _LEVEL:
-            yield BEHIND, f"{self._step - rank.step} steps behind"
+        if behind := self._behind(rank):
+            yield BEHIND, f"{behind} steps behind"
         if rank.step_ms and (late := self._later(rank)) >= max(_LEAST_LATE_MS, _LATE * rank.step_ms):
             yield SLOWED, f"{late:.0f} ms later than the others of its node, {late / rank.step_ms:.0%} of a step"
         if slowed := [reason for reason in rank.gpu_slowed if reason not in _AS_IT_SHOULD]:
@@ -140,6 +144,18 @@ class _Judge:
             yield SLOWED, f"{(rank.rss or 0) / usual:.1f} times the others' memory"
         if node.available is not None and node.available < _LEAST_LEFT:
             yield SLOWED, f"only {node.available / 2**30:.1f} GiB of host memory left on its node"
+
+    def _behind(self, rank: RankState) -> int:
+        """In steps. Figures of one node are of one moment; those of another are older or newer, by what a job does
+        between two of its lines."""
+        for first in (self._furthest.get(rank.node_rank), self._first):
+            if rank.step is None or first is None or first.step is None:
+                continue
+            apart = abs(self._heard.get(first.node_rank, 0.0) - self._heard.get(rank.node_rank, 0.0)) + _LINE_TAKES_S
+            meanwhile = 0.0 if first.node_rank == rank.node_rank else max(first.rate or 0.0, rank.rate or 0.0) * apart
+            if first.step - rank.step > _LEVEL + meanwhile:
+                return first.step - rank.step
+        return 0
 
     def _later(self, rank: RankState) -> float:
         """Than the median of the others of its node, in milliseconds."""

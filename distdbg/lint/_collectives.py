@@ -15,7 +15,8 @@ _OF_TORCH = re.compile(
 _OF_ACCELERATE = {"wait_for_everyone", "gather", "gather_for_metrics", "reduce", "save_state"}
 #: names that mean a collective whatever module or helper they come from
 _UNMISTAKABLE = {"all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "reduce_scatter_tensor",
-                 "broadcast_object_list", "monitored_barrier", "wait_for_everyone"}  # fmt: skip
+                 "all_gather_single", "reduce_scatter_single", "broadcast_object_list", "monitored_barrier",
+                 "wait_for_everyone"}  # fmt: skip
 _CHECKPOINTS = re.compile(
     r"^torch\.distributed\.checkpoint\.(?:\w+\.)?(?:save|load|async_save|get_model_state_dict|get_state_dict|get_optimizer_state_dict)$"
 )

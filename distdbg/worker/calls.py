@@ -43,8 +43,9 @@ _NAMED = _PEERS | _ROOTS
 #: The argument that must be equally large on every rank. NCCL gathers parts of different sizes, too, but their sum is
 #: the same for all.
 _EQUAL = {"all_reduce": "tensor", "broadcast": "tensor", "reduce": "tensor", "gather": "tensor",
-          "all_gather": "tensor_list", "all_gather_into_tensor": "input_tensor", "reduce_scatter": "input_list",
-          "reduce_scatter_tensor": "output"}  # fmt: skip
+          "all_gather": "tensor_list", "all_gather_into_tensor": "input_tensor", "all_gather_single": "input_tensor",
+          "reduce_scatter": "input_list", "reduce_scatter_tensor": "output",
+          "reduce_scatter_single": "output"}  # fmt: skip
 _MOST_PARTS = 256
 
 
@@ -64,7 +65,8 @@ class CallLog:
         self._kept: list[CodeType] = []  # a code object's id is its name only while it lives
 
     def subscribe(self, bus: Bus, page: PageWriter) -> None:
-        words, sites, now, count_one = self._words, self._sites, time.time_ns, page.caller()
+        words, sites, now = self._words, self._sites, time.time_ns
+        count_one, count_transfer = page.caller(), page.transfer()
         numbers = self._numbers
 
         def called(frame: FrameType) -> None:
@@ -76,12 +78,13 @@ class CallLog:
                 if caller.f_globals is torchs:
                     operation = caller
                 caller = caller.f_back
-            if caller is None:
+            variables = frame.f_locals
+            group = _group(variables.get("group"), torchs)
+            if caller is None or group is None:
                 return
             if name in _PEERS:
                 operation = frame
-            variables = frame.f_locals
-            group = _group(variables, torchs)
+                count_transfer()
             dtype, size = _brought(name, variables)
             key = (id(caller.f_code), caller.f_lasti, id(operation.f_code), dtype, group)
             site = sites.get(key)
@@ -118,10 +121,15 @@ class CallLog:
         return number
 
 
-def _group(variables: dict[str, Any], torchs: dict[str, Any]) -> str:
-    """Torch's own name of the group, as the flight recorder has it; empty for that of all ranks."""
-    group = variables.get("group")
-    return "" if group is None else str(torchs.get("_pg_names", {}).get(group, ""))
+def _group(group: Any, torchs: dict[str, Any]) -> str | None:  # noqa: ANN401
+    """Torch's own name of the group, as the flight recorder has it; empty for that of all ranks, however the call names
+    it; None where this rank is no member, and torch is about to say so and to do nothing."""
+    if group is None:
+        return ""
+    member = torchs.get("GroupMember")
+    if group == getattr(member, "NON_GROUP_MEMBER", None):
+        return None
+    return "" if group is getattr(member, "WORLD", None) else str(torchs.get("_pg_names", {}).get(group, "?"))
 
 
 def _brought(name: str, variables: dict[str, Any]) -> tuple[object, int]:

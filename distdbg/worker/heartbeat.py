@@ -34,6 +34,8 @@ def subscribe(bus: Bus, page: PageWriter) -> None:
     bus.subscribe("data", page.ticker(DATA, ASKS))
     bus.subscribe("batch", page.ticker(COMPUTING, BATCHES))
     bus.subscribe("data-end", page.ticker(OTHER, DATA_ENDS))
+    bus.subscribe("pass", page.pass_begins)
+    bus.subscribe("data-end", page.pass_ends)
     bus.subscribe("forward", page.ticker(FORWARD, FORWARDS))
     bus.subscribe("backward", page.ticker(BACKWARD, BACKWARDS))
     bus.subscribe("optimizer", page.ticker(OPTIMIZER))

@@ -26,6 +26,8 @@ different moments. Times are CLOCK_MONOTONIC nanoseconds, which all processes of
        128  q     batches that were asked for: one more than taken while it waits, and after a stream's end
        136  q     time of the last forward
        144  q     time of the last backward
+       152  q     sends and receives among the calls of torch.distributed
+       160  q     passes over loaders in which steps were made: epochs, and no validation
       2048  q     command word, written by the agent, 0 for none
 """
 
@@ -46,12 +48,13 @@ STEPS_OFFSET = 32
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
-_ALL = Struct("@8s4I16q")
+_ALL = Struct("@8s4I18q")
 #: Where the numbers are, in words of 8 bytes
 STEPS, _STEP_TIME, _PHASE_SINCE, BATCHES, _USER_STEP, _PHASE = range(4, 10)
 FORWARDS, BACKWARDS, SAVES, DATA_ENDS, CALLS, _CALL_TIME, ASKS = range(10, 17)
-_FORWARD_TIME, _BACKWARD_TIME = 17, 18
+_FORWARD_TIME, _BACKWARD_TIME, _TRANSFERS, _EPOCHS = range(17, 21)
 _TIME_OF = {FORWARDS: _FORWARD_TIME, BACKWARDS: _BACKWARD_TIME}
 _COMMAND = COMMAND_OFFSET // 8
 
@@ -61,15 +64,15 @@ _now = time.monotonic_ns
 class Page:
     """One reading. Times in ns of CLOCK_MONOTONIC; `user_step` is -1 where the script never said one."""
 
-    __slots__ = ("asks", "attempt", "backward_ns", "backwards", "batches", "call_ns", "calls", "data_ends",
+    __slots__ = ("asks", "attempt", "backward_ns", "backwards", "batches", "call_ns", "calls", "data_ends", "epochs",
                  "forward_ns", "forwards", "phase", "phase_ns", "pid", "rank", "saves", "started_ns", "step", "step_ns",
-                 "user_step")  # fmt: skip
+                 "transfers", "user_step")  # fmt: skip
 
     def __init__(self, pid: int, rank: int, attempt: int, phase: str, numbers: tuple[int, ...]) -> None:
         self.pid, self.rank, self.attempt, self.phase = pid, rank, attempt, phase
         self.started_ns, self.step, self.step_ns, self.phase_ns, self.batches, self.user_step = numbers[:6]
         self.forwards, self.backwards, self.saves, self.data_ends, self.calls, self.call_ns, self.asks = numbers[6:13]
-        self.forward_ns, self.backward_ns = numbers[13:]
+        self.forward_ns, self.backward_ns, self.transfers, self.epochs = numbers[13:]
 
     @property
     def heard(self) -> int:
@@ -105,7 +108,7 @@ class PageWriter:
         finally:
             os.close(descriptor)
         now = _now()
-        _ALL.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 9)
+        _ALL.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 11)
         page[: len(MAGIC)] = MAGIC
         self._words = memoryview(page).cast("q")
         self._due = [-1]
@@ -192,6 +195,27 @@ class PageWriter:
             words[at] = now()
 
         return call
+
+    def transfer(self) -> Callable[[], None]:
+        """A function that counts a send or a receive."""
+        words = self._words
+
+        def count() -> None:
+            words[_TRANSFERS] += 1
+
+        return count
+
+    def pass_begins(self, iterator: Any) -> None:  # noqa: ANN401
+        """A loader's iterator begins; it carries the note, as passes lie within one another and are broken off."""
+        iterator.__dict__["_distdbg_begun"] = self._words[STEPS]
+
+    def pass_ends(self, iterator: Any) -> None:  # noqa: ANN401
+        """It has given all it had: an epoch, where the optimizer made steps meanwhile."""
+        if self._words[STEPS] > iterator.__dict__.get("_distdbg_begun", self._words[STEPS]):
+            self._words[_EPOCHS] += 1
+
+    def epochs(self) -> int:
+        return self._words[_EPOCHS]
 
     def user_step(self, step: int | None) -> None:
         """The script's own count; None counts one up. What does not fit into 64 bits raises ValueError."""

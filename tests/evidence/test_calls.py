@@ -14,7 +14,7 @@ def written(tmp_path):
     subscribers = []
     log = CallLog(str(tmp_path / "00000"))
     bus = SimpleNamespace(subscribe=lambda _event, told: subscribers.append(told))
-    log.subscribe(bus, SimpleNamespace(caller=lambda: lambda: None))
+    log.subscribe(bus, SimpleNamespace(caller=lambda: lambda: None, transfer=lambda: lambda: None))
     raw, sites = tmp_path / "00000.calls", tmp_path / "00000.sites"
     return subscribers[0], lambda: read_calls(raw.read_bytes(), sites.read_text())
 
@@ -31,7 +31,8 @@ exec(  # a module of its own, as torch.distributed is one
     "def gather_object(thing, dst): gather(thing, dst)\n"
     "def batch_isend_irecv(group, peer): irecv(None, None, group=group, group_src=peer)\n"
     "_pg_group_ranks = {'pair': {2: 0, 5: 1}}\n"
-    "_pg_names = {'pair': '1'}\n",
+    "_pg_names = {'pair': '1', 'all': '0'}\n"
+    "class GroupMember: WORLD, NON_GROUP_MEMBER = 'all', -100\n",
     TORCHS,
 )
 
@@ -103,6 +104,15 @@ def test_the_root_of_a_gather_is_kept(tmp_path):
     TORCHS["gather_object"](None, 3)
     (call,) = read()
     assert (call.operation, call.peer, call.number) == ("gather_object", 3, 1)
+
+
+def test_the_group_of_all_has_one_name_and_who_is_no_member_calls_nothing(tmp_path):
+    """torch puts it in place of None in some functions before it asks, and not in others."""
+    told, read = written(tmp_path)
+    TORCHS["told"] = told
+    for group in (None, "all", -100, "pair"):
+        TORCHS["all_reduce"](torch.ones(1), group=group)
+    assert [(c.group, c.number) for c in read()] == [("", 1), ("", 2), ("1", 1)]
 
 
 def test_what_must_be_equally_large_on_every_rank_is_kept(tmp_path):

@@ -1,6 +1,7 @@
 """Planted leaks, fragmentation and errors in files of torch's form: each is found and first, and nothing else is."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -408,6 +409,20 @@ def test_a_rank_that_needs_more_than_the_others():
     found = [f for f in memory_report(ranks(16, 16, 64, 16)).findings if f.severity == "warning"]
     assert [(f.id, f.ranks) for f in found] == [("peak-too-high", (2,))]
     assert not [f for f in memory_report(ranks(16, 16, 16)).findings if f.severity == "warning"]
+
+
+def test_ranks_are_compared_by_snapshots_of_one_kind():
+    """One of running out of memory, and those that were asked for elsewhere in a step: neither tells of the other."""
+    names = ("asked-step000004-001", "asked-step000004-001", "oom-step000009-002", "asked-step000004-001")
+    named = [replace(a, path=f"{name}.pickle.gz") for a, name in zip(ranks(16, 16, 64, 16), names, strict=True)]
+    assert not [f for f in memory_report(named).findings if f.severity == "warning"]
+
+
+def test_a_stage_that_has_more_of_the_model_needs_more_by_nature():
+    first, *others = ranks(64, 16, 16)
+    kinds = {**first.peak.kinds, "parameters": 2 * first.peak.kinds["parameters"]}
+    found = memory_report([replace(first, peak=replace(first.peak, kinds=kinds)), *others]).findings
+    assert [(f.severity, f.ranks) for f in found if "other ranks" in f.summary] == [("info", (0,))]
 
 
 def test_a_difference_names_the_line():

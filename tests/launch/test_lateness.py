@@ -21,15 +21,37 @@ def test_those_that_came_as_often_as_any_are_compared():
 def test_the_median_of_the_newest_looks_is_told_and_of_two_gates_the_larger():
     rank = Lateness()
     for ms in (900, 20, 21, 22):
-        rank.add("forward", ms * MS)
-    assert rank.newest_ms() is None
-    rank.add("forward", 19 * MS)
+        rank.add("forward", ms * MS, 0.0)
+    assert rank.newest_ms(0.0) is None
+    rank.add("forward", 19 * MS, 0.0)
     for _ in range(9):
-        rank.add("backward", 3 * MS)
-    assert rank.newest_ms() == 21
+        rank.add("backward", 3 * MS, 6.0)
+    assert rank.newest_ms(6.0) == 21
     for _ in range(40):
-        rank.add("forward", 0)
-    assert rank.newest_ms() == 3, "what was long ago has gone"
+        rank.add("forward", 0, 6.0)
+    assert rank.newest_ms(6.0) == 3, "what was looks ago has gone"
+
+
+def test_a_rank_that_is_compared_with_nobody_any_more_has_none():
+    """It alone comes through the wrapper more often: its last figures are no news."""
+    rank = Lateness()
+    for _ in range(9):
+        rank.add("forward", 30 * MS, 5.0)
+    assert (rank.newest_ms(6.0), rank.newest_ms(16.0)) == (30, None)
+
+
+def test_stages_of_a_pipeline_are_not_compared(node):
+    for writer in node.writers:
+        send = writer.transfer()
+        for _ in range(12):
+            send()
+    for _ in range(9):
+        node(backward_1=25)
+    assert [rank.metrics()["late_ms"] for rank in node.ranks] == [None] * 3
+    assert not any(rank.phases.told() for rank in node.ranks)
+    for _ in range(9):
+        node(backward_1=25)
+    assert node.ranks[1].metrics()["late_ms"] == 25, "twelve transfers at the start make no pipeline of many steps"
 
 
 @pytest.fixture
@@ -58,7 +80,7 @@ def node(tmp_path, monkeypatch):
         for rank in ranks:
             rank.page = page.read_page(rank.page_path.read_bytes())
 
-    step.ranks = ranks
+    step.ranks, step.writers = ranks, writers
     return step
 
 
@@ -74,7 +96,7 @@ def test_the_first_steps_and_a_rank_that_is_not_there_yet_are_left_out(node):
     assert node.ranks[1].metrics()["late_ms"] is None, "the first three set up, and four are too few"
     for _ in range(5):
         node(missing=(1,))
-    assert node.ranks[0].metrics()["late_ms"] == 0 and node.ranks[1].lateness.newest_ms() is None
+    assert node.ranks[0].metrics()["late_ms"] == 0 and node.ranks[1].metrics()["late_ms"] is None
 
 
 def test_a_rank_that_is_alone_on_its_node_has_none(node):

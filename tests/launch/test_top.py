@@ -41,6 +41,18 @@ def test_ranks_that_are_level_have_no_trouble():
 
 
 @pytest.mark.parametrize(
+    ("rate", "words"),
+    [(5.0, []), (0.0, [((2,), "41 steps behind"), ((3,), "40 steps behind")])],
+    ids=["both go on", "a node that stands"],
+)
+def test_lines_of_two_nodes_are_of_different_moments(rate, words):
+    ranks = level(r2={"step": 60, "rate": rate}, r3={"step": 61, "rate": rate})
+    top = feed(ranks, now=100.0)
+    top.take(1, {"event": "metrics", "ranks": ranks[2:]}, 93.0 if rate else 100.0)
+    assert told(top, now=101.0) == words
+
+
+@pytest.mark.parametrize(
     ("special", "words"),
     [
         ({"r2": {"step": 90}}, [((2,), "11 steps behind")]),
@@ -61,7 +73,7 @@ def test_one_that_is_not_as_the_others(special, words):
 
 
 def test_failed_before_silent_before_behind():
-    top = feed(level(r0={"step": 90}))
+    top = feed(level(r0={"step": 90}, r2={"step": 1000}, r3={"step": 1000}))  # more than 40 s at 5 steps a second
     top.take(0, {"event": "rank-exited", "rank": 1, "exit_code": -9}, 140.0)
     found = told(top, now=150.0)
     assert [ranks for ranks, _ in found] == [(1,), (2,), (3,), (0,)]

@@ -3,6 +3,7 @@
 import os
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 from distdbg.worker.page import (
     BACKWARD,
@@ -51,6 +52,25 @@ def test_what_is_written_is_read(tmp_path):
     assert first.started_ns <= first.phase_ns <= page.phase_ns <= page.step_ns
     writer.ticker(DATA)(None)
     assert read_page(path.read_bytes()).phase == "data"
+
+
+def test_an_epoch_is_a_pass_in_which_steps_were_made(tmp_path):
+    """A validation in its middle, and one after its last batch, are none, and take nothing from it."""
+    writer, path = written(tmp_path)
+    step = writer.ticker(OTHER, STEPS)
+    train, validation, broken_off = (SimpleNamespace() for _ in range(3))
+    writer.pass_begins(train)
+    step(None)
+    for iterator in (validation, broken_off):
+        writer.pass_begins(iterator)
+    writer.pass_ends(validation)
+    assert writer.epochs() == 0
+    writer.pass_ends(train)
+    writer.pass_ends(SimpleNamespace())  # that began before we listened
+    send = writer.transfer()
+    send()
+    page = read_page(path.read_bytes())
+    assert (page.epochs, page.transfers) == (1, 1)
 
 
 def test_what_is_no_page_is_none(tmp_path):

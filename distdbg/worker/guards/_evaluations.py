@@ -65,7 +65,8 @@ class Evaluations:
         data = now.data() if now.data is not None else None
         if not now.fits or backwards or steps or min(batches, now.forwards) < _BATCHES or data is None:
             return False
-        if any(one() in (data, getattr(data, "dataset", data)) for one in self._trained_on):
+        trained_on = {id(one()) for one in self._trained_on}  # never by ==, which of tensors is a tensor
+        if {id(data), id(getattr(data, "dataset", data))} & trained_on:
             return False
         if self._desk.steps > self._steps:
             self.rounds, self._steps, self._over = self.rounds + 1, self._desk.steps, set()

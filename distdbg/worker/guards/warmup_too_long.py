@@ -78,7 +78,9 @@ class WarmupTooLong(Guard):
         for one in self._schedules:
             one.look()
             steps = self.desk.steps - one.since
-            ended = self.desk.steps == self._ended_at or 0 < one.planned <= one.moves
+            # a run that stops early, or is one of several, says nothing against a plan in which the warm-up fits
+            planned_so = one.planned <= one.moves or one.warmup >= one.planned
+            ended = planned_so if one.planned > 0 else self.desk.steps == self._ended_at
             if one.warms_up and one.moves > 1 and steps >= _STEPS and ended and not one.is_slow(steps):
                 self.say(one.where, scheduler=one.kind, warmup=one.warmup, moves=one.moves, steps=steps,
                          rate=one.rate, peak=one.peak)  # fmt: skip

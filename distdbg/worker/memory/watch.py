@@ -69,9 +69,10 @@ class MemoryWatch:
             self.snapshots.take("step")
 
     def _epoch_ends(self, _iterator: object) -> None:
-        self._epochs += 1
+        """The heartbeat was told before, and knows whether it was one: a validation is none."""
+        before, self._epochs = self._epochs, self._page.epochs()
         self._census.epochs = self._epochs
-        if _now() >= self._due:
+        if self._epochs > before and _now() >= self._due:
             self._note("epoch")
             self._line(step=self._page.steps())
 
