@@ -72,11 +72,12 @@ def trials(request, tmp_path_factory):
             head += "Ends: RuntimeError\n"
         copies[name] = tmp_path_factory.mktemp("run") / "train.py"
         copies[name].write_text(text.replace("Arguments: --plant none\n", head, 1))
-    return dict(zip(copies, run_trials(list(copies.values())), strict=True))
+    return dict(zip(copies, run_trials(list(copies.values()), timeout=900), strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("guards-trainer")
+@pytest.mark.timeout(1000)  # the first waits for all runs
 @pytest.mark.parametrize("name", RUNS)
 def test_run(name, trials):
     trial = trials[name]
