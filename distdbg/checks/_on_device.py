@@ -26,7 +26,7 @@ def standing_grows(run: RunEvidence) -> Iterator[Finding]:
             continue
         yield _finding(
             run, rank, "memory-leak", told, "MA",
-            f"rank {rank.rank} keeps {gib(told.slope)} more of its GPU with every step{full_at(points, told)}",
+            f"rank {rank.rank} keeps {gib(told.slope)} more of its GPU with every step{full_at(points, told.slope)}",
             f"At the ends of steps it had {gib(told.levels[0])} allocated at step {told.first}, "
             f"{gib(told.levels[-1])} at step {told.last}.",
             "See what it is: `distdbg memory snapshot RUN`, then `distdbg memory analyze RUN`.",
@@ -43,7 +43,7 @@ def reserved_grows(run: RunEvidence) -> Iterator[Finding]:
         yield _finding(
             run, rank, "fragmentation", told, "CA",
             f"rank {rank.rank} reserves {gib(told.slope)} more of its GPU with every step, for the same use"
-            + full_at(points, told),
+            + full_at(points, told.slope),
             f"torch held {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}; "
             "the highest use of a step stayed the same: new requests do not fit into the holes.",
             "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; pad inputs to a few sizes.",
@@ -61,12 +61,12 @@ def _flat(points: Sequence[Point], told: Growth) -> bool:
     return max(used[-third:]) - max(used[:third]) <= _FLAT * told.total
 
 
-def full_at(points: Sequence[Point], told: Growth) -> str:
-    """What the device has, less what is in use of it, at this slope."""
+def full_at(points: Sequence[Point], slope: float) -> str:
+    """What the device has, less what is in use of it, at this slope (bytes a step)."""
     last = next((p for p in reversed(points) if p.used is not None and p.total), None)
     if last is None or last.used is None or last.total is None:
         return ""
-    return f": it would be full at about step {last.step + int((last.total - last.used) / told.slope):,}"
+    return f": it would be full at about step {last.step + int((last.total - last.used) / slope):,}"
 
 
 def _finding(  # noqa: PLR0917 -- a sentence each

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from distdbg.checks._kept import kept
-from distdbg.checks._on_device import standing_grows
+from distdbg.checks._on_device import full_at, standing_grows
 from distdbg.checks._snapshots import ranks_of, stack_citation
+from distdbg.evidence.growth import Point
 from distdbg.evidence.memory_answer import Leak, MemoryAnswer, StackInfo, gib
 from distdbg.evidence.memory_stacks import FORWARD, OPTIMIZER
 from distdbg.evidence.run import RunEvidence
@@ -40,16 +41,20 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
             stack = answer.stacks[leak.stack]
             same.setdefault((stack.label, *stack.callers), []).append((answer, leak))
     ranked = sorted(same.values(), key=lambda g: -max(leak.slope for _, leak in g))
-    yield from (_finding(group) for group in ranked[:_MOST])
+    points = {rank.rank: rank.memory.points for rank in evidence.ranks if rank.memory is not None}
+    yield from (_finding(group, points) for group in ranked[:_MOST])
 
 
-def _finding(group: list[tuple[MemoryAnswer, Leak]]) -> Finding:
+def _finding(group: list[tuple[MemoryAnswer, Leak]], points: Mapping[int, Sequence[Point]]) -> Finding:
+    """`points` of ranks that have memory lines: they know how much of the device is left."""
     answer, leak = max(group, key=lambda pair: pair[1].slope)
     stack = answer.stacks[leak.stack]
     ranks = ranks_of(a for a, _ in group)
     who = f"ranks {fold_ranks(ranks)}" if len(ranks) > 1 else answer.who
     keep = "keep" if len(ranks) > 1 else "keeps"
     speed = f"{gib(leak.slope)} a step, {gib(leak.points[-1])} after {answer.steps} steps"
+    if answer.rank is not None:
+        speed += full_at(points.get(answer.rank, ()), leak.slope)
     confidence: Confidence = "certain" if answer.steps >= 8 else "likely"
     return Finding(
         "memory-leak",

@@ -66,7 +66,7 @@ def _grows(run: RunEvidence, rank: RankRecord, told: Growth) -> Finding:
         "warning",
         "likely",
         f"GPU memory outside of torch grows on the device of rank {rank.rank}, {gib(told.slope)} a step"
-        + full_at(rank.memory.points if rank.memory else (), told),
+        + full_at(rank.memory.points if rank.memory else (), told.slope),
         cause=f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}. "
         + _whose(run, rank),
         remedy=DOCS[0].remedy,

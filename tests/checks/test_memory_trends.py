@@ -7,7 +7,9 @@ import pytest
 from distdbg.checks import all_checks
 from distdbg.evidence.gpu_course import GpuCourse, OtherProcess
 from distdbg.evidence.growth import MIB, Cycle, MemorySeries, NodeMemory, Point, node_memory, rank_series
+from distdbg.evidence.memory_analysis import analyse
 from distdbg.evidence.run import GuardFact, NodeRecord, RankRecord, RunEvidence
+from tests.made_snapshot import Made, forward, snapshot, train
 
 GIB = 1 << 30
 LIST = {
@@ -200,3 +202,14 @@ def test_a_leak_on_the_device_says_when_it_is_full():
     (outside,) = found(run(series(**{**FLAT, "used": lambda s: 7 * GIB + s * 4 * MIB})))
     assert outside.summary.endswith("4.00 MiB a step: it would be full at about step 18,688") and outside.step == 395
     assert "full at about step 1,280" in finding.summary
+
+
+def test_a_leak_that_a_snapshot_names_has_its_end_too():
+    made = Made()
+    train(made, 20, each=lambda _: made.alloc(4 * MIB, forward(99, "log")))
+    (answer,) = analyse(snapshot(made))
+    lines = series(reserved=lambda s: 60 * GIB, used=lambda s: 70 * GIB, total=lambda s: 80 * GIB)
+    evidence = replace(run(lines), snapshots=(replace(answer, rank=0, path="ranks/0/memory/asked.pickle.gz"),))
+    (leak,) = (finding for finding in found(evidence) if finding.id == "memory-leak")
+    step = lines.points[-1].step + 10 * GIB // (4 * MIB)
+    assert "log" in leak.summary and leak.summary.endswith(f": it would be full at about step {step:,}")

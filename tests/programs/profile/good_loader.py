@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def main(profiler):
-    model = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 10))
+    model = nn.Sequential(nn.Linear(512, 4096), nn.ReLU(), nn.Linear(4096, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     data = TensorDataset(torch.randn(16 * 12, 512), torch.randint(10, (16 * 12,)))
     for inputs, labels in DataLoader(data, batch_size=16):
