@@ -87,13 +87,15 @@ def test_any_torchrun_job_by_its_launchers_pid(start, distdbg, tmp_path):
 def test_ranks_that_are_elsewhere_are_said_to_be(start, distdbg, tmp_path):
     launcher = start("torch.distributed.run", "--standalone", "--nproc-per-node", "4", HANGS)
     ranks = wait_until(lambda: ranks_of(launcher))
-    done = distdbg(
-        "hang-dump", "--pid", ranks[0], "--pid", ranks[SLEEPER], "-o", "out", "--looks", "1", "--native", "0"
-    )
+    words = ["--pid", ranks[0], "--pid", ranks[SLEEPER], "--looks", "1", "--native", "0"]
+    done = distdbg("hang-dump", *words, "-o", "out", "--locals")
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert [manifest["ranks"][n] for n in "02"] == ["collected", "collected"]
     assert all("does not run on" in manifest["ranks"][n]["not_tried"] for n in "13"), manifest
     assert "the state of ranks 1,3" in done.out
+    threads = json.loads((tmp_path / "out" / "stacks" / f"{SLEEPER:05d}.1.json").read_text())
+    (sleeps,) = (f for thread in threads for f in thread["frames"] if f["name"] == "fetch_schedule")
+    assert [(v["name"], v["repr"]) for v in sleeps["locals"]] == [("step", "3")]
     assert distdbg("hang-dump", "--pid", ranks[0], "-o", "out").code == 2, "it is not empty"
 
 

@@ -108,8 +108,9 @@ BATCH = {"SLURM_JOB_ID": "78", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM
     ids=["srun", "openmpi", "mpich", "srun-pmix", "openmpi-in-a-batch", "mpich-in-a-batch", "torchrun-in-mpich"],
 )  # fmt: skip
 def test_a_rank_by_every_launchers_variables(start, variables):
-    pid = start(TORCH, MASTER_PORT="64007", **variables)
-    job = mine("64007")
+    port = str(1024 + os.getpid() % 60000)  # another case may run in another worker at the same time
+    pid = start(TORCH, MASTER_PORT=port, **variables)
+    job = mine(port)
     assert [(r.rank, r.local_rank, r.pid) for r in job.ranks] == [(5, 1, pid)]
     assert job.world_size == 8
 
