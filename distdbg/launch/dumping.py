@@ -105,6 +105,8 @@ class Dumper:
         assert self._child.stdout is not None
         self._out = self._child.stdout.fileno()
         os.set_blocking(self._out, False)
+        # from now on: who dies while it is taken, and stood there before, is in it
+        self._watch.last_looks.note_dumped(list(self._watch.ranks.values()))
         self._loop.watch(self._out, self._read)
         self._loop.watch(self._pidfd, self._ended)
         child = self._child
@@ -148,8 +150,7 @@ class Dumper:
             because = " ".join([*words, last])[-300:] or f"the capture ended with exit code {code}"
         if self._late:
             because = f"the capture did not end within {self._request['within']:g} s"
-        if ranks:
-            self._watch.last_looks.note_dumped(list(self._watch.ranks.values()))
+        self._watch.last_looks.note_dumped(list(self._watch.ranks.values()) if ranks else ())
         self._tell(Path(self._request["folder"]), ranks, because)
 
     def _tell(self, folder: Path, ranks: dict[str, Any], because: str) -> None:

@@ -105,7 +105,7 @@ class Launch:
         paths = [runs[-1].events] if runs else []
         if attempt is not None:
             paths = runs[-1].path.glob(f"attempts/{attempt}/nodes/*/events.jsonl") if runs else []
-        found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+        found = [json.loads(line) for path in paths if path.exists() for line in path.read_text().splitlines()]
         return [event for event in found if event["event"] in names]
 
     def wait_for(self, name, seconds=60.0, **where):
