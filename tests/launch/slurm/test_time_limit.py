@@ -1,4 +1,4 @@
-"""What a job hears of its time limit from real Slurm, whose shortest is a minute: all cases share one."""
+"""What a job hears of its time limit from real Slurm, whose shortest is a minute: all cases wait side by side."""
 
 import json
 import subprocess
@@ -40,8 +40,9 @@ def test_ranks_are_told_and_ended_in_time(bed):
     submits = (*launch, "--on", "slurm", "--signal-before", 30, "--time")
     heads, following = {}, {}
     for name, words in {
-        "signal": (*submits, 2, "--on-preempt", "signal", "train.py", 9999),  # it takes a busy machine half a minute
-        "checkpoint-file": (*submits, 1, "--on-preempt", "checkpoint-file", "looks.py"),
+        # two minutes: to start takes a busy machine half of one
+        "signal": (*submits, 2, "--on-preempt", "signal", "train.py", 9999),
+        "checkpoint-file": (*submits, 2, "--on-preempt", "checkpoint-file", "looks.py"),
         "nothing": (*submits, 1, "--on-preempt", "nothing", "looks.py"),
         "own": ("salloc", "-Q", "-N2", "-n2", "--time=1", *launch, "looks.py"),
     }.items():
