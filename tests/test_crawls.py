@@ -41,7 +41,7 @@ def test_crawl(program, distdbg, tmp_path):
         try:
             wait_until_warm(tmp_path, process)
             looked = distdbg("hang-dump", "--json")
-            assert process.wait(90) == 0, (tmp_path / "launch.txt").read_text()
+            assert process.wait(150) == 0, (tmp_path / "launch.txt").read_text()
         finally:
             process.terminate()
             process.wait(30)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 class Records(Dataset):
     def __len__(self):
-        return 150
+        return 300
 
     def __getitem__(self, index):
         time.sleep(0.1 if dist.get_rank() == 1 else 0.01)

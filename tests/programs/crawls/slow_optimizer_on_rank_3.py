@@ -20,7 +20,7 @@ class Logged(torch.optim.SGD):
 dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = Logged(model.parameters(), lr=1e-5)
-for step in range(150):
+for step in range(300):
     if step == 30:
         print("warm", flush=True)
     model(torch.ones(4, 8)).sum().backward()
