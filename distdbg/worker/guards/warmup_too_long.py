@@ -38,11 +38,9 @@ class WarmupTooLong(Guard):
 
     def begin(self) -> None:
         self._schedules: list[_Schedule] = []
-        #: id of an iterator -> steps when its pass began, for the newest passes
-        self._began: dict[int, int] = {}
         self._passes = 0
-        #: steps at the end of the newest pass that was gone through to its end, and had steps in it
-        self._ended_at = -1
+        #: the newest epoch that was gone through to its end, and the steps at that end
+        self._epochs, self._ended_at = self.desk.epochs, -1
         self.listen("scheduler", self._made)
 
     def _made(self, scheduler: Any) -> None:  # noqa: ANN401
@@ -50,25 +48,18 @@ class WarmupTooLong(Guard):
         if reference is None or len(self._schedules) >= _MOST:
             return
         if not self._schedules:
-            self.listen("pass", self._begins)
             self.listen("data-end", self._ends)
         self._schedules.append(_Schedule(reference, users_line(), self.desk.steps))
 
-    def _begins(self, iterator: object) -> None:
-        self._began[id(iterator)] = self.desk.steps
-        if len(self._began) > _MOST:
-            del self._began[next(iter(self._began))]
-
-    def _ends(self, iterator: object) -> None:
-        if self._began.pop(id(iterator), self.desk.steps) < self.desk.steps:
-            self._ended_at = self.desk.steps
+    def _ends(self, _iterator: object) -> None:
+        if self.desk.epochs > self._epochs:
+            self._epochs, self._ended_at = self.desk.epochs, self.desk.steps
         self._passes += 1
         for one in self._schedules:
             one.look()
         self._schedules = [one for one in self._schedules if one.warms_up]
         if not self._schedules or self._passes > _MOST_PASSES:
             self._schedules = []
-            self.deaf("pass")
             self.deaf("data-end")
 
     def finish(self) -> None:
@@ -78,7 +69,8 @@ class WarmupTooLong(Guard):
         for one in self._schedules:
             one.look()
             steps = self.desk.steps - one.since
-            # a run that stops early, or is one of several, says nothing against a plan in which the warm-up fits
+            # a run that stops early, or is one of several, says nothing against a plan that the warm-up fits in; so a
+            # plan in micro-batches, of which a step takes four, cannot be told from a run of its first quarter
             planned_so = one.planned <= one.moves or one.warmup >= one.planned
             ended = planned_so if one.planned > 0 else self.desk.steps == self._ended_at
             if one.warms_up and one.moves > 1 and steps >= _STEPS and ended and not one.is_slow(steps):

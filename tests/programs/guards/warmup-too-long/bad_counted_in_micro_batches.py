@@ -1,12 +1,14 @@
-"""OneCycle for all micro-batches moves with each step, of which there are four times fewer; the training is a function.
+"""An epoch of warm-up, counted in micro-batches, moves with each step, of which there are four times fewer.
 
-Guard: warmup-too-long; line: scheduler = OneCycleLR(optimizer, 0.1, total_steps=3 * len(loader)); ranks: 0-1
+The training is a function: its schedule does not live to see the end.
+
+Guard: warmup-too-long; line: scheduler = LinearLR(optimizer, 0.01, total_iters=len(loader)); ranks: 0-1
 """
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.lr_scheduler import OneCycleLR
+from torch.optim.lr_scheduler import LinearLR
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -15,7 +17,7 @@ def train():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     data = TensorDataset(torch.randn(96, 4) + dist.get_rank())
     loader = DataLoader(data, batch_size=2)
-    scheduler = OneCycleLR(optimizer, 0.1, total_steps=3 * len(loader))
+    scheduler = LinearLR(optimizer, 0.01, total_iters=len(loader))
     for _ in range(3):
         for number, (x,) in enumerate(loader, 1):
             with model.no_sync() if number % 4 else torch.enable_grad():
