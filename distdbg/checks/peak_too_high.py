@@ -39,9 +39,9 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
     for answer in evidence.snapshots:
         if answer.oom is None and (holder := _decides(answer)) is not None:  # else cuda-oom tells of it
             yield _line(answer, holder)
-    found = list(_outliers([a for a in evidence.snapshots if a.rank is not None]))
-    yield from found
-    yield from _over_the_run(evidence, {rank for finding in found for rank in finding.ranks})
+    outliers = _outliers([a for a in evidence.snapshots if a.rank is not None])
+    yield from outliers.values()
+    yield from _over_the_run(evidence, set(outliers))
 
 
 def _decides(answer: MemoryAnswer) -> Holder | None:
@@ -75,18 +75,22 @@ def _line(answer: MemoryAnswer, holder: Holder) -> Finding:
     )
 
 
-def _outliers(answers: list[MemoryAnswer]) -> Iterator[Finding]:
+def _outliers(answers: list[MemoryAnswer]) -> dict[int, Finding]:
     """Of each rank its highest snapshot, among those that were taken for the same reason: one of running out of memory
-    says nothing against another rank's, taken elsewhere in its step."""
+    says nothing against another rank's, taken elsewhere in its step. A rank is told once, by the highest of all."""
     taken: dict[str, dict[int, MemoryAnswer]] = {}
     for answer in sorted(answers, key=lambda a: a.peak.active):
         why = _TAKEN.match(PurePath(answer.path).name)
         taken.setdefault(why[1] if why else "", {})[answer.rank or 0] = answer
+    found: list[tuple[int, int, Finding]] = []
     for highest in taken.values():
-        usual, above = _above({rank: answer.peak.active for rank, answer in highest.items()})
+        peaks = {rank: answer.peak.active for rank, answer in highest.items()}
         own = {rank: answer.peak.kinds.get(PARAMETERS, 0) for rank, answer in highest.items()}
+        usual, above = _above(peaks)
         for rank in above:
-            yield _outlier(highest[rank], usual, by_nature=_differs(own[rank], median(own.values())))
+            by_nature = _differs(own[rank], median(own.values()))
+            found.append((peaks[rank], rank, _outlier(highest[rank], usual, by_nature=by_nature)))
+    return {rank: finding for _, rank, finding in sorted(found, key=lambda f: f[:2])}
 
 
 def _differs(parameters: int, usual: float) -> bool:

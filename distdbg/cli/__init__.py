@@ -103,9 +103,10 @@ def _failed(error: Exception) -> int:
 
 def _nowhere() -> bool:
     try:
-        return not Path.cwd()
+        Path.cwd()
     except FileNotFoundError:
         return True
+    return False
 
 
 def _say(error: DistdbgError) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import socket
 import stat
 import struct
@@ -69,7 +68,7 @@ def look(pid: int) -> dict[str, Any]:
 def _system_call(pid: int, words: list[str]) -> dict[str, str]:
     if words[0] in ("running", "-1"):
         return {}
-    number, machine = int(words[0]), platform.machine()
+    number, machine = int(words[0]), os.uname().machine
     name = _ON_FILE.get(machine, {}).get(number)
     if name is None:
         other = _OTHER.get(machine, {}).get(number)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distdbg.evidence.course import Look
-from distdbg.evidence.dump import Dump
-from distdbg.evidence.gpu_course import GpuCourse
-from distdbg.evidence.gradients import GradientSeries
-from distdbg.evidence.growth import MemorySeries, NodeMemory
+from distdbg.evidence.growth import NodeMemory
 from distdbg.evidence.jsonl import number
-from distdbg.evidence.memory_answer import MemoryAnswer
-from distdbg.evidence.nccl_log import NcclLog
-from distdbg.evidence.preflight import Preflight
-from distdbg.evidence.profile import RankProfile
-from distdbg.model import Citation, Unknown
+
+if TYPE_CHECKING:  # every launch loads this for its first looks at the nodes, and reads none of these
+    from collections.abc import Mapping
+
+    from distdbg.evidence.course import Look
+    from distdbg.evidence.dump import Dump
+    from distdbg.evidence.gpu_course import GpuCourse
+    from distdbg.evidence.gradients import GradientSeries
+    from distdbg.evidence.growth import MemorySeries
+    from distdbg.evidence.memory_answer import MemoryAnswer
+    from distdbg.evidence.nccl_log import NcclLog
+    from distdbg.evidence.preflight import Preflight
+    from distdbg.evidence.profile import RankProfile
+    from distdbg.model import Citation, Unknown
 
 
 @dataclass(frozen=True)

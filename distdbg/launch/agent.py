@@ -23,25 +23,21 @@ import subprocess
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distdbg.collect.cgroups import memory_counters
 from distdbg.collect.kernel_log import kernel_messages
 from distdbg.launch import keeper, processes
-from distdbg.launch.control import ControlWatcher
-from distdbg.launch.disk import DiskWriter
-from distdbg.launch.doors import Door
-from distdbg.launch.dumping import Dumper
-from distdbg.launch.late_look import LateLooks
 from distdbg.launch.lifeline import Lifeline
 from distdbg.launch.loop import Loop
-from distdbg.launch.meeting import Orders, meet
-from distdbg.launch.node import Node
 from distdbg.launch.node_dir import make_node_dir, remove_node_dir
-from distdbg.launch.rank_watch import RankWatch
 from distdbg.launch.torchrun_process import TorchrunProcess
 from distdbg.launch.wire import StdioWire, Wire
 from distdbg.rundir import RunDir
+
+if TYPE_CHECKING:
+    from distdbg.launch.meeting import Orders
+    from distdbg.launch.node import Node
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
@@ -71,6 +67,13 @@ class Agent:
         self.torchrun = TorchrunProcess(
             torchrun, folder, run.path, capture=options.capture, stdin=options.stdin, brought=options.brought
         )
+        # torchrun loads torch for seconds before there are ranks: what watches them is loaded meanwhile.
+        from distdbg.launch.disk import DiskWriter
+        from distdbg.launch.dumping import Dumper
+        from distdbg.launch.late_look import LateLooks
+        from distdbg.launch.node import Node
+        from distdbg.launch.rank_watch import RankWatch
+
         self.node = Node(run, options.node_rank, options.host, folder, options.attempt, DiskWriter())
         self.loop.broke = self._broke
         self.exporter = _exporter(self.node, options)
@@ -132,6 +135,8 @@ class Agent:
 
     def _listen_to_others(self, run: RunDir, launcher: Wire | None) -> None:
         if not isinstance(launcher, StdioWire):  # from another host it passes on what is asked there
+            from distdbg.launch.control import ControlWatcher
+
             self.control = ControlWatcher(run.control)
             self.loop.watch(self.control.wake, self._read_control)
         self.loop.watch(self.torchrun.pidfd, self._torchrun_ended)
@@ -285,6 +290,9 @@ def main(argv: list[str]) -> int:
 
 def _far(parent: int, run: Path, node_rank: int) -> int:
     """On another host: the standard streams are the wire, and what others print goes to standard error."""
+    from distdbg.launch.doors import Door
+    from distdbg.launch.meeting import meet
+
     processes.die_with_parent(parent)
     wire = StdioWire(node_rank, os.dup(0), os.dup(1))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

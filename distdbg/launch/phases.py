@@ -36,7 +36,7 @@ _WINDOW_LOOKS = 10
 #: The newest tell how it goes now.
 _MOST_WINDOWS = 60
 _NEWEST = 10
-#: From the steps to the time of the last backward, as page.py lays them out.
+#: From the steps to the transfers, as page.py lays them out.
 _WORDS = struct.Struct("@16q")
 
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -258,7 +257,7 @@ class RunDir:
 
     def ask(self, request: dict[str, Any]) -> str:
         """Append one request to the control file; every agent sees it at its next look. Gives its id."""
-        asked = {"t": time.time(), "id": secrets.token_hex(4), **request}
+        asked = {"t": time.time(), "id": os.urandom(4).hex(), **request}
         line = json.dumps(asked) + "\n"
         descriptor = os.open(self.control, os.O_WRONLY | os.O_APPEND)
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import shutil
 import time
 from pathlib import Path
@@ -28,7 +27,7 @@ def create_run_dir(name: str, *, explicit: Path | None = None, parent: Path | No
     """
     folder = parent or Path.cwd() / RUNS_FOLDER
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    path = explicit.absolute() if explicit else folder.absolute() / f"{stamp}-{safe_name(name)}-{secrets.token_hex(2)}"
+    path = explicit.absolute() if explicit else folder.absolute() / f"{stamp}-{safe_name(name)}-{os.urandom(2).hex()}"
     try:
         with contextlib.suppress(FileExistsError):  # a file in its place shows at the next line
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ torch and a subscriber stand two.
 from __future__ import annotations
 
 import _thread
-import sys
+import os
 
 from distdbg.worker.listening import Attribute, Builtin, Called, Method, Written, next_of
 from distdbg.worker.traced import asked, method, unless_traced
@@ -357,16 +357,17 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
 }
 
 
-#: What stands in a compiled step by the user's own wish.
-_TRACED = ("distdbg.worker.traced", "distdbg.worker.shrunk")
+#: What stands in a compiled step by the user's own wish: files, and folders.
+_TRACED = ("traced.py", "shrunk/")
 
 
 def hide_from_compiler(trace_rules: Any) -> None:  # noqa: ANN401
-    """Once torch.compile is loaded: it leaves our code alone, but for traced.py.
+    """Once torch.compile is loaded, as every optimizer loads it: it leaves our code alone, but for traced.py.
 
     Else it would compile us as if we were the script's, wherever we run below a function that is compiled in parts.
+    By the list of single files: `trace_rules.add` compiles torch's pattern of folders anew each time, for 7 ms.
     Raises AttributeError where this torch has no such list.
     """
-    for name in list(sys.modules):
-        if name.startswith("distdbg.worker.") and not name.startswith(_TRACED):
-            trace_rules.add(name)
+    ours = __file__.rpartition("/")[0]
+    files = (f"{folder}/{name}" for folder, _, names in os.walk(ours) for name in names if name.endswith(".py"))
+    trace_rules.FORCE_SKIP_FILES.update(f for f in files if not f[len(ours) + 1 :].startswith(_TRACED))
