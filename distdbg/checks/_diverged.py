@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.checks._findings import hosts, who
+from distdbg.checks._handling import REMEDY, handled, raised
 from distdbg.checks._stuck import citations, short, sides_text, since, step, waited
 from distdbg.evidence.divergence import Divergence, Kind, divergence_of
 from distdbg.evidence.dump import Dump
@@ -26,8 +27,17 @@ def diverged(evidence: RunEvidence, kind: Kind, remedy: str) -> Iterable[Finding
         severity="error",
         confidence="likely" if not found.others or hang.dump.missing else "certain",
         summary=_summary(evidence, hang, found),
-        cause=" ".join(filter(None, (_detail(evidence, found), waited(evidence, hang, hang.waits_for(found.ranks))))),
-        remedy=remedy,
+        cause=" ".join(
+            filter(
+                None,
+                (
+                    _detail(evidence, found),
+                    handled(evidence, found.ranks),
+                    waited(evidence, hang, hang.waits_for(found.ranks)),
+                ),
+            )
+        ),
+        remedy=REMEDY if raised(evidence, found.ranks) else remedy,
         ranks=found.ranks,
         nodes=hosts(evidence, found.ranks),
         step=step(hang, found.ranks),
@@ -90,6 +100,8 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
         return f"{subject} did not use all parameters, and the others wait for the gradients: {_sides(hang, found)}"
     what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
     verb = "comes" if found.kind is Kind.SHAPE and len(found.ranks) == 1 else verb
+    if error := raised(evidence, found.ranks):
+        return f"{subject} raised {error} and {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
     return f"{subject} {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.checks._findings import hosts, who
+from distdbg.checks._handling import handled
 from distdbg.evidence.hang import Culprit, Hang, hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks import Frame
@@ -37,7 +38,7 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, finding_id: st
             "it" if len(culprit.ranks) == 1 else "them"
         )
     at_work = hang.may_work(culprit)
-    cause = [_line(hang, standing), waited(evidence, hang, culprit.waits)]
+    cause = [_line(hang, standing), handled(evidence, culprit.ranks), waited(evidence, hang, culprit.waits)]
     if at_work:
         cause.append(f"It may go on by itself: nothing was heard of it for {hang.quiet_of(culprit.ranks):.0f} s only.")
     return Finding(

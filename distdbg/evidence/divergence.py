@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.failure import failures
+from distdbg.evidence.handling import handling
 from distdbg.evidence.hang import Hang, hang_of
 from distdbg.evidence.last_calls import Parted, parted_at_last
 from distdbg.evidence.mismatch import earliest_mismatch
@@ -68,7 +69,7 @@ def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
     place = f"number {mismatch.sequence} in {mismatch.group.title}"
     uneven = _uneven(hang, few, many, [side.ranks for side in mismatch.sides])
     found = None if mismatch.tie else _conditional(hang, few, many)
-    if found is not None:
+    if found is not None and not _raised_apart(evidence, few, many):
         return Divergence(Kind.RANK_CONDITIONAL, few, many, sides, place, *found)
     if uneven is not None:
         return Divergence(Kind.UNEVEN, *uneven, sides, place)
@@ -76,6 +77,11 @@ def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
         return Divergence(Kind.UNUSED, few, many, sides, place)
     kind = Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH
     return Divergence(kind, few, many, sides, place)
+
+
+def _raised_apart(evidence: RunEvidence, few: Iterable[int], many: Iterable[int]) -> bool:
+    """One side has raised and the other has not: an `if` above the `raise` says less than what was raised."""
+    return bool(handling(evidence, few)) != bool(handling(evidence, many))
 
 
 def _at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:

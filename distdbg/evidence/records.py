@@ -20,6 +20,8 @@ from distdbg.model import MOST_RANKS, Citation, Unknown, fold_ranks
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
 
+#: The question's name, as rank_watch.py asks beside a dump.
+_AT_DUMP = "dump"
 #: Of a hostile or broken worker's facts, no more than this many exceptions are kept for a rank.
 _MOST_EXCEPTIONS = 64
 _MOST_GUARD_FACTS = 1000
@@ -70,6 +72,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         script_end_how=how,
         script_exit_code=integer(end, "exit"),
         exceptions=tuple(exceptions(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_EXCEPTIONS],
+        handling=_handling(rank, texts.facts, f"{texts.folder}/facts.jsonl"),
         error_file=texts.error,
         stdout_tail=texts.stdout.text,
         stderr_tail=texts.stderr.text,
@@ -167,14 +170,27 @@ def _place(where: tuple[str, int, str] | None) -> str | None:
 
 
 def exceptions(rank: int, facts: Events, path: str) -> Iterable[ExceptionFact]:
-    """Uncaught ones, and those that were being handled when the agent asked."""
+    """Uncaught ones, and those that were being handled when a sibling died."""
     for line, fact in facts:
         if fact.get("op") == "exception":
             yield _exception(rank, fact, fact, Citation(path, line))
-        elif fact.get("op") == "exceptions" and isinstance(threads := fact.get("threads"), list):
-            for thread in threads:
-                if isinstance(thread, dict):
-                    yield _exception(rank, {**thread, "uncaught": False}, fact, Citation(path, line))
+        elif fact.get("op") == "exceptions" and fact.get("id") != _AT_DUMP:
+            yield from _handled(rank, fact, Citation(path, line))
+
+
+def _handling(rank: int, facts: Events, path: str) -> ExceptionFact | None:
+    """Of the newest dump's answer: an `except` may have been left since an older one."""
+    for line, fact in reversed(facts):
+        if fact.get("op") == "exceptions" and fact.get("id") == _AT_DUMP:
+            return next((e for e in _handled(rank, fact, Citation(path, line)) if e.thread == "MainThread"), None)
+    return None
+
+
+def _handled(rank: int, fact: Mapping[str, Any], citation: Citation) -> Iterable[ExceptionFact]:
+    threads = fact.get("threads")
+    for thread in threads if isinstance(threads, list) else ():
+        if isinstance(thread, dict):
+            yield _exception(rank, {**thread, "uncaught": False}, fact, citation)
 
 
 def _exception(rank: int, own: Mapping[str, Any], message: Mapping[str, Any], citation: Citation) -> ExceptionFact:

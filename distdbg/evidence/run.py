@@ -28,7 +28,8 @@ class ExceptionFact:
     """An exception that the worker side saw in one rank.
 
     `uncaught` is True where it ended the script; False where it was still being handled (a `finally`, an `except`)
-    when a sibling died and the agent asked. `t` is epoch seconds. `line` is that of facts.jsonl (1-based).
+    when a sibling died, or a dump was taken, and the agent asked. `t` is epoch seconds. `line` is that of facts.jsonl
+    (1-based).
     """
 
     rank: int
@@ -118,6 +119,8 @@ class RankRecord:
     #: what it gave to sys.exit; None where it did not call it, or not with a number
     script_exit_code: int | None = None
     exceptions: tuple[ExceptionFact, ...] = ()
+    #: what its main thread was handling when the newest dump was taken
+    handling: ExceptionFact | None = None
     #: torchelastic's error file, where @record wrote one
     error_file: Mapping[str, Any] | None = None
     #: the last 64 KiB of each stream, decoded with replacement, and the paths to cite

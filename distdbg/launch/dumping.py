@@ -83,7 +83,7 @@ class Dumper:
 
     def _start(self, folder: Path, wanted: dict[str, Any]) -> None:
         self._begun, self._answer, self._late = time.monotonic(), b"", False
-        self._watch.ask_models()
+        self._watch.ask_beside_a_dump()
         for look in range(int(wanted["looks"])):
             self._loop.after(look * float(wanted["interval"]), self._watch.ask_stacks)
         self._node.event("phases", ranks=self._watch.phases.told())

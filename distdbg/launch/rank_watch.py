@@ -123,7 +123,7 @@ class RankWatch:
             line = json.dumps({"rank": rank.rank, **message})
             self._node.disk.append(self._files(rank).facts, line.encode("utf-8", "backslashreplace") + b"\n")
             rank.learn(message)
-            if message.get("op") == "exceptions":
+            if message.get("op") == "exceptions" and message.get("id") == "death":
                 self._awaited.discard(rank.rank)
 
     # -- start ----------------------------------------------------------------------------------------------
@@ -296,11 +296,12 @@ class RankWatch:
                 wire.send({"op": "exceptions", "id": "death"})
                 self._awaited.add(rank.rank)
 
-    def ask_models(self) -> None:
-        """Which parameters have no gradient? The answers of those ranks that can speak arrive as facts."""
+    def ask_beside_a_dump(self) -> None:
+        """Which parameters have no gradient, what are you handling? Of those that can speak it arrives as facts."""
         for wire, rank in list(self._peers.items()):
             if rank is not None and rank.alive:
                 wire.send({"op": "model", "id": "dump"})
+                wire.send({"op": "exceptions", "id": "dump"})
 
     def ask_stacks(self) -> None:
         """Where do your threads stand? For those that py-spy may not look into; a file answers (worker/stacks.py)."""

@@ -1,6 +1,6 @@
-"""Rank 2 raises, and its `finally` calls a barrier where the others reduce: what it raised is the cause, not the barrier.
+"""Rank 2 raises, and its `finally` calls a barrier where the others reduce: its error is never seen.
 
-Verdict: rank-exception; ranks: 2; exit: 1|134; says: the shard is torn
+Verdict: collective-mismatch; ranks: 2; says: ValueError: the shard is torn (barrier_in_finally.py:14)
 """
 
 import torch
