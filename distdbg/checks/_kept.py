@@ -82,11 +82,12 @@ def _finding(run: RunEvidence, group: list[Kept]) -> Finding:
     return Finding(
         "memory-leak",
         "warning",
-        "certain" if lead.graph or lead.epochs > 1 else "likely",
+        "certain" if lead.graph or lead.epochs > 1 else "likely" if lead.epochs else "possible",
         f"{who(run, ranks)} keep{'s' if len(ranks) == 1 else ''} {what} in {named}: {gib(speed)} more a step"
         + (f", and {end.of} would be full at about step {end.ends_at:,}" if end else ""),
         cause=f"The {lead.kind} had {lead.length:,} entries at step {lead.step}, and had grown at each count before"
         + (f", over {lead.epochs} ends of an epoch." if lead.epochs > 0 else ".")
+        + ("" if lead.graph or lead.epochs else " One that is filled on purpose, as a replay buffer, ends when full.")
         + (" A graph keeps every tensor that its backward could still want." if lead.graph else ""),
         remedy="Keep numbers instead (`loss.item()`)." if lead.graph else "Let go of it when its step or epoch is "
         "over, keep what is computed from it, or bound it.",

@@ -16,7 +16,7 @@ from distdbg.launch.environment import Variable, resolve
 from distdbg.launch.guards import GUARDS_VARIABLE, write_modes
 from distdbg.launch.meeting import IS_HOST, LOCAL_ADDRESS, NODE_RANK
 from distdbg.launch.place import LOCAL, Place
-from distdbg.launch.shown import shown_ranks
+from distdbg.launch.shown import check_named_ranks, shown_ranks
 from distdbg.launch.topology import MachineFacts, Shares, share_out
 from distdbg.launch.torchrun_flags import SWITCH_VARIABLES, value_mistake
 from distdbg.settings import JobSettings
@@ -106,6 +106,7 @@ def make_plan(
         for node in range(1 if foreign else settings.nodes)
     )
     topology = _topology(settings, shares, place)
+    check_named_ranks(settings, topology["world_size"])
     capture = _captures(settings)
     if settings.capture and not capture:
         notes.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdbg.errors import UsageError
-from distdbg.model import fold_ranks
+from distdbg.model import fold_ranks, unfold_ranks
 from distdbg.settings import JobSettings
 
 _BOTH = 3
@@ -26,6 +26,15 @@ def shown_ranks(settings: JobSettings, nodes: int, nproc: int | None, *, elsewhe
     if len(local) == count or (elsewhere and local) or nproc is None:
         return "all" if local else "none"
     return fold_ranks(node * count + rank for node in range(nodes) for rank in local) or "none"
+
+
+def check_named_ranks(settings: JobSettings, world_size: int | None) -> None:
+    """Raises UsageError where none of the ranks that an option names exists; `world_size` None: not known yet."""
+    for option, named in (("--show-ranks", settings.show_ranks), ("--profile-ranks", settings.profile_ranks)):
+        ranks = () if named in ("all", "none") else unfold_ranks(named)
+        if world_size and ranks and ranks[0] >= world_size:
+            there = "is rank 0 alone" if world_size == 1 else f"has ranks 0 to {world_size - 1}"
+            raise UsageError(f"{option} {named}: the job {there}", "Name ranks that there are, or `all`.")
 
 
 def _streams(name: str, text: str, count: int) -> list[int]:

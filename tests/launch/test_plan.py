@@ -173,6 +173,14 @@ def test_torchruns_flags_say_whose_output_is_shown(torchrun, shown):
     assert plan(nodes=2, nproc_per_node=2, torchrun=torchrun, show_ranks="3").show_ranks == "3"
 
 
+@pytest.mark.parametrize("option", ["show_ranks", "profile_ranks"])
+def test_ranks_that_are_not_there_are_no_choice(option):
+    more = {"profile": "3:4"} if option == "profile_ranks" else {}
+    with pytest.raises(UsageError, match=r"ranks 4-7: the job has ranks 0 to 3"):
+        plan(nodes=2, nproc_per_node=2, **{option: "4-7"}, **more)
+    plan(nodes=2, nproc_per_node=2, **{option: "3-7"}, **more)  # a job file may be for other sizes, too
+
+
 def test_origins_and_values_for_each_rank():
     made = plan({"NCCL_DEBUG": "INFO"}, env={"A": "{rank}"}, presets=["network"])
     origins = {v.name: (v.value, v.origin) for v in made.nodes[0].environment}
