@@ -15,7 +15,6 @@ from distdbg.errors import EXIT_HUNG, EXIT_LOST, CannotStart
 from distdbg.launch.console import Console, Show
 from distdbg.launch.disk import DiskWriter
 from distdbg.launch.explain import explain, tell_finding
-from distdbg.launch.far import far_nodes
 from distdbg.launch.hang import HangWatch, close_look_after
 from distdbg.launch.job_record import complete_later, job_record, write_job
 from distdbg.launch.journal import Journal
@@ -90,6 +89,8 @@ def _follow(
         own = _own_arguments(settings, run, plan, attempt)
         started: Nodes
         if plan.place.far:
+            from distdbg.launch.far import far_nodes  # what a job on this machine does without, it does not load
+
             started = far_nodes(plan, run, own, grace=settings.grace, journal=journal, listener=listen, say=view.say)
         else:
             commands = [_agent_command(plan, node, own) for node in plan.nodes]
