@@ -1,6 +1,7 @@
 """Bad input: one clear sentence, exit code 2, no run directory, nothing started."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -222,3 +223,20 @@ def test_two_launches_into_one_run_directory(distdbg, tmp_path):
     outs = [process.communicate(timeout=60) for process in both]
     assert sorted(process.returncode for process in both) == [0, 2], outs
     assert (tmp_path / "same" / "report" / "report.json").exists()
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken_and_a_host_that_nobody_knows(distdbg, tmp_path):
+    """torchrun's own last words, at once and after it has tried for `read_timeout` seconds."""
+    program = script(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = distdbg("launch", "--nproc-per-node", "2", "--master-port", str(port), str(program))
+    assert result.code == 1, result
+    assert f"port: {port}" in result.err and "[address-in-use]" in result.err, result
+    options = ["--nnodes", "2", "--node-rank", "1", "--rdzv-backend", "c10d", "--rdzv-conf", "read_timeout=2"]
+    result = distdbg("launch", *options, "--rdzv-endpoint", "nonesuch.invalid:29400", str(program))
+    assert result.code == 1, result
+    assert "launch-failed" in result.err and "[name-not-resolved]" in result.err, result
