@@ -58,6 +58,8 @@ def levels(trace: Trace) -> Levels:
 
 def steps(trace: Trace, active: Sequence[int]) -> tuple[list[int], str]:
     """The event after which each step is over, and what told it. Empty where nothing does."""
+    if len(trace.marks) > _FEWEST_STEPS:  # the first one's beginning may have been dropped
+        return [event - 1 for event, _ in trace.marks[1:]], f"distdbg's marks, from step {trace.marks[0][1]:,} on"
     ends = [bisect_left(trace.time_us, last) for _, last in trace.steps_us if trace.time_us]
     ends = sorted({min(e, trace.events - 1) for e in ends})
     if len(ends) >= _FEWEST_STEPS:

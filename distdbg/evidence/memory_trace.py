@@ -7,6 +7,7 @@ Unknown keys are passed over and absent ones are missed where they are needed: t
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 from distdbg.evidence.memory_owners import KEY, Owners, read_owners
 from distdbg.evidence.memory_stacks import BACKWARD, FORWARD, OPTIMIZER, Stacks
 
+#: The phase in it is for who reads the file elsewhere: stacks tell it closer, and of the backward's threads, too.
+_MARK = re.compile(r"ddbg (\d{1,12}) [fbo]")
 _TRAINING = frozenset({FORWARD, BACKWARD, OPTIMIZER})
 _MOST_DEVICES = 1024
 _MOST_RARE = 2_000_000
@@ -80,6 +83,8 @@ class Trace:
     segments: list[Segment] = field(default_factory=list)
     #: (first, last) time of each optimizer step that an annotation names
     steps_us: list[tuple[int, int]] = field(default_factory=list)
+    #: (event, step) where a step begins that distdbg's own marks name (worker/memory/marks.py)
+    marks: list[tuple[int, int]] = field(default_factory=list)
     #: blocks whose stack is known although the trace lacks their allocation: a ring dropped it
     dropped_blocks: int = 0
     #: frees of what the trace never allocated
@@ -88,6 +93,16 @@ class Trace:
     settings: dict[str, str] = field(default_factory=dict)
     #: None where the file has no names
     owners: Owners | None = None
+
+    def named(self, event: int, told: object) -> object:
+        """What stands beside an allocation: a module that the script has named, or our mark, which is kept apart."""
+        found = _MARK.fullmatch(told) if isinstance(told, str) else None
+        if found is None:
+            return told
+        step = int(found[1])
+        if not self.marks or self.marks[-1][1] < step:
+            self.marks.append((event, step))
+        return ""
 
 
 def read_snapshot(snapshot: object) -> list[Trace]:
@@ -125,6 +140,8 @@ def _read_events(trace: Trace, events: list[Any]) -> Trace:  # noqa: PLR0915 -- 
     live: dict[int, int] = {}
     asked: dict[int, int] = {}
     phase = ""
+    told: object = ""
+    module: object = ""
     end = trace.events
     completes = any(event["action"] == "free_completed" for event in events)
     ends = "free_completed" if completes else "free_requested"
@@ -136,7 +153,10 @@ def _read_events(trace: Trace, events: list[Any]) -> Trace:  # noqa: PLR0915 -- 
         change = 0
         if action == "alloc":
             where = event["addr"]
-            which = number(event.get("frames") or (), event.get("user_metadata", ""))
+            beside = event.get("user_metadata", "")
+            if beside != told:
+                told, module = beside, trace.named(index, beside)
+            which = number(event.get("frames") or (), module)
             live[where] = len(birth)
             birth.append(index)
             death.append(end)

@@ -240,6 +240,25 @@ def test_annotations_of_the_optimizer_mark_steps():
     assert (answer.steps, answer.steps_from) == (8, "the optimizer's annotations")
 
 
+def test_our_own_marks_number_the_steps_and_are_no_modules_names():
+    made = Made()
+    train(made, 3)
+    for step in range(40, 50):
+        for letter, line in (("f", 31), ("b", 33), ("o", 35)):
+            made.free(made.alloc(2 * MIB, forward(line), metadata=f"ddbg {step} {letter}"))
+    answer = one(made)
+    assert (answer.steps, answer.steps_from) == (9, "distdbg's marks, from step 40 on")
+    assert not any("ddbg" in stack.label for stack in answer.stacks)
+
+
+def test_what_the_script_has_named_itself_stays_a_name():
+    made = Made()
+    made.alloc(200 * MIB, forward(31), metadata="ddbg's tower")
+    train(made, 6)
+    answer = one(made)
+    assert "[ddbg's tower]" in answer.stacks[answer.peak.holders[0].stack].label
+
+
 # -- out of memory ------------------------------------------------------------------------------------------------
 
 

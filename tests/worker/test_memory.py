@@ -5,6 +5,7 @@ import gc
 import gzip
 import json
 import os
+import re
 import sys
 import types
 
@@ -155,6 +156,44 @@ def test_a_phases_figures_are_those_at_its_end(session, cuda):
     }
     assert (first["NV"], first["NV_total"]) == (600, 1000), "outside of torch is 600 - 300"
     assert 0 < first["PSS"] <= 2 * first["phases"]["forward"]["RSS"]
+
+
+@pytest.fixture
+def texts(cuda):
+    """What stands beside the events of the fake's history, as torch 2.13 keeps it."""
+    said = [""]
+    c = sys.modules["torch"]._C
+    c._cuda_setMemoryMetadata, c._cuda_getMemoryMetadata = said.append, lambda: said[-1]
+    return said
+
+
+def test_step_and_phase_stand_beside_each_event(session, cuda, texts):
+    cuda.begin()
+    MemoryWatch(session, range(0))
+    for event in ("backward", "optimizer"):
+        session.bus.channel(event)(None)
+    session.steps = 1
+    session.bus.channel("step")(None)
+    assert texts[1:] == ["ddbg 1 b", "ddbg 1 o", "ddbg 2 f"]
+    assert all(re.fullmatch(r"ddbg \d+ [fbo]", text) and len(text) < 16 for text in texts[1:])
+
+
+def test_what_the_script_has_put_there_stays(session, cuda, texts):
+    cuda.begin()
+    MemoryWatch(session, range(0))
+    session.bus.channel("backward")(None)
+    texts.append("its own")
+    session.bus.channel("optimizer")(None)
+    assert texts[-1] == "its own"
+    texts.append("")
+    session.bus.channel("step")(None)
+    assert texts[-1].startswith("ddbg")
+
+
+def test_without_a_history_nothing_is_marked(session, cuda, texts):
+    MemoryWatch(session, range(0))
+    session.bus.channel("backward")(None)
+    assert texts == [""], "CUDA has not begun"
 
 
 def test_with_accumulation_a_phase_has_the_highest_of_its_ends(session, cuda):

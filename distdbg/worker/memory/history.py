@@ -1,12 +1,15 @@
 """torch's record of what its CUDA allocator does: begun when CUDA begins, with a bounded ring and Python's stacks only.
 
 Without a bound it has eaten the host's memory, and C++ stacks took minutes to write down. Annotations are recorded,
-too: the optimizers' own name each step. Where torch has an observer of failed requests, it is told to take a snapshot.
+too: the optimizers' own name each step; and step and phase beside each event, where torch can (marks.py). Where torch
+has an observer of failed requests, it is told to take a snapshot.
 """
 
 from __future__ import annotations
 
 import sys
+
+from distdbg.worker.memory.marks import Marks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ class History:
         self.recording = False
         #: torch has an observer for failed requests, and it is ours
         self.observed = False
+        self._marks: Marks | None = None
 
     def begin(self, snapshots: Snapshots) -> None:
         """Now, or as soon as the script begins to use CUDA: we do not begin it."""
@@ -35,6 +39,11 @@ class History:
             return
         device._lazy_call(lambda: self._record(device, snapshots))
 
+    def mark(self, step: int, phase: str) -> None:
+        """A phase of a step begins."""
+        if self._marks is not None:
+            self._marks.say(step, phase)
+
     def _record(self, device: Any, snapshots: Snapshots) -> None:  # noqa: ANN401
         """Called within torch's own start of CUDA: what it raises would be the script's error."""
         try:
@@ -43,6 +52,7 @@ class History:
             except TypeError:  # an older one
                 device.memory._record_memory_history(**_WANTED)
             self.recording = True
+            self._marks = Marks()
             attach = getattr(sys.modules["torch"]._C, "_cuda_attach_out_of_memory_observer", None)
             if attach is not None:
                 attach(snapshots.ran_out)

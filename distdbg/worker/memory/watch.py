@@ -12,6 +12,7 @@ import time
 from distdbg.worker.memory import figures
 from distdbg.worker.memory.census import Census
 from distdbg.worker.memory.history import History
+from distdbg.worker.memory.marks import BACKWARD, FORWARD, OPTIMIZER
 from distdbg.worker.memory.snapshots import Snapshots
 
 TYPE_CHECKING = False
@@ -50,15 +51,18 @@ class MemoryWatch:
         self.history.begin(self.snapshots)
 
     def _forward_ends(self, _frame: object) -> None:
+        self.history.mark(self._page.steps() + 1, BACKWARD)
         if self._on:
             self._note("forward")
 
     def _backward_ends(self, _optimizer: object) -> None:
+        self.history.mark(self._page.steps() + 1, OPTIMIZER)
         if self._on:
             self._note("backward")
 
     def _step_ends(self, _optimizer: object) -> None:
         step = self._page.steps()
+        self.history.mark(step + 1, FORWARD)
         if self._on:
             self._note("optimizer")
             self._line(step=step)
