@@ -80,8 +80,8 @@ def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
 
 
 def _raised_apart(evidence: RunEvidence, few: Iterable[int], many: Iterable[int]) -> bool:
-    """One side has raised and the other has not: an `if` above the `raise` says less than what was raised."""
-    return bool(handling(evidence, few)) != bool(handling(evidence, many))
+    """The few have raised and the others have not: an `if` above the `raise` says less than what was raised."""
+    return bool(handling(evidence, few)) and not handling(evidence, many)
 
 
 def _at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:

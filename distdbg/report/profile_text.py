@@ -82,12 +82,21 @@ def _table(profiles: Sequence[RankProfile], *, shares: bool) -> Table:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("", no_wrap=True)
-    for name in ("step ms", *PARTS, "hidden"):
+    on_devices = any(profile.device is not None for profile in profiles)
+    for name in ("step ms", *PARTS, "hidden", *(["idle"] if on_devices else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for profile in profiles:
         cells = [_cell(profile, profile.parts.get(part, 0.0), shares=shares) for part in PARTS]
-        table.add_row(one_line(profile.who), _ms(profile.step_us), *cells, _ms(profile.hidden_us))
+        idle = [_idle(profile, shares=shares)] if on_devices else []
+        table.add_row(one_line(profile.who), _ms(profile.step_us), *cells, _ms(profile.hidden_us), *idle)
     return table
+
+
+def _idle(profile: RankProfile, *, shares: bool) -> str:
+    """While no kernel ran, whatever the host was at."""
+    if profile.device is None:
+        return "-"
+    return _cell(profile, (1.0 - profile.device.busy) * profile.step_us, shares=shares)
 
 
 def _cell(profile: RankProfile, us: float, *, shares: bool) -> str:

@@ -105,6 +105,9 @@ def test_what_a_synchronisation_costs_is_the_idle_time_after_it():
     for width in (40, 80, 120):  # shares go before any figure is cut
         shown = profile_text([profile], color=False, width=width)
         assert profile.who in shown and "…" not in shown.partition("mean of")[0], shown
+    head, row = profile_text([profile], color=False, width=120).splitlines()[:2]
+    assert head.endswith("idle") and row.endswith(f"{(1 - profile.device.busy) * STEP / 1000:.2f}  25%"), row
+    assert "idle" not in profile_text([replace(profile, device=None)], color=False, width=120)
 
 
 def beside_communication(built, at):
