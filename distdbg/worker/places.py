@@ -357,12 +357,12 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
 }
 
 
-#: What stands in a compiled step by the user's own wish: files, and folders.
-_TRACED = ("traced.py", "shrunk/")
+#: What torch.compile meets in what it traces, and sees through: traced*.py, and what stands there by the user's wish.
+_TRACED = ("traced", "shrunk/")
 
 
 def hide_from_compiler(trace_rules: Any) -> None:  # noqa: ANN401
-    """Once torch.compile is loaded, as every optimizer loads it: it leaves our code alone, but for traced.py.
+    """Once torch.compile is loaded, as every optimizer loads it: it leaves our code alone, but for traced*.py.
 
     Else it would compile us as if we were the script's, wherever we run below a function that is compiled in parts.
     By the list of single files: `trace_rules.add` compiles torch's pattern of folders anew each time, for 7 ms.

@@ -7,21 +7,35 @@ from distdbg.worker import places
 WORKER = Path(places.__file__).parent
 
 
-@pytest.mark.slow
-def test_the_compiler_leaves_our_code_alone_but_for_what_stands_in_a_compiled_step_by_wish():
+@pytest.fixture
+def trace_rules():
     from torch._dynamo import trace_rules
 
     before = set(trace_rules.FORCE_SKIP_FILES)
-    try:
-        places.hide_from_compiler(trace_rules)
-        traced = {
-            path.relative_to(WORKER).as_posix()
-            for path in WORKER.rglob("*.py")
-            if not trace_rules.check_file(str(path)).skipped
-        }
-    finally:
-        trace_rules.FORCE_SKIP_FILES.intersection_update(before)
-    assert traced == {"traced.py", *(f"shrunk/{p.name}" for p in (WORKER / "shrunk").glob("*.py"))}
+    places.hide_from_compiler(trace_rules)
+    yield trace_rules
+    trace_rules.FORCE_SKIP_FILES.intersection_update(before)
+
+
+@pytest.mark.slow
+def test_the_compiler_leaves_our_code_alone_but_for_what_stands_in_a_compiled_step_by_wish(trace_rules):
+    files = {path.relative_to(WORKER).as_posix(): path for path in WORKER.rglob("*.py")}
+    traced = {name for name, path in files.items() if not trace_rules.check_file(str(path)).skipped}
+    assert traced == {"traced.py", "traced_outputs.py", *(name for name in files if name.startswith("shrunk/"))}
+
+
+@pytest.mark.slow
+def test_the_hooks_of_watch_stand_in_a_compiled_step_and_break_nothing(trace_rules):
+    import torch
+
+    from distdbg.worker import traced_outputs
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    model.register_forward_pre_hook(traced_outputs.begins, with_kwargs=True)
+    for module in model:
+        module.register_forward_hook(traced_outputs.heard, with_kwargs=True)
+    given = torch.ones(2, 4)
+    assert torch.equal(torch.compile(model, fullgraph=True, backend="eager")(given), model(given))
 
 
 def test_it_is_told_in_one_go():
