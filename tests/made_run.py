@@ -155,12 +155,12 @@ class MadeRun:
                 self.exits(rank, code, t=t, asked=asked, **fields)
 
     def closes(self, torchrun=None, *, oom_after=0, kernel=(), kernel_because=""):
-        """The agents' last words; torchrun's code is 1 where a rank failed, unless it is given."""
+        """The agents' last words; torchrun's code is 1 where a rank failed, unless it is given (by node too)."""
         failed = any(code != 0 for code in self.codes.values())
         for node in range(self.nodes):
             self.event(node, "kernel", t=12, messages=list(kernel), because=kernel_because)
             self.event(node, "cgroup", t=12, when="after", oom_kill=oom_after, limit=8 << 30)
-            code = int(failed) if torchrun is None else torchrun
+            code = int(failed) if torchrun is None else torchrun[node] if isinstance(torchrun, dict) else torchrun
             self.event(node, "torchrun-exited", t=12, exit_code=code, reported={})
             self.event(node, "agent-finished", t=12, exit_code=code)
             self.launcher("agent-exited", t=12.1, node_rank=node, exit_code=code)

@@ -10,10 +10,10 @@ from typing import Any
 from distdbg.checks import all_checks
 from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.evidence.broken_agents import broken_agents
-from distdbg.evidence.failure import RankFailure, failures
+from distdbg.evidence.failure import RankFailure, ended_with, failures
 from distdbg.evidence.hang import is_hung
 from distdbg.evidence.jsonl import integer, number
-from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.undecided import undecided
 from distdbg.model import CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
 
@@ -192,9 +192,8 @@ def _own_code(rank: RankRecord | None, failure: RankFailure | None) -> int | Non
         return None
     if failure is not None and failure.kind == "exception" and failure.signal is None and (rank.exit_code or -1) < 0:
         return 1  # what Python exits with on an exception; the signal that it got meanwhile is a consequence
-    if rank.exit_code is None:
-        return None
-    return rank.exit_code if rank.exit_code >= 0 else 128 - rank.exit_code
+    code = ended_with(rank)
+    return code if code is None or code >= 0 else 128 - code
 
 
 def _first_bad_code(evidence: RunEvidence, own: dict[int, RankFailure], but: tuple[int, ...]) -> tuple[int, str] | None:
@@ -202,18 +201,23 @@ def _first_bad_code(evidence: RunEvidence, own: dict[int, RankFailure], but: tup
 
     An early exit with 0 is no code.
     """
-    failed = [r for r in evidence.ranks if r.exit_code and r.rank not in but]
+    failed = [r for r in evidence.ranks if ended_with(r) and r.rank not in but]
     if failed:
         first = min(failed, key=lambda r: (r.rank not in own, r.asked_to_stop is not None, r.ended or 0.0, r.rank))
         return _own_code(first, own.get(first.rank)) or 1, f"rank {first.rank}"
     for broken in broken_agents(evidence):
         its = broken.exit_code
         return (its if its > 0 else 128 - its), f"distdbg's agent on node {broken.node_rank}"
-    for node in evidence.nodes:
+    for node in sorted(evidence.nodes, key=_was_ended):
         code = node.torchrun_exit_code
         if code:
             return (code if code > 0 else 128 - code), f"torchrun on node {node.node_rank}"
     return None
+
+
+def _was_ended(node: NodeRecord) -> bool:
+    """We ended its torchrun, because another had failed: its own code says nothing."""
+    return any(event.get("event") == "stopping" for _, event in node.events)
 
 
 def _time_was_up(evidence: RunEvidence) -> bool:

@@ -79,7 +79,7 @@ def make(node, sleepers):
     ranks = {s.rank.rank: s.rank for s in sleepers}
     living = [r for r in ranks.values() if r.alive]
     looks = LastLooks(loop, node)
-    asked = {"ask_models": lambda: None, "ask_stacks": lambda: None, "phases": SimpleNamespace(told=dict)}
+    asked = {"ask_beside_a_dump": lambda: None, "ask_stacks": lambda: None, "phases": SimpleNamespace(told=dict)}
     watch = SimpleNamespace(ranks=ranks, living=living, last_looks=looks, **asked)
     return loop, Dumper(loop, node, watch)
 

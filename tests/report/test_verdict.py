@@ -59,6 +59,26 @@ def test_ended_because_its_time_was_up(tmp_path):
     assert report.exit_code_of == "SIGTERM (its time was up, and it had not ended by itself)"
 
 
+def test_where_torchrun_was_faster_than_us_what_the_script_gave_to_sys_exit_is_its_code(tmp_path):
+    run = MadeRun(tmp_path)
+    run.script_end(3, "SystemExit", code=7)
+    run.exits(3, None, because="torchrun had collected the process before its exit code was read")
+    run.rest(0)
+    run.event(0, "stopping", t=11.0, reason="another node has failed")
+    report = run.closes({0: -9, 1: 7}).report()
+    assert (report.outcome, report.exit_code, report.exit_code_of) == ("failed", 7, "rank 3")
+    assert [(f.id, f.ranks) for f in report.findings] == [("rank-exception", (3,))]
+
+
+def test_the_code_of_a_torchrun_that_we_have_ended_comes_last(tmp_path):
+    run = MadeRun(tmp_path)
+    run.exits(3, None, because="torchrun had collected the process before its exit code was read")
+    run.rest(0)
+    run.event(0, "stopping", t=11.0, reason="another node has failed")
+    report = run.closes({0: -9, 1: 7}).report()
+    assert (report.exit_code, report.exit_code_of) == (7, "torchrun on node 1")
+
+
 def test_a_failure_before_the_cancel_stays_a_failure(tmp_path):
     run = MadeRun(tmp_path)
     run.raises(2, "ValueError", "boom", t=7.0)
