@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from distdbg.checks._findings import hosts, who
 from distdbg.checks._handling import REMEDY, handled, raised
 from distdbg.checks._stuck import citations, short, sides_text, since, step, waited
-from distdbg.evidence.divergence import Divergence, Kind, divergence_of
+from distdbg.evidence.divergence import Divergence, Kind, divergence_of, raised_apart
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.failure import failures
 from distdbg.evidence.hang import Hang, hang_of
@@ -22,22 +22,15 @@ def diverged(evidence: RunEvidence, kind: Kind, remedy: str) -> Iterable[Finding
         yield _at_death(evidence, evidence.dump, found, remedy)
     if hang is None or found is None or found.kind is not kind or not hang.stands:
         return
+    detail, waits = _detail(evidence, found), waited(evidence, hang, hang.waits_for(found.ranks))
+    cause = [detail, handled(evidence, found.ranks), waits]
     yield Finding(
         id=kind.value,
         severity="error",
         confidence="likely" if not found.others or hang.dump.missing else "certain",
         summary=_summary(evidence, hang, found),
-        cause=" ".join(
-            filter(
-                None,
-                (
-                    _detail(evidence, found),
-                    handled(evidence, found.ranks),
-                    waited(evidence, hang, hang.waits_for(found.ranks)),
-                ),
-            )
-        ),
-        remedy=REMEDY if raised(evidence, found.ranks) else remedy,
+        cause=" ".join(filter(None, cause)),
+        remedy=REMEDY if _error(evidence, found) else remedy,
         ranks=found.ranks,
         nodes=hosts(evidence, found.ranks),
         step=step(hang, found.ranks),
@@ -100,9 +93,15 @@ def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
         return f"{subject} did not use all parameters, and the others wait for the gradients: {_sides(hang, found)}"
     what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
     verb = "comes" if found.kind is Kind.SHAPE and len(found.ranks) == 1 else verb
-    if error := raised(evidence, found.ranks):
+    if error := _error(evidence, found):
         return f"{subject} raised {error} and {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
     return f"{subject} {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
+
+
+def _error(evidence: RunEvidence, found: Divergence) -> str:
+    """What the few have raised, where that and nothing else parts them from the others; else empty."""
+    apart = found.kind in (Kind.MISMATCH, Kind.SHAPE) and raised_apart(evidence, found.ranks, found.others)
+    return raised(evidence, found.ranks) if apart and found.others else ""
 
 
 def _sides(hang: Hang, found: Divergence) -> str:

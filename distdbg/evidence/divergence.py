@@ -69,7 +69,7 @@ def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
     place = f"number {mismatch.sequence} in {mismatch.group.title}"
     uneven = _uneven(hang, few, many, [side.ranks for side in mismatch.sides])
     found = None if mismatch.tie else _conditional(hang, few, many)
-    if found is not None and not _raised_apart(evidence, few, many):
+    if found is not None and not raised_apart(evidence, few, many):
         return Divergence(Kind.RANK_CONDITIONAL, few, many, sides, place, *found)
     if uneven is not None:
         return Divergence(Kind.UNEVEN, *uneven, sides, place)
@@ -79,7 +79,7 @@ def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
     return Divergence(kind, few, many, sides, place)
 
 
-def _raised_apart(evidence: RunEvidence, few: Iterable[int], many: Iterable[int]) -> bool:
+def raised_apart(evidence: RunEvidence, few: Iterable[int], many: Iterable[int]) -> bool:
     """The few have raised and the others have not: an `if` above the `raise` says less than what was raised."""
     return bool(handling(evidence, few)) and not handling(evidence, many)
 

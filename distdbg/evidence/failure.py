@@ -61,15 +61,14 @@ def failure_of(rank: RankRecord) -> RankFailure | None:
         return None if late and plain_name(uncaught.type) in _OBEDIENCE else from_fact(rank, uncaught, late)
     if handled is not None and (stopped or code != 0):
         return handled
-    if code is None and ended_with(rank):  # torchrun had collected the process before anybody else could
-        return from_output(rank, stopped) or (None if stopped else _bare_exit(rank))
-    if code is None or code <= 0:
+    if (ended_with(rank) or 0) <= 0:
         return None
     return from_output(rank, stopped) or from_error_file(rank) or (None if stopped else _bare_exit(rank))
 
 
 def ended_with(rank: RankRecord) -> int | None:
-    """The exit code, or where nobody could read it what the script had given to sys.exit; None for a rank that runs."""
+    """The exit code; what the script had given to sys.exit, where torchrun collected the process before anybody could
+    read it; None for a rank that runs."""
     if rank.exit_code is None and rank.ended is not None:
         return rank.script_exit_code
     return rank.exit_code

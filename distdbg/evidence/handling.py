@@ -8,18 +8,19 @@ from distdbg.evidence.run import ExceptionFact, RunEvidence
 
 #: Said by raising them, and no failure: the end of an iterator, an empty queue.
 _SIGNALS = {"StopIteration", "StopAsyncIteration", "GeneratorExit", "Empty"}
-#: Clocks of hosts differ by less; an answer that is older belongs to a dump before this one.
-_CLOCKS_S = 5.0
+#: A rank is asked before it is looked at, by at most so much; an older answer belongs to a dump before this one.
+_ASKED_BEFORE_S = 10.0
 
 
 def handling(evidence: RunEvidence, ranks: Iterable[int]) -> dict[int, ExceptionFact]:
     """What the main threads of `ranks` were handling when the dump was taken; who handled nothing, or could not answer,
     is not in it."""
-    since = (evidence.dump.t if evidence.dump is not None else 0.0) - _CLOCKS_S
-    wanted = set(ranks)
+    wanted, looked = set(ranks), evidence.dump.ranks if evidence.dump is not None else {}
     return {
         record.rank: fact
         for record in evidence.ranks
-        if record.rank in wanted and (fact := record.handling) is not None and fact.t >= since
+        if record.rank in wanted and record.rank in looked and (fact := record.handling) is not None
+        # both times are of the rank's own host; the dump's own is of the launcher's, and of its end
+        if fact.t >= looked[record.rank].first.t - _ASKED_BEFORE_S
         if fact.type.rpartition(".")[2] not in _SIGNALS
     }

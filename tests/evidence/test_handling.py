@@ -44,6 +44,11 @@ def test_the_end_of_an_iterator_and_an_older_dumps_answer_say_nothing():
     assert handling(hung("ValueError", at=T - 60), [0, 1]) == {}
 
 
+def test_a_dump_that_took_long_is_still_the_one_that_asked():
+    slow = hung("ValueError")
+    assert 0 in handling(replace(slow, dump=replace(slow.dump, t=T + 60)), [0])
+
+
 def test_a_rank_that_others_wait_for_says_what_it_is_handling():
     (finding,) = stuck_in_python.check(hung("ValueError"))
     assert "Rank 0 is still handling ValueError: the shard is torn (train.py:14)." in finding.cause

@@ -1,4 +1,4 @@
-"""What a job hears of its time limit from real Slurm, whose shortest is a minute: all cases share one."""
+"""What a job hears of its time limit from real Slurm, whose shortest is a minute: the cases wait two at a time."""
 
 import json
 import subprocess
