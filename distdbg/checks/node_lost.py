@@ -22,7 +22,8 @@ DOCS = (
         "silent without a last word, or the node itself went away.",
         how_seen="torchrun's exit status as its agent read it; an agent's record that ends in the middle although "
         "the launcher saw the job end; or, on other hosts, an agent that says nothing for 12 s, whose host does not "
-        "answer a connection either. Where the node itself lived on, it is `network-cut`.",
+        "answer a connection either; or Slurm's word that it ends the job for a failed node, and the one agent that "
+        "did not hear of it. Where the node itself lived on, it is `network-cut`.",
         remedy="Look at the node: its memory, its scheduler's log, `last -x` for reboots. Leave it out and resume from "
         "the last checkpoint.",
         source="https://github.com/pytorch/pytorch/issues/88251",
@@ -30,10 +31,17 @@ DOCS = (
 )
 
 
+#: Why Slurm ended a step, in the words that it gives every node of it.
+_SLURMS = "DUE TO NODE FAILURE"
+
+
 def check(evidence: RunEvidence) -> Iterable[Finding]:
     silent = {integer(e, "node_rank"): (line, e) for line, e in evidence.events if e.get("event") == "node-silent"}
+    by_slurm = {integer(e, "node_rank"): line for line, e in evidence.events if _SLURMS in str(e.get("because"))}
     for node in evidence.nodes:
-        if node.node_rank not in silent:
+        if node.node_rank in by_slurm and node.node_rank not in silent:
+            yield from _failed_for_slurm(evidence, node, by_slurm[node.node_rank])
+        elif node.node_rank not in silent:
             # how torchrun and the agents of a cancelled job end is what was asked for
             yield from _ended_badly(evidence, node) if evidence.cancelled_by is None else ()
         elif not any(e.get("event") == "cut-off" for _, e in node.events):
@@ -85,6 +93,16 @@ def _silent(evidence: RunEvidence, node: NodeRecord, line: int | None, event: Ma
     found = _finding(evidence, node, summary, cause, Citation("events.jsonl", line, quote=quote))
     t = number(event, "t")
     return replace(found, confidence="likely", first_seen=t - seconds if t is not None else found.first_seen)
+
+
+def _failed_for_slurm(evidence: RunEvidence, node: NodeRecord, line: int | None) -> Iterable[Finding]:
+    """Slurm noticed before us and ended the step: the agent of a node that lives has heard of that and said so."""
+    if {e.get("event") for _, e in node.events} & {"stopping", "killing", "agent-finished"}:
+        return
+    summary = f"node {node.node_rank} ({node.host}) was lost: Slurm ended the job for the failure of a node"
+    cause = "Its agent is the one that left no last word. What Slurm saw is in slurmctld's log."
+    found = _finding(evidence, node, summary, cause, Citation("events.jsonl", line, quote=_SLURMS))
+    yield replace(found, confidence="likely")
 
 
 def _agent_gone(evidence: RunEvidence, node: NodeRecord, exited: Mapping[str, Any]) -> Finding:

@@ -114,6 +114,12 @@ def preempted(job: int) -> bool:
     return re.search(r"\bPreemptTime=\d", told) is not None
 
 
+def restarts(job: int) -> int:
+    """How often the job went back into the queue, by whosever wish; also before it starts again."""
+    found = re.search(r"\bRestarts=(\d+)", call("scontrol", "--oneliner", "show", "job", str(job)))
+    return int(found[1]) if found else 0
+
+
 def exit_code(job: int) -> int | None:
     """The batch script's, 128+N where signal N ended it; None where Slurm does not know it (any more)."""
     try:

@@ -25,6 +25,7 @@ from distdbg.rundir import RunDir
 #: Findings that are a machine's fault, and would not come back on another.
 _OF_A_NODE = {"node-lost", "network-cut", "gpu-fault", "nic-fault"}
 _WARNED, _PREEMPTED = "Slurm warned it of its end", "it made way for another job"
+_BY_SLURM = "Slurm itself has put the job back into the queue"
 _SAYS = re.compile(r"^[A-Za-z0-9._-]+$")
 
 
@@ -58,21 +59,27 @@ def main() -> int:
     run = RunDir(Path(options.run))
     bad = _culprits_of(run) if options.exclude_culprit and options.code else []
     job = int(os.environ["SLURM_JOB_ID"])
+    restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+    if _queued_again(job, restarts):
+        note(run, "requeued", because=_BY_SLURM, without=list(bad))
+        _say(_BY_SLURM + (f", left out: {', '.join(bad)}" if bad else ""))
+        _leave_out(job, bad)
+        return 0
     wanted, why = decide(
         warned=_WARNED if options.warned else _PREEMPTED if options.code and _preempted(job) else "",
-        restarts=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        restarts=restarts,
         most=options.most,
         cancelled=_cancelled(run),
         culprits=bad,
     )
     if wanted:
-        _requeue(run, job, why, bad)
+        _requeue(run, job, restarts, why, bad)
     elif why:
         _say(f"the job is not requeued: {why}")
     return 0
 
 
-def _requeue(run: RunDir, job: int, why: str, bad: Sequence[str]) -> None:
+def _requeue(run: RunDir, job: int, restarts: int, why: str, bad: Sequence[str]) -> None:
     """Slurm ends this script as soon as it has heard of it, gently first: what is left to do is done meanwhile."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note(run, "requeued", because=why, without=list(bad))  # before: who follows must not take the end for the end
@@ -80,9 +87,16 @@ def _requeue(run: RunDir, job: int, why: str, bad: Sequence[str]) -> None:
     try:
         commands.requeue(job)
     except DistdbgError as error:
+        if _queued_again(job, restarts):  # meanwhile
+            _leave_out(job, bad)
+            return
         note(run, "finished", exit_code=int(_options().code), because=f"it could not be requeued: {error.message}")
         _say(f"the job could not be requeued: {error.message}")
         return
+    _leave_out(job, bad)
+
+
+def _leave_out(job: int, bad: Sequence[str]) -> None:
     try:
         if bad:
             commands.exclude(job, ",".join(bad))
@@ -96,6 +110,14 @@ def _culprits_of(run: RunDir) -> list[str]:
         return culprits(report, commands.node_names(os.environ.get("SLURM_JOB_NODELIST", "")))
     except (OSError, ValueError, AttributeError, DistdbgError):
         return []
+
+
+def _queued_again(job: int, restarts: int) -> bool:
+    """Slurm does so by itself where it ends a job because one of its nodes failed."""
+    try:
+        return commands.restarts(job) > restarts
+    except DistdbgError:
+        return False
 
 
 def _preempted(job: int) -> bool:

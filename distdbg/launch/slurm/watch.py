@@ -51,6 +51,7 @@ class SlurmJob:
         self.name = f"Slurm job {number}"
         self._run = run
         self._number = number
+        self._requeues = bool(run.read_slurm().get("max_requeues"))
         self._state: JobState | None = None
         self._asked = False
         self._gone = False
@@ -71,7 +72,7 @@ class SlurmJob:
         state = self._state
         if state is None or self._silent or self._trouble:
             return Standing(self._trouble and f"{self._trouble}; the run's directory is followed")
-        if state.over or (finished and state.state == "COMPLETING"):
+        if state.over or (finished and state.state == "COMPLETING" and (late or not self._requeues)):
             if self._code == _NO_OUTPUT:
                 return Standing(self._blind(state), over=True, code=EXIT_USAGE)
             words = "" if finished else f"{self.name} ended: {state.state}"
@@ -122,7 +123,7 @@ class SlurmJob:
             self._state = state
 
     def _pause(self) -> float:
-        if self._finished_at is not None:
+        if self._finished_at is not None and not (self._state and self._state.waits):
             return _SOON_S / 2
         lasted = time.monotonic() - self._changed_at
         return _SOON_S if lasted < 30 else _LATER_S if lasted < 600 else _LONG_S
