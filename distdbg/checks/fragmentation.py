@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from distdbg.checks._on_device import reserved_grows
+from distdbg.checks._on_device import full_at, reserved_grows
 from distdbg.checks._snapshots import kinds_words
 from distdbg.evidence.memory_answer import MemoryAnswer, gib
 from distdbg.evidence.run import RunEvidence
@@ -27,6 +27,7 @@ DOCS = (
 _SHARE = 0.25
 _WORTH = 512 << 20
 _FEWEST_STEPS = 6
+_MOST_NAMED, _WORTH_NAMING = 3, 0.1
 
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
@@ -35,7 +36,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
         if answer.oom is not None and answer.oom.verdict == "fragmented":
             continue  # cuda-oom says it, with the holes
         if trend := _trend(answer):
-            yield _finding(answer, *trend)
+            yield _finding(evidence, answer, *trend)
         elif _at_peak(answer) and not _left_over(evidence, answer):
             yield _at_peak_finding(answer)
 
@@ -45,7 +46,7 @@ def _trend(answer: MemoryAnswer) -> tuple[int, int] | None:
     reserved, active = answer.reserved_by_step, answer.active_by_step
     if len(reserved) < _FEWEST_STEPS:
         return None
-    warm = max(1, len(reserved) // 5)
+    warm = answer.warm_steps
     reserved, active = reserved[warm:], active[warm:]
     third = max(1, len(reserved) // 3)
     grown = reserved[-1] - reserved[0]
@@ -67,21 +68,34 @@ def _left_over(evidence: RunEvidence, answer: MemoryAnswer) -> bool:
     return highest - answer.peak.active >= (answer.peak.reserved - answer.peak.active) / 2
 
 
-def _finding(answer: MemoryAnswer, first: int, last: int) -> Finding:
-    steps = len(answer.reserved_by_step)
+def _finding(evidence: RunEvidence, answer: MemoryAnswer, first: int, last: int) -> Finding:
+    points = next((r.memory.points for r in evidence.ranks if r.rank == answer.rank and r.memory is not None), ())
+    after = len(answer.reserved_by_step) - 1 - answer.warm_steps
+    slope = (last - first) * len(answer.reserved_by_step) / (after * max(answer.steps, 1))
     return Finding(
         "fragmentation",
         "warning",
         "likely",
-        f"{answer.who} reserves more from step to step, {gib(first)} to {gib(last)}, for the same use",
-        cause=f"Over {steps} steps the highest active memory of a step stayed at about "
+        f"{answer.who} reserves {gib(slope)} more with every step, {gib(first)} to {gib(last)}, for the same use"
+        + full_at(points, slope),
+        cause=f"Over {answer.steps} steps the highest active memory of a step stayed at about "
         f"{gib(answer.active_by_step[-1])}, while what torch holds of the device rose by {gib(last - first)}: new "
-        "requests do not fit into the holes that older ones left.",
+        f"requests do not fit into the holes that older ones left.{_whose(answer, last - first)}",
         remedy=_remedy(answer),
         explained_by="memory-leak" if answer.leaks else None,  # what grows needs new segments, and leaves holes
         ranks=(answer.rank,) if answer.rank is not None else (),
         evidence=(Citation(answer.path, None, f"segments, device {answer.device}", _points(answer)),),
     )
+
+
+def _whose(answer: MemoryAnswer, grown: int) -> str:
+    """Who asked for what was reserved since the warm-up, and who stands in segments that are mostly holes."""
+    said = ""
+    for found, words in ((answer.asked_for, "New segments were asked for by"), (answer.kept_open, "Holes are kept by")):
+        told = [s for s in found[:_MOST_NAMED] if s.bytes >= grown * _WORTH_NAMING]
+        named = ", ".join(f"{answer.stacks[s.stack].label} ({gib(s.bytes)} in {s.count})" for s in told)
+        said += f" {words} {named}." if named else ""
+    return said
 
 
 def _at_peak_finding(answer: MemoryAnswer) -> Finding:

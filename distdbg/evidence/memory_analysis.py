@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from distdbg.evidence.memory_answer import Columns, MemoryAnswer, Moment, OutOfMemory, StackInfo
+from distdbg.evidence.memory_answer import Columns, MemoryAnswer, Moment, OutOfMemory, SegmentsOf, StackInfo
 from distdbg.evidence.memory_digest import Digest, window
 from distdbg.evidence.memory_leaks import leaks, thinned
 from distdbg.evidence.memory_levels import Levels, highest_between, levels, moment, seconds_at, steps
 from distdbg.evidence.memory_oom import out_of_memory
+from distdbg.evidence.memory_segments import asked_for, kept_open
 from distdbg.evidence.memory_stacks import Group, place
 from distdbg.evidence.memory_trace import Trace, read_snapshot
 
@@ -56,6 +57,8 @@ def analyse_trace(trace: Trace) -> MemoryAnswer:
         unknown_frees=trace.unknown_frees,
         reserved_by_step=tuple(found.reserved_after(end) for end in bounds),
         active_by_step=tuple(highest_between(found, bounds)),
+        asked_for=asked_for(trace, bounds[max(1, len(bounds) // 5) - 1]) if bounds else (),
+        kept_open=kept_open(trace),
         phases=tuple(trace.phases[:_MOST_PHASES]),
         settings=trace.settings,
     )
@@ -88,6 +91,9 @@ def _numbered(answer: MemoryAnswer, groups: list[Group]) -> MemoryAnswer:
     def of(group: int) -> int:
         return numbers.setdefault(group, len(numbers))
 
+    def told(found: tuple[SegmentsOf, ...]) -> tuple[SegmentsOf, ...]:
+        return tuple(replace(segments, stack=of(segments.stack)) for segments in found)
+
     peak, last = _moment(answer.peak, of), _moment(answer.last, of)
     found = tuple(replace(leak, stack=of(leak.stack)) for leak in answer.leaks)
     oom: OutOfMemory | None = replace(answer.oom, stack=of(answer.oom.stack)) if answer.oom else None
@@ -103,6 +109,8 @@ def _numbered(answer: MemoryAnswer, groups: list[Group]) -> MemoryAnswer:
         at_oom=at_oom,
         overview=overview,
         detail=detail,
+        asked_for=told(answer.asked_for),
+        kept_open=told(answer.kept_open),
         stacks=tuple(_info(groups[g]) for g in numbers),
     )
 

@@ -76,6 +76,15 @@ class Leak:
 
 
 @dataclass(frozen=True)
+class SegmentsOf:
+    """Bytes of segments, and how many they are, that are told of a stack (evidence/memory_segments.py)."""
+
+    stack: int
+    bytes: int
+    count: int
+
+
+@dataclass(frozen=True)
 class SegmentMap:
     """One segment at the OOM: spans of (offset, size, state), state `used`, `pending` or `free`."""
 
@@ -153,11 +162,19 @@ class MemoryAnswer:
     #: reserved and the step's highest active bytes, at each boundary of a step
     reserved_by_step: tuple[int, ...] = ()
     active_by_step: tuple[int, ...] = ()
+    #: who asked for segments after the warm-up, and whose blocks keep mostly empty ones at the end
+    asked_for: tuple[SegmentsOf, ...] = ()
+    kept_open: tuple[SegmentsOf, ...] = ()
     #: phases of the trace: (event, name)
     phases: tuple[tuple[int, str], ...] = ()
     settings: Mapping[str, str] | None = None
     path: str = ""
     rank: int | None = None
+
+    @property
+    def warm_steps(self) -> int:
+        """Of the boundaries of steps, how many belong to the warm-up: a fifth, as for leaks."""
+        return max(1, len(self.reserved_by_step) // 5)
 
     @property
     def who(self) -> str:
@@ -175,6 +192,8 @@ def from_plain(plain: Mapping[str, Any]) -> MemoryAnswer:
     values["peak"], values["last"] = _moment(plain["peak"]), _moment(plain["last"])
     values["at_oom"] = _moment(plain["at_oom"]) if plain["at_oom"] is not None else None
     values["leaks"] = tuple(_made(Leak, leak) for leak in plain["leaks"])
+    for name in ("asked_for", "kept_open"):
+        values[name] = tuple(_made(SegmentsOf, s) for s in plain.get(name, ()))
     values["oom"] = _oom(plain["oom"]) if plain["oom"] is not None else None
     values["overview"] = _columns(plain["overview"])
     values["detail"] = _columns(plain["detail"]) if plain["detail"] is not None else None

@@ -34,7 +34,7 @@ class Hand:
             write(f"{path}.tmp")
             os.replace(f"{path}.tmp", path)
         except BaseException:
-            _remove(f"{path}.tmp")
+            remove(f"{path}.tmp")
             raise
         self._written.append({"file": os.path.basename(path), "name": name})
 
@@ -68,7 +68,8 @@ def write_bytes(data: bytes) -> Callable[[str], object]:
     return write
 
 
-def _remove(path: str) -> None:
+def remove(path: str) -> None:
+    """Where it is there."""
     try:
         os.unlink(path)
     except OSError:

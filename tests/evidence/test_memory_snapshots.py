@@ -397,9 +397,22 @@ def test_shapes_that_vary_leave_holes_and_a_few_sizes_do_not():
     found = memory_report([answer]).verdict
     assert answer.peak.reserved > 3 * answer.peak.active
     assert found[0].id == "fragmentation" and "pad inputs to a few sizes" in found[0].remedy
+    assert "with every step, " in found[0].summary
+    assert "New segments were asked for by model.py:72 attend (" in found[0].cause
     assert "expandable_segments" in found[0].remedy and "memory-leak" not in [f.id for f in found]
     few = varying(20 + 40 * (n % 4) for n in range(200))
     assert "fragmentation" not in ids(one(few)), "padded to four sizes: what was reserved once is used again"
+
+
+def test_who_keeps_holes_open():
+    made = Made()
+    train(made, 3)
+    pairs = [(made.alloc(6 * MIB, forward(70, "pad")), made.alloc(3 * MIB, forward(71, "cache"))) for _ in range(20)]
+    for large, _ in pairs:
+        made.free(large)
+    answer = one(made)
+    kept = [(answer.stacks[s.stack].label, s.bytes, s.count) for s in answer.kept_open]
+    assert ("model.py:71 cache", 10 * 14 * MIB, 10) in kept and "pad" not in str(kept), kept
 
 
 def test_a_healthy_step_end_is_none():

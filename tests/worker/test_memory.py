@@ -17,7 +17,7 @@ from distdbg.launch.taken_files import take_and_tell
 from distdbg.rundir import RunDir
 from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
-from distdbg.worker.memory import figures, read_steps
+from distdbg.worker.memory import figures, read_steps, snapshots
 from distdbg.worker.memory.census import Census
 from distdbg.worker.memory.cycles import Cycles
 from distdbg.worker.memory.history import ENTRIES, History
@@ -292,6 +292,37 @@ def test_many_steps_snapshots_leave_room_for_the_error(session, cuda):
     snapshots.take("step")
     snapshots.ran_out()
     assert ["because" in told for told in session.said("snapshot")] == [True, False]
+
+
+def torn(path):
+    os.truncate(path, os.path.getsize(path) - 5)
+
+
+def bent(path):
+    with open(path, "r+b") as file:
+        file.seek(20)
+        byte = file.read(1)[0]
+        file.seek(20)
+        file.write(bytes([byte ^ 255]))
+
+
+@pytest.mark.parametrize("spoil", [torn, bent])
+def test_what_reads_otherwise_than_it_was_written_is_told_and_leaves_nothing(session, tmp_path, monkeypatch, spoil):
+    """A disk that takes a file and does not keep it."""
+    pack = snapshots._pack
+    monkeypatch.setattr(snapshots, "_pack", lambda path, data: (pack(path, data), spoil(path)))
+    Snapshots(session, None).take("asked", 7)
+    (told,) = session.said("snapshot")
+    assert told["id"] == 7 and "ValueError" in told["because"]
+    assert not [path for path in tmp_path.iterdir() if "memory" in path.name]
+
+
+def test_a_snapshot_leaves_room_for_the_loaders(session, tmp_path, monkeypatch):
+    monkeypatch.setattr(snapshots, "to_spare", lambda _: 0)
+    Snapshots(session, None).take("asked", 7)
+    (told,) = session.said("snapshot")
+    assert "no room to spare" in told["because"]
+    assert not [path for path in tmp_path.iterdir() if "memory" in path.name]
 
 
 def test_what_cannot_be_written_is_told_and_not_raised(session):

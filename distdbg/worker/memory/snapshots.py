@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import os
 
+from distdbg.worker.handing import remove, to_spare
 from distdbg.worker.memory import figures, host
 
 TYPE_CHECKING = False
@@ -97,17 +98,28 @@ class Snapshots:
 
     def _write(self, name: str, data: bytes) -> dict[str, str]:
         """Packed, read back and renamed. Raises OSError, or ValueError where it reads otherwise than it was written."""
-        import zlib
-
         path = f"{self._session.stem}.memory-{name}"
-        packer, count = zlib.compressobj(1, zlib.DEFLATED, 31), 0
-        with open(f"{path}.tmp", "wb") as file:
-            for at in range(0, len(data), _PIECE):
-                count += file.write(packer.compress(data[at : at + _PIECE]))
-            count += file.write(packer.flush())
-        _check(f"{path}.tmp", len(data))
-        os.replace(f"{path}.tmp", path)
+        try:
+            _pack(f"{path}.tmp", data)
+            _check(f"{path}.tmp", len(data))
+            os.replace(f"{path}.tmp", path)
+        except BaseException:
+            remove(f"{path}.tmp")
+            raise
         return {"file": os.path.basename(path), "name": name}
+
+
+def _pack(path: str, data: bytes) -> None:
+    """Stops where the folder's other users would be left without room: all ranks of a node may write at once."""
+    import zlib
+
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    with open(path, "wb") as file:
+        for at in range(0, len(data), _PIECE):
+            if to_spare(os.path.dirname(path)) < _PIECE:
+                raise OSError(f"{os.path.dirname(path)} has no room to spare for it")
+            file.write(packer.compress(data[at : at + _PIECE]))
+        file.write(packer.flush())
 
 
 def _named(snapshot: dict[str, object]) -> dict[str, object]:
@@ -127,9 +139,12 @@ def _check(path: str, length: int) -> None:
 
     unpacker: Any = zlib.decompressobj(31)
     found = 0
-    with open(path, "rb") as file:
-        while piece := file.read(_PIECE):
-            found += len(unpacker.decompress(piece))
-    found += len(unpacker.flush())
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(_PIECE):
+                found += len(unpacker.decompress(piece))
+        found += len(unpacker.flush())
+    except zlib.error as error:
+        raise ValueError(f"{path} reads otherwise than it was written: {error}") from None
     if not unpacker.eof or found != length:
         raise ValueError(f"{path} has {found} of {length} bytes")

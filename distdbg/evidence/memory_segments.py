@@ -1,0 +1,49 @@
+"""Whose requests made torch reserve more after the warm-up, and whose blocks keep what it reserved from being used."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from distdbg.evidence.memory_answer import SegmentsOf
+from distdbg.evidence.memory_trace import Trace, living_at
+
+_GROW = ("segment_alloc", "segment_map")
+_MOST = 5
+#: a segment that is used by less than this is mostly a hole
+_USED = 0.5
+
+
+def asked_for(trace: Trace, after: int) -> tuple[SegmentsOf, ...]:
+    """By stack, most bytes first: the segments that the device was asked for after an event."""
+    return _most((r.group, r.size) for r in trace.rare if r.action in _GROW and r.at > after)
+
+
+def kept_open(trace: Trace) -> tuple[SegmentsOf, ...]:
+    """By stack, most bytes first: the free parts of segments that could be given back but for its blocks, at the end.
+
+    A hole that several stacks keep open counts for the one that has most in its segment.
+    """
+    segments = sorted(trace.segments, key=lambda s: s.address)
+    starts = [segment.address for segment in segments]
+    inside: dict[int, dict[int, int]] = {}
+    for n in living_at(trace, trace.events - 1):
+        place = bisect_right(starts, trace.address[n]) - 1
+        if place >= 0 and trace.address[n] < starts[place] + segments[place].size:
+            by_group = inside.setdefault(place, {})
+            by_group[trace.group[n]] = by_group.get(trace.group[n], 0) + trace.size[n]
+    used = {place: sum(by_group.values()) for place, by_group in inside.items()}
+    return _most(
+        (max(by_group, key=lambda group: by_group[group]), segments[place].size - used[place])
+        for place, by_group in inside.items()
+        if used[place] < _USED * segments[place].size
+    )
+
+
+def _most(found: Iterable[tuple[int, int]]) -> tuple[SegmentsOf, ...]:
+    totals: dict[int, Sequence[int]] = {}
+    for group, size in found:
+        bytes_, count = totals.get(group, (0, 0))
+        totals[group] = bytes_ + size, count + 1
+    order = sorted(totals, key=lambda group: -totals[group][0])[:_MOST]
+    return tuple(SegmentsOf(group, *totals[group]) for group in order)
