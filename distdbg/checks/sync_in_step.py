@@ -21,7 +21,7 @@ DOCS = (
         "that it ran dry until the next kernel; without one, the time in the calls. Below 5 % of a step nothing is "
         "said: a loss that is read once a step is none.",
         remedy="Keep the sum on the device and read it every 100 steps; read many values with one `.tolist()`; replace "
-        "`if tensor` by torch.where. A copy to the GPU from pinned memory does not wait with `non_blocking=True`.",
+        "`if tensor` by torch.where.",
         source="https://pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization",
     ),
 )

@@ -18,7 +18,7 @@ from distdbg.evidence.profile_names import HEADER
 from distdbg.evidence.spans import Spans, length, union, within
 from distdbg.evidence.trace_attention import fused
 from distdbg.evidence.trace_calls import Calls, Looked, Operator, Site, find_calls
-from distdbg.evidence.trace_device import Device, Gaps, pageable_copies
+from distdbg.evidence.trace_device import Device, Gaps, copies_from
 from distdbg.evidence.trace_events import Trace
 from distdbg.evidence.trace_phases import OWN_MARKS, Step, Steps, find_phases, find_steps, whole
 from distdbg.evidence.trace_places import Place
@@ -174,7 +174,8 @@ class _Digest:
         self.device = max(trace.devices, key=lambda d: len(trace.devices[d]), default=None)
         events = trace.devices[self.device] if self.device is not None else []
         self.gaps = Gaps(events, self.phases.data) if events else None
-        looked = Looked(steps.steps, self.phases.data, pageable_copies(events), self.gaps is not None)
+        copies = copies_from("Pageable", events), copies_from("Pinned", events)
+        looked = Looked(steps.steps, self.phases.data, *copies, device=self.gaps is not None)
         main = sorted([*trace.threads[steps.thread], *trace.lines], key=lambda e: (e.begin, -e.end))
         others = [events for thread, events in trace.threads.items() if thread != steps.thread]
         self.calls: Calls = find_calls([main, *others], looked)

@@ -78,7 +78,7 @@ class _Open:
     """An event that has begun, with what its callees must know."""
 
     __slots__ = ("attention", "callee", "calls", "end", "event", "frame", "inner", "inside", "line", "loads", "nested",
-                 "over", "site", "talks", "users")  # fmt: skip
+                 "over", "pinned", "site", "talks", "users")  # fmt: skip
 
     def __init__(self, event: HostEvent, above: _Open | None, data: Spans) -> None:
         self.event, self.end, self.over = event, event.end, above
@@ -90,6 +90,8 @@ class _Open:
         self.inside: bool = above is not None and (above.inside or above.event.category == "cpu_op")
         #: whether it waits for other ranks: then its time is theirs
         self.talks = False
+        #: whether it has begun a copy from pinned memory
+        self.pinned = False
         self.site: Site | None = above.site if above else None
         self.frame: Place | None = above.frame if above else None
         self.callee: str = above.callee if above else ""
@@ -125,6 +127,8 @@ class Looked:
     data: Spans = field(default_factory=list)
     #: correlations of copies from pageable memory to a device
     pageable: frozenset[int] = frozenset()
+    #: and from pinned memory
+    pinned: frozenset[int] = frozenset()
     #: whether the trace has a GPU's events
     device: bool = False
 
@@ -163,6 +167,8 @@ def _note(found: Calls, top: _Open, number: int, looked: Looked) -> None:
     """Whether this call is dear: the outermost one is the place, and its time counts."""
     event, above = top.event, top.site
     kind = _kind(top, event, looked)
+    if event.correlation in looked.pinned and top.over is not None:
+        top.over.pinned = True
     if not kind:
         _count_in(found, top, number)
         return
@@ -236,8 +242,8 @@ def _step_at(t: float, steps: Sequence[Step], begins: Sequence[float]) -> int | 
 
 
 def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911 -- a line a kind
-    """wait, transfer, attention, masked, copy, constant, alloc, load (what the user's data set calls), and those of
-    _OF_TORCH; "" for all others."""
+    """wait, transfer, blocking (a wait for a copy from pinned memory), attention, masked, copy, constant, alloc, load
+    (what the user's data set calls), and those of _OF_TORCH; "" for all others."""
     name = event.name
     if event.category == LINE:
         return ""
@@ -251,7 +257,7 @@ def _kind(top: _Open, event: HostEvent, looked: Looked) -> str:  # noqa: PLR0911
         if event.correlation in looked.pageable:
             return "transfer"
         if name in _WAITING_CALLS:
-            return "transfer" if _carries(top) else "wait"
+            return "transfer" if _carries(top) else "blocking" if top.over is not None and top.over.pinned else "wait"
         return "alloc" if name in _ALLOCATING_CALLS else ""
     if name in _WAITING_OPS:
         # on a CPU, what torch reads of its own (an optimizer's count of steps) is none of the user's

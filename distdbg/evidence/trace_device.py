@@ -20,6 +20,8 @@ SHORT_KERNEL_US = 10.0
 _SHORT_GAP_US = 20.0
 #: Why a device stood idle, in the order in which a gap's time is given away.
 REASONS = ("data wait", "synchronisation", "transfers", "allocations", "small kernels", "host")
+#: Of sites (trace_calls.py), by the reason that they are.
+_KINDS = {"synchronisation": ("wait",), "transfers": ("transfer", "blocking"), "allocations": ("alloc",)}
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,10 @@ class Device:
     short: float
 
 
-def pageable_copies(events: Iterable[DeviceEvent]) -> frozenset[int]:
-    return frozenset(e.correlation for e in events if is_pageable(e) and e.correlation)
-
-
-def is_pageable(event: DeviceEvent) -> bool:
-    """A copy to the device from memory that is not pinned."""
-    return event.category == "gpu_memcpy" and "HtoD" in event.name and "Pageable" in event.name
+def copies_from(memory: str, events: Iterable[DeviceEvent]) -> frozenset[int]:
+    """Correlations of the copies to the device from `Pageable` or `Pinned` memory, as CUDA names them."""
+    copies = (e for e in events if e.category == "gpu_memcpy" and "HtoD" in e.name and memory in e.name)
+    return frozenset(e.correlation for e in copies if e.correlation)
 
 
 class Gaps:
@@ -71,7 +70,7 @@ class Gaps:
     def lost(self, site: Site, number: int, step: Step) -> Spans:
         """Idle time of the device in this step that this site explains."""
         spans = site.spans.get(number, [])
-        if site.kind == "wait":
+        if site.kind in ("wait", "blocking"):
             lost = union(piece for span in spans for piece in self.after(span))
         elif site.kind == "transfer":
             lost = overlap(union(spans), self.idle(step))
@@ -108,7 +107,7 @@ class Gaps:
 
     def _why(self, number: int, step: Step, idle: Spans, sites: list[Site]) -> Iterable[tuple[str, Spans]]:
         yield "data wait", within(self.data, step.begin, step.end)
-        for reason, kind in (("synchronisation", "wait"), ("transfers", "transfer"), ("allocations", "alloc")):
-            lost = union(s for site in sites if site.kind == kind for s in self.lost(site, number, step))
-            yield reason, lost if kind != "transfer" else union([*lost, *within(self.copies, step.begin, step.end)])
+        for reason, kinds in _KINDS.items():
+            lost = union(s for site in sites if site.kind in kinds for s in self.lost(site, number, step))
+            yield reason, lost if reason != "transfers" else union([*lost, *within(self.copies, step.begin, step.end)])
         yield "small kernels", [(a, b) for a, b in idle if b - a <= _SHORT_GAP_US]

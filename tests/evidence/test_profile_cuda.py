@@ -140,6 +140,26 @@ def test_copies_from_pageable_memory_are_named_and_are_no_synchronisation():
     assert profile.device.idle["transfers"] > 0.15 > profile.device.idle["synchronisation"]
 
 
+def pinned(built, at, *, waits):
+    full(built, at, 5000)
+    built.frame("train.py", 30, "load", at + 100, 5400)
+    built.host("cpu_op", "aten::copy_", at + 120, 5300)
+    built.launch("Memcpy HtoD (Pinned -> Device)", at + 130, at + 5000, 300, category="gpu_memcpy",
+                 call="cudaMemcpyAsync", takes=20)  # fmt: skip
+    if waits:
+        built.host("cuda_runtime", "cudaStreamSynchronize", at + 160, 5200)
+    full(built, at + 6500 if waits else at + 5310, 3490)
+
+
+def test_a_copy_from_pinned_memory_that_is_waited_for_lacks_non_blocking():
+    profile = read(build(lambda built, at: pinned(built, at, waits=True)))
+    (finding,) = findings(profile)
+    assert finding.id == "transfer-in-loop" and "load (train.py" in finding.summary and "pinned" in finding.summary
+    assert "non_blocking=True" in finding.remedy and "pin_memory=" not in finding.remedy
+    assert profile.device.idle["transfers"] > 0.1 > profile.device.idle["synchronisation"]
+    assert findings(read(build(lambda built, at: pinned(built, at, waits=False)))) == []
+
+
 def small(built, at):
     for n in range(600):
         built.launch("void at::native::vectorized_elementwise_kernel", at + n * 16, at + n * 16 + 8, 4)
