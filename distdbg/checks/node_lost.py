@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,8 +23,8 @@ DOCS = (
         "silent without a last word, or the node itself went away.",
         how_seen="torchrun's exit status as its agent read it; an agent's record that ends in the middle although "
         "the launcher saw the job end; or, on other hosts, an agent that says nothing for 12 s, whose host does not "
-        "answer a connection either; or Slurm's word that it ends the job for a failed node, and the one agent that "
-        "did not hear of it. Where the node itself lived on, it is `network-cut`.",
+        "answer a connection either; or Slurm's word that the node has failed (`srun: error: "
+        "Node failure on …`). Where the node itself lived on, it is `network-cut`.",
         remedy="Look at the node: its memory, its scheduler's log, `last -x` for reboots. Leave it out and resume from "
         "the last checkpoint.",
         source="https://github.com/pytorch/pytorch/issues/88251",
@@ -31,16 +32,11 @@ DOCS = (
 )
 
 
-#: Why Slurm ended a step, in the words that it gives every node of it.
-_SLURMS = "DUE TO NODE FAILURE"
-
-
 def check(evidence: RunEvidence) -> Iterable[Finding]:
     silent = {integer(e, "node_rank"): (line, e) for line, e in evidence.events if e.get("event") == "node-silent"}
-    by_slurm = {integer(e, "node_rank"): line for line, e in evidence.events if _SLURMS in str(e.get("because"))}
     for node in evidence.nodes:
-        if node.node_rank in by_slurm and node.node_rank not in silent:
-            yield from _failed_for_slurm(evidence, node, by_slurm[node.node_rank])
+        if node.node_rank not in silent and (line := _slurms_word(evidence, node)):
+            yield _failed_for_slurm(evidence, node, line)
         elif node.node_rank not in silent:
             # how torchrun and the agents of a cancelled job end is what was asked for
             yield from _ended_badly(evidence, node) if evidence.cancelled_by is None else ()
@@ -95,14 +91,26 @@ def _silent(evidence: RunEvidence, node: NodeRecord, line: int | None, event: Ma
     return replace(found, confidence="likely", first_seen=t - seconds if t is not None else found.first_seen)
 
 
-def _failed_for_slurm(evidence: RunEvidence, node: NodeRecord, line: int | None) -> Iterable[Finding]:
-    """Slurm noticed before us and ended the step: the agent of a node that lives has heard of that and said so."""
-    if {e.get("event") for _, e in node.events} & {"stopping", "killing", "agent-finished"}:
-        return
-    summary = f"node {node.node_rank} ({node.host}) was lost: Slurm ended the job for the failure of a node"
-    cause = "Its agent is the one that left no last word. What Slurm saw is in slurmctld's log."
-    found = _finding(evidence, node, summary, cause, Citation("events.jsonl", line, quote=_SLURMS))
-    yield replace(found, confidence="likely")
+def _slurms_word(evidence: RunEvidence, node: NodeRecord) -> int | None:
+    """The line of the events that has it: Slurm has taken this node for failed."""
+    for line, event in evidence.events:
+        hosts = event.get("hosts") if event.get("event") == "slurm-node-failure" else None
+        if isinstance(hosts, list) and node.host.partition(".")[0] in {str(host).partition(".")[0] for host in hosts}:
+            return line
+    return None
+
+
+def _failed_for_slurm(evidence: RunEvidence, node: NodeRecord, line: int) -> Finding:
+    """Slurm noticed before us, and then ended the job: what its agents still did is what was asked for."""
+    summary = f"node {node.node_rank} ({node.host}) was lost: Slurm found that it had failed, and ended the job"
+    quote = f"srun: error: Node failure on {node.host}"
+    found = _finding(evidence, node, summary, "What Slurm saw of it is in slurmctld's log.",
+                     Citation("events.jsonl", line, quote=quote))  # fmt: skip
+    asked = evidence.asked_to_end_at
+    if asked is not None and evidence.cancelled_by == "SIGTERM":  # it is Slurm's, and comes of the failure
+        seen = math.nextafter(asked, 0)
+        found = replace(found, first_seen=min(seen, found.first_seen or seen))
+    return replace(found, confidence="likely")
 
 
 def _agent_gone(evidence: RunEvidence, node: NodeRecord, exited: Mapping[str, Any]) -> Finding:

@@ -1,4 +1,8 @@
-"""What Slurm says on a step's standard error of processes that were killed for memory. It names no process.
+"""What Slurm says on a step's standard error of nodes that failed, and of processes that were killed for memory.
+
+    srun: error: Node failure on node2
+
+Of what was killed it names no process.
 
     slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed.
     slurmstepd: error: Detected 1 oom-kill event(s) in step 4711.0 cgroup.                      (before Slurm 22)
@@ -22,6 +26,7 @@ _STEP = re.compile(
     r"exceeded memory limit \(|Exceeded (?:job|step) memory limit(?! at some point))"
 )
 _TASK = re.compile(r"^srun: error: \S+: tasks? (?P<tasks>[\d,\-]{1,4000}): Out Of Memory")
+_FAILED = re.compile(r"^srun: error: Node failure on (?P<node>[\w.\-]+)\s*$", re.MULTILINE)
 _MOST_LINES, _MOST_LINE = 200, 500
 #: Slurm itself ends all of a step that exceeds its limit.
 _ALL = 1 << 20
@@ -34,6 +39,11 @@ class SlurmSaid:
     text: str
     kills: int
     named: bool
+
+
+def failed_nodes(text: str) -> list[str]:
+    """Nodes that Slurm has taken for failed, whereupon it ends a step, by their names in Slurm."""
+    return list(dict.fromkeys(match["node"] for match in islice(_FAILED.finditer(text), _MOST_LINES)))
 
 
 def memory_lines(text: str) -> list[str]:

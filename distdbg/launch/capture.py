@@ -95,7 +95,7 @@ class Capture:
             for number in range(1, looks + 1):
                 begun = time.monotonic()
                 list(pool.map(lambda t: self._look(t, number), self.targets))  # noqa: B023 -- done within the turn
-                if number == 1:
+                if number == min(looks, 2):
                     list(pool.map(self._native, self._rarest(int(self.request.get("native", 0)))))
                 if number < looks:
                     interval = float(self.request.get("interval", 1.0))
@@ -179,9 +179,13 @@ class Capture:
         return {"file": self._name(f"recorder/{target.rank:05d}.1.pickle", data)}
 
     def _rarest(self, count: int) -> list[Target]:
-        """One of each kind of stack: of the fewest ranks first, among equals those outside of torch.distributed."""
+        """One of each kind of stack: of the fewest ranks first, among equals those outside of torch.distributed.
+
+        A rank that was a step further at its second look only crawls: it is not paused for a second on top.
+        """
+        still = [t for t in self.targets if t.threads and not _moves(t)]
         kinds = Counter(_kind(t) for t in self.targets)
-        first = {_kind(t): t for t in reversed(self.targets) if t.threads}
+        first = {_kind(t): t for t in reversed(still)}
         return [first[k] for k in sorted(first, key=lambda k: (kinds[k], _communicates(k), first[k].rank))][:count]
 
     def _native(self, target: Target) -> None:
@@ -272,6 +276,10 @@ def _page(target: Target) -> dict[str, Any] | None:
     if page is None or page.pid != target.pid:
         return None
     return page_facts(page)
+
+
+def _moves(target: Target) -> bool:
+    return len({(seen["page"]["step"], seen["page"]["user_step"]) for seen in target.looks if seen["page"]}) > 1
 
 
 def _kind(target: Target) -> tuple[tuple[str, int], ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EXIT_LOST, CannotStart
-from distdbg.evidence.slurm_said import memory_lines
+from distdbg.evidence.slurm_said import failed_nodes, memory_lines
 from distdbg.launch.carriers import Carrier, Running, end_carriers
 from distdbg.launch.control import ControlWatcher
 from distdbg.launch.doors import OPENS_WITHIN_S, Door, knock, own_addresses
@@ -340,8 +340,11 @@ class FarNodes(Nodes):
         every_turn()
         if any(running.process.poll() is None for running in self._running):
             self._kill()
-        if lines := [line for running in self._running for line in memory_lines(running.said())]:
+        said = [running.said() for running in self._running]
+        if lines := [line for text in said for line in memory_lines(text)]:
             self._journal.note("slurm-memory", lines=lines)
+        if failed := [node for text in said for node in failed_nodes(text)]:
+            self._journal.note("slurm-node-failure", hosts=failed)
 
     def tell_all(self, request: Mapping[str, Any]) -> None:
         for running in self._running:

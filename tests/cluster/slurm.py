@@ -41,7 +41,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 SlurmctldTimeout=30
 SlurmdTimeout=30
-KillWait=5
+KillWait={kill_wait}
 EioTimeout=5
 UnkillableStepTimeout=10
 MailProg=/bin/true
@@ -61,12 +61,13 @@ _HEAD = "slurmctld && until scontrol ping >/dev/null 2>&1; do sleep 0.02; done"
 @dataclass(frozen=True)
 class Slurm:
     """`cpus` a node as Slurm counts them, `gpus` device nodes a node that are none, `more` lines for slurm.conf;
-    `containers`: steps take the options of pyxis (container.c)."""
+    `containers`: steps take the options of pyxis (container.c); `kill_wait`: seconds from SIGTERM to SIGKILL."""
 
     cpus: int = 4
     gpus: int = 0
     more: str = ""
     containers: bool = False
+    kill_wait: int = 5
 
     def write_etc(self, bed: Bed, host: Host, etc: Path) -> None:
         (etc / "slurm").mkdir()
@@ -74,7 +75,13 @@ class Slurm:
         more = "\n".join(("GresTypes=gpu" if self.gpus else "", self.more))
         (etc / "slurm" / "slurm.conf").write_text(
             _CONF.format(
-                head=bed["head"].address, folder=bed.folder, nodes=len(bed.nodes), cpus=self.cpus, gres=gres, more=more
+                head=bed["head"].address,
+                folder=bed.folder,
+                nodes=len(bed.nodes),
+                cpus=self.cpus,
+                gres=gres,
+                more=more,
+                kill_wait=self.kill_wait,
             )
         )
         if self.gpus:  # device nodes: plain files are refused

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.evidence.slurm_said import memory_lines, said_of
+from distdbg.evidence.slurm_said import failed_nodes, memory_lines, said_of
 
 NEW = "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0. Some of the step tasks have been OOM Killed."
 OLD = (
@@ -56,3 +56,9 @@ def test_a_line_is_of_the_node_that_it_names(lines, node, kills, named):
 
 def test_a_job_of_one_node_has_no_other_that_it_could_be():
     assert said_of([KILLED], 0, "node0", nodes=1).named
+
+
+def test_nodes_that_failed():
+    words = "srun: error: Node failure on "
+    assert failed_nodes(f"{words}node2\n{words}n-7.cluster\n{words}node2\n") == ["node2", "n-7.cluster"]
+    assert failed_nodes(f"[rank0]: {words}node2\nsrun: got SIGCONT") == []

@@ -77,11 +77,23 @@ def test_every_rank_is_accounted_for_and_goes_on_as_before(job, tmp_path):
         entries = json.loads((folder / second["recorder"]["file"]).read_text())["entries"]
         open_ones = [e["profiling_name"] for e in entries if not e["retired"]]
         assert bool(open_ones) == (rank["rank"] != SLEEPER), open_ones
-    native = [r["rank"] for r in part["ranks"] if "native" in r["looks"][0]]
+    native = [r["rank"] for r in part["ranks"] if "native" in r["looks"][-1]]
     assert native == [SLEEPER], "its stack is the rarest"
     assert str(PROGRAM) in part["sources"]
     assert not (folder / "calls").exists(), "it calls nothing of torch.distributed by itself"
     assert {look(pid).get("state") for pid in job.values()} <= {"S", "R"}, "one was left stopped"
+
+
+def test_a_rank_that_only_crawls_is_not_held_up_for_its_c_frames():
+    def seen(rank, *steps):
+        stack = [{"os_thread_id": rank, "frames": [{"filename": "train.py", "line": rank}]}]
+        looks = [{"page": {"step": step, "user_step": 0}} for step in steps]
+        return capture.Target(rank, rank, "stem", looks, stack)
+
+    request = {"folder": "/nowhere", "targets": []}
+    made = capture.Capture(request)
+    made.targets = [seen(1, 7, 8), seen(2, 7, 7), seen(3, 7)]
+    assert [target.rank for target in made._rarest(3)] == [2, 3]
 
 
 def test_a_rank_that_is_gone_is_said_to_be(tmp_path):

@@ -157,7 +157,7 @@ def test_a_job_that_makes_way_without_a_warning_is_requeued_too():
 def losing_node2():
     """(the head, who follows the job there): a node has died under it."""
     need_bed(slurm=True)
-    with Bed(own_folder(), nodes=3, slurm=Slurm()) as bed:
+    with Bed(own_folder(), nodes=3, slurm=Slurm(kill_wait=60)) as bed:
         head = head_of(bed, "job")
         following = head.popen("launch", "--on", "slurm", "--nodes", 2, "--nproc-per-node", 1, "--grace", 3,
                                "--max-requeues", 1, "--exclude-culprit", "train.py", 4000, stderr=subprocess.PIPE,
@@ -190,7 +190,7 @@ def test_where_slurm_is_the_first_to_see_that_a_node_is_gone():
         cancelled = head.distdbg("cancel")
         assert cancelled.returncode == 0, cancelled.stderr
         _, err = following.communicate(timeout=60)
-        assert "node 1 (node2) was lost: Slurm ended the job for the failure of a node, and with" in err
+        assert "node 1 (node2) was lost: Slurm found that it had failed, and ended the job" in err
         assert "Slurm itself has put the job back into the queue, left out: node2" in err
         assert following.returncode == 143
 
