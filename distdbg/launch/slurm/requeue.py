@@ -60,7 +60,7 @@ def main() -> int:
     bad = _culprits_of(run) if options.exclude_culprit and options.code else []
     job = int(os.environ["SLURM_JOB_ID"])
     restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-    if _queued_again(job, restarts):
+    if options.code and _queued_again(job, restarts):
         note(run, "requeued", because=_BY_SLURM, without=list(bad))
         _say(_BY_SLURM + (f", left out: {', '.join(bad)}" if bad else ""))
         _leave_out(job, bad)
