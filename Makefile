@@ -15,6 +15,9 @@ SYSTEM_PACKAGES := gcc libc6-dev git util-linux e2fsprogs zsh fish fonts-dejavu-
 # What the cluster in a box is made of (tests/cluster).
 BED_PACKAGES := iproute2 util-linux procps slurm-wlm libslurm-dev munge openssh-client openssh-server
 
+# The tests start distdbg a thousand times: without bytecode each start compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test test-fast lint bench system-packages bed clean
 .DELETE_ON_ERROR:
 
@@ -29,7 +32,7 @@ demo: $(VENV)/.ready  ## install, train on two nodes of this machine, show the r
 test: lint  ## set up and run the whole suite
 	$(PYTEST) 3 $(ARGS)
 
-test-fast: $(VENV)/.ready-test  ## the part that starts no torch process, under a minute
+test-fast: $(VENV)/.ready-test  ## the part without torch, under a minute
 	$(PYTEST) 2 -m 'not slow' $(ARGS)
 
 lint: $(VENV)/.ready-test  ## ruff and mypy --strict

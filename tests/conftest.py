@@ -13,6 +13,7 @@ Left out are tests marked `gpu`, and reasons that begin with "not possible here"
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,8 @@ MARK = "DISTDBG_TEST_FOLDER"
 FOREIGN = ("SLURM_", "PET_", "TORCHELASTIC_", "NCCL_", "TORCH_", "GLOO_", "DISTDBG_", "GROUP_", "OMPI_", "PMI_")
 FOREIGN_NAMES = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ROLE_RANK"}
 FOREIGN_NAMES |= {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONPATH", "XDG_RUNTIME_DIR"}
+#: Of a file whose tests are all slow.
+SLOW_FILE = re.compile(r"^pytestmark = .*\bpytest\.mark\.slow\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -187,6 +190,13 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     report = yield
     _no_skip_in_ci(report)
     return report
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The fast part does not even import files that have none of it: torch alone takes seconds."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    return bool(SLOW_FILE.search(collection_path.read_text(encoding="utf-8"))) or None
 
 
 def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from distdbg.checks import all_checks
@@ -35,10 +36,20 @@ def dotted(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[int, str], ...]:
     """(line, absolute module name) of each import; `from a import b` gives a.b where that is a module, else a."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
     package = dotted(path) if path.name == "__init__.py" else dotted(path).rpartition(".")[0]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     only_typing = {
         id(inner)
         for node in ast.walk(tree)
@@ -136,9 +147,7 @@ def test_the_worker_side_needs_only_the_standard_library_and_torch_when_it_is_th
         for line, name in imports(path):
             root = name.split(".")[0]
             assert root in WORKER_MAY_NEED or root in sys.stdlib_module_names, f"{dotted(path)}:{line} imports {name}"
-        at_top = [
-            n for n in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(n, ast.Import | ast.ImportFrom)
-        ]
+        at_top = [n for n in parsed(path).body if isinstance(n, ast.Import | ast.ImportFrom)]
         assert not any("torch" in ast.unparse(n).split() for n in at_top), f"{dotted(path)} imports torch as it loads"
 
 
@@ -168,7 +177,7 @@ def test_every_finding_is_documented_by_one_check() -> None:
 def test_no_check_gives_a_finding_that_it_does_not_document() -> None:
     known = {doc.id for check in all_checks() for doc in check.docs}
     for path in (PACKAGE / "checks").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding"):
                 continue
             given = [k.value for k in node.keywords if k.arg == "id"] + node.args[:1]

@@ -11,6 +11,8 @@ import pytest
 
 from distdbg.cli import cli
 
+pytestmark = pytest.mark.slow  # the command line again and again
+
 CPU_SECONDS = 0.15
 #: Modules of Python's own, and what loading them takes where the budget was set: a slower hour is measured by it.
 YARDSTICK = [sys.executable, "-c", "import asyncio, http.client, unittest, sqlite3, xml.dom.minidom"]

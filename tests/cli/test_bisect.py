@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.slow  # the command line again and again
+
 
 def script(folder, text):
     (folder / "train.py").write_text(textwrap.dedent(text))
@@ -66,7 +68,6 @@ def test_what_fails_now_and_then_is_no_result(distdbg, tmp_path):
     assert "shown again by 1 of 2 runs" in result.out and "no more than a hint" in result.err
 
 
-@pytest.mark.slow
 def test_a_run_past_its_time_does_not_show_it(distdbg, tmp_path):
     script(tmp_path, """
         import sys, time
@@ -97,7 +98,6 @@ def test_bad_input(distdbg, words, said):
     assert (result.code, said in result.err) == (2, True), result
 
 
-@pytest.mark.slow
 def test_a_launch_by_its_verdict(distdbg, tmp_path):
     """One rank does not show it, nor does a run that breaks in another line."""
     script(tmp_path, """
@@ -117,7 +117,6 @@ def test_a_launch_by_its_verdict(distdbg, tmp_path):
     assert (folder / "001" / "report" / "report.json").is_file()
 
 
-@pytest.mark.slow
 def test_layers_of_a_transformers_model(distdbg, tmp_path):
     pytest.importorskip("transformers")
     script(tmp_path, """

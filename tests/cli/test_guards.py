@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # the command line again and again
+
 PROGRAMS = Path(__file__).parents[1] / "programs" / "guards"
 
 
@@ -44,7 +46,6 @@ def test_a_job_file_can_say_it(distdbg, tmp_path):
     assert "job.yaml:2: " in distdbg("launch", "--config", "job.yaml").err
 
 
-@pytest.mark.slow
 def test_a_finding_is_on_the_terminal_and_changes_no_exit_code(distdbg):
     program = PROGRAMS / "missing-set-epoch" / "bad.py"
     done = distdbg("launch", "--nodes", 2, "--nproc-per-node", 2, program)
@@ -58,7 +59,6 @@ def test_a_finding_is_on_the_terminal_and_changes_no_exit_code(distdbg):
     assert (finding["id"], finding["severity"], finding["ranks"]) == ("missing-set-epoch", "warning", [0, 1, 2, 3])
 
 
-@pytest.mark.slow
 def test_the_mode_error_ends_the_job_with_the_finding(distdbg):
     program = PROGRAMS / "missing-set-epoch" / "bad.py"
     done = distdbg("launch", "--nproc-per-node", 2, "--guard", "missing-set-epoch=error", program)
@@ -66,7 +66,6 @@ def test_the_mode_error_ends_the_job_with_the_finding(distdbg):
     assert "GuardError: missing-set-epoch: two passes had the same order" in " ".join(done.err.split()), done
 
 
-@pytest.mark.slow
 def test_the_self_test_shows_one_guard_fire_and_stay_silent(distdbg):
     done = distdbg("guards", "--selftest", "versions-differ")
     assert done.code == 0, done

@@ -14,6 +14,8 @@ import pytest
 from tests.collect.log_runs import WrittenRun
 from tests.conftest import Command
 
+pytestmark = pytest.mark.slow  # the command line again and again
+
 
 @pytest.fixture
 def written(tmp_path: Path) -> WrittenRun:

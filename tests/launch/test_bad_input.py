@@ -12,6 +12,8 @@ from distdbg.rundir import RUNS_FOLDER, create_run_dir, list_runs
 from tests.conftest import run_command
 from tests.launch.file_systems import tiny_file_system
 
+pytestmark = pytest.mark.slow  # the command line again and again
+
 
 def refused(distdbg, *args, cwd=None, env=None, says=(), code=2):
     result = distdbg("launch", *args, **({"cwd": cwd} if cwd else {}), env=env or {}, timeout=60)
@@ -198,7 +200,6 @@ def test_a_batch_job_where_slurm_is_not_or_is_dead(distdbg, tmp_path):
     assert (tmp_path / RUNS_FOLDER / "latest").readlink() == Path(earlier.id)
 
 
-@pytest.mark.slow
 def test_paths_and_environments_that_are_odd(distdbg, tmp_path):
     """A path with spaces, quotes and a newline, an argument that is no UTF-8, an environment that is neither."""
     folder = tmp_path / 'it\'s "odd"\nindeed'
@@ -214,7 +215,6 @@ def test_paths_and_environments_that_are_odd(distdbg, tmp_path):
     assert "b'caf\\xe9' b'caf\\xe9' 1" in result.out, result
 
 
-@pytest.mark.slow
 def test_two_launches_into_one_run_directory(distdbg, tmp_path):
     """Exactly one gets it; the other is refused and disturbs nothing."""
     script(tmp_path)
@@ -225,7 +225,6 @@ def test_two_launches_into_one_run_directory(distdbg, tmp_path):
     assert (tmp_path / "same" / "report" / "report.json").exists()
 
 
-@pytest.mark.slow
 def test_a_port_that_is_taken_and_a_host_that_nobody_knows(distdbg, tmp_path):
     """torchrun's own last words, at once and after it has tried for `read_timeout` seconds."""
     program = script(tmp_path)

@@ -92,6 +92,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_noise_of_four_ranks_arrives_whole(loop: Loop) -> None:
     ranks = [loop.start(rank, NOISE, 50, rank, stderr=subprocess.PIPE) for rank in range(4)]
     began = time.monotonic()
@@ -215,6 +216,7 @@ def test_many_small_writes_are_read_together(loop: Loop, monkeypatch: pytest.Mon
     assert len(reads) < 250, f"{len(reads)} reads of 500 writes"
 
 
+@pytest.mark.slow
 def test_memory_stays_bounded_while_a_rank_prints_200_mb(tmp_path: Path) -> None:
     program = f"""
     import resource, sys

@@ -27,6 +27,8 @@ from distdbg.worker.memory.watch import MemoryWatch
 from tests.made_snapshot import Made, snapshot, train
 from tests.worker.test_session import Rank
 
+pytestmark = pytest.mark.slow  # torch in this process
+
 
 class FakeSession:
     """A session that keeps what it would have told."""
@@ -231,7 +233,6 @@ def test_an_epochs_end_is_a_phase_of_its_own_and_counted_whether_it_has_a_line_o
     assert watch._census.epochs == 2
 
 
-@pytest.mark.slow
 def test_lines_grow_rarer_with_their_cost(session, monkeypatch):
     """Quick steps: not each of them has a line."""
     MemoryWatch(session, range(0))
@@ -371,7 +372,6 @@ def test_a_list_on_an_object_is_named_with_the_line_that_adds_to_it(session):
         assert source.read().splitlines()[line - 1].strip() == "self.kept.append(one)"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("until", [60, 90, 200])
 def test_a_cache_that_is_full_is_not_in_the_last_count(session, until):
     census, cache = Census(session), {}
@@ -382,7 +382,6 @@ def test_a_cache_that_is_full_is_not_in_the_last_count(session, until):
     assert session.said("census")[-1]["growing"] == []
 
 
-@pytest.mark.slow
 def test_graphs_in_a_list_are_told_however_small(session):
     torch = pytest.importorskip("torch")
     census, losses, weight = Census(session), [], torch.ones(2, requires_grad=True)
@@ -456,7 +455,6 @@ def test_the_agent_follows_no_name_that_leads_elsewhere(tmp_path):
     assert name == "events.jsonl" and event["files"] == ["a"] and event["rank"] == 3
 
 
-@pytest.mark.slow
 def test_a_rank_tells_lines_and_takes_its_snapshots(tmp_path):
     source = """
         import torch
@@ -476,7 +474,6 @@ def test_a_rank_tells_lines_and_takes_its_snapshots(tmp_path):
         assert os.path.exists(rank.node_dir / told["files"][0]["file"])
 
 
-@pytest.mark.slow
 def test_not_asked_for_nothing_of_it_is_loaded(tmp_path):
     rank = Rank(tmp_path, "import sys, torch; print([m for m in sys.modules if 'worker.memory.' in m])")
     assert rank.out == "[]\n"

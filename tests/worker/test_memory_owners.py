@@ -14,6 +14,8 @@ from distdbg.worker.memory import owners
 from distdbg.worker.memory.snapshots import Snapshots
 from tests.worker.test_memory import FakeSession, cuda, session  # noqa: F401
 
+pytestmark = pytest.mark.slow  # torch in this process
+
 
 class Block(torch.nn.Module):
     def __init__(self):

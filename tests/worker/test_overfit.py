@@ -10,6 +10,8 @@ from distdbg.worker.overfit import start
 from distdbg.worker.overfit.parameters import Parameters
 from distdbg.worker.overfit.repeating import Repeating
 
+pytestmark = pytest.mark.slow  # torch in this process
+
 
 class Ears(Bus):
     """A bus that listens to no torch."""
@@ -111,7 +113,6 @@ def test_each_is_a_copy_and_no_random_number_is_drawn(loop):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.slow
 def test_parameters_are_told_by_what_becomes_of_them():
     model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 1, bias=False) for name in
                                  ("used", "free", "idle", "frozen", "alone")})  # fmt: skip

@@ -22,6 +22,8 @@ from distdbg.worker.profile.writing import pack
 from tests.launch.file_systems import tiny_file_system
 from tests.worker.test_session import Rank
 
+pytestmark = pytest.mark.slow  # torch in this process
+
 #: where Trained.steps waits for a number
 SYNC_LINE = next(
     n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.strip() == "loss.item()"
@@ -180,7 +182,6 @@ def test_the_scripts_own_profiler_goes_first(rank):
     assert any(e.key == "aten::item" for e in own.key_averages())
 
 
-@pytest.mark.slow
 def test_one_that_is_warmed_up_counts_and_one_that_is_done_does_not():
     with torch.profiler.profile(schedule=torch.profiler.schedule(wait=0, warmup=1, active=1)) as own:
         assert profiler_of_the_script() == "the script's own torch.profiler was being warmed up"
@@ -297,7 +298,6 @@ def test_a_profiled_training_is_the_same_to_the_bit(rank):
     assert told["files"]
 
 
-@pytest.mark.slow
 def test_a_rank_profiles_and_the_script_sees_nothing_of_it(tmp_path):
     source = """
         import torch

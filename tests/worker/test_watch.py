@@ -16,6 +16,8 @@ from distdbg.worker.watch.figures import statistics, tensors_in
 from distdbg.worker.watch.numerics import NumericsWatch
 from distdbg.worker.watch.origin import origin
 
+pytestmark = pytest.mark.slow  # torch in this process
+
 
 class Ears(Bus):
     """A bus that listens to no torch."""
@@ -87,7 +89,6 @@ def test_a_watched_training_is_the_same_to_the_bit(rank, net):
     assert rank.told == []
 
 
-@pytest.mark.slow
 def test_a_watched_model_can_be_copied_pickled_and_compiled(rank, net):
     rank.watch.model(net)
     x = torch.randn(2, 4)

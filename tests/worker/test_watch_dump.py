@@ -21,6 +21,8 @@ from distdbg.worker.watch.dump import Dump
 from distdbg.worker.watch.numerics import NumericsWatch
 from distdbg.worker.watch.root import RootWatch
 
+pytestmark = pytest.mark.slow  # torch in this process
+
 
 class Ears(Bus):
     """A bus that listens to no torch."""

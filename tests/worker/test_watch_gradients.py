@@ -11,6 +11,8 @@ from distdbg.worker.page import PageWriter
 from distdbg.worker.watch import gradients
 from distdbg.worker.watch.gradients import GradientWatch
 
+pytestmark = pytest.mark.slow  # torch in this process
+
 
 class Ears(Bus):
     """A bus that listens to no torch."""

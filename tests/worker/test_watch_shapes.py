@@ -13,6 +13,8 @@ from distdbg.worker.watch.described import describe, signature
 from distdbg.worker.watch.root import RootWatch
 from distdbg.worker.watch.shapes import ShapeWatch
 
+pytestmark = pytest.mark.slow  # torch in this process
+
 
 class Ears(Bus):
     """A bus that listens to no torch."""
