@@ -165,6 +165,8 @@ class MemoryAnswer:
     #: who asked for segments after the warm-up, and whose blocks keep mostly empty ones at the end
     asked_for: tuple[SegmentsOf, ...] = ()
     kept_open: tuple[SegmentsOf, ...] = ()
+    #: bytes of segments in which nothing is at the end
+    standing_empty: int = 0
     #: phases of the trace: (event, name)
     phases: tuple[tuple[int, str], ...] = ()
     settings: Mapping[str, str] | None = None

@@ -1,4 +1,4 @@
-"""Whose requests made torch reserve more after the warm-up, and whose blocks keep what it reserved from being used."""
+"""Whose requests made torch reserve more after the warm-up, and whose blocks keep it from giving that back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from distdbg.evidence.memory_answer import SegmentsOf
-from distdbg.evidence.memory_trace import Trace, living_at
+from distdbg.evidence.memory_trace import Segment, Trace, living_at
 
 _GROW = ("segment_alloc", "segment_map")
 _MOST = 5
@@ -22,22 +22,38 @@ def asked_for(trace: Trace, after: int) -> tuple[SegmentsOf, ...]:
 def kept_open(trace: Trace) -> tuple[SegmentsOf, ...]:
     """By stack, most bytes first: the free parts of segments that could be given back but for its blocks, at the end.
 
-    A hole that several stacks keep open counts for the one that has most in its segment.
+    Of an expandable segment any free page can. A hole that several stacks keep open counts for the one that has most
+    in its segment.
     """
+    found = []
+    for segment, by_group in _inside(trace):
+        used = sum(by_group.values())
+        if by_group and used < _USED * segment.size and not segment.expandable:
+            found.append((max(by_group, key=lambda group: by_group[group]), segment.size - used))
+    return _most(found)
+
+
+def standing_empty(trace: Trace) -> int:
+    """Bytes in segments that torch gives back before it lets a request fail, at the end: of whole ones in which
+    nothing is, and of the free parts of expandable ones."""
+    return sum(
+        segment.size - sum(by_group.values())
+        for segment, by_group in _inside(trace)
+        if segment.expandable or not by_group
+    )
+
+
+def _inside(trace: Trace) -> list[tuple[Segment, dict[int, int]]]:
+    """Each segment at the trace's end, with the bytes in it by stack."""
     segments = sorted(trace.segments, key=lambda s: s.address)
     starts = [segment.address for segment in segments]
-    inside: dict[int, dict[int, int]] = {}
+    inside: list[dict[int, int]] = [{} for _ in segments]
     for n in living_at(trace, trace.events - 1):
         place = bisect_right(starts, trace.address[n]) - 1
         if place >= 0 and trace.address[n] < starts[place] + segments[place].size:
-            by_group = inside.setdefault(place, {})
+            by_group = inside[place]
             by_group[trace.group[n]] = by_group.get(trace.group[n], 0) + trace.size[n]
-    used = {place: sum(by_group.values()) for place, by_group in inside.items()}
-    return _most(
-        (max(by_group, key=lambda group: by_group[group]), segments[place].size - used[place])
-        for place, by_group in inside.items()
-        if used[place] < _USED * segments[place].size
-    )
+    return list(zip(segments, inside, strict=True))
 
 
 def _most(found: Iterable[tuple[int, int]]) -> tuple[SegmentsOf, ...]:

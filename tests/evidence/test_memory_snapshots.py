@@ -399,9 +399,17 @@ def test_shapes_that_vary_leave_holes_and_a_few_sizes_do_not():
     assert found[0].id == "fragmentation" and "pad inputs to a few sizes" in found[0].remedy
     assert "with every step, " in found[0].summary
     assert "New segments were asked for by model.py:72 attend (" in found[0].cause
+    assert "of segments stand empty at the end" in found[0].cause, "the last batch was let go"
     assert "expandable_segments" in found[0].remedy and "memory-leak" not in [f.id for f in found]
     few = varying(20 + 40 * (n % 4) for n in range(200))
     assert "fragmentation" not in ids(one(few)), "padded to four sizes: what was reserved once is used again"
+
+
+def test_the_pages_of_an_expandable_segment_are_kept_by_nobody():
+    made = Made(expandable=True)
+    train(made, 3)
+    answer = one(made)
+    assert answer.kept_open == () and answer.standing_empty == answer.reserved_end - answer.end
 
 
 def test_who_keeps_holes_open():
@@ -413,6 +421,10 @@ def test_who_keeps_holes_open():
     answer = one(made)
     kept = [(answer.stacks[s.stack].label, s.bytes, s.count) for s in answer.kept_open]
     assert ("model.py:71 cache", 10 * 14 * MIB, 10) in kept and "pad" not in str(kept), kept
+    before = answer.standing_empty
+    for _, small in pairs:
+        made.free(small)
+    assert one(made).standing_empty - before == 200 * MIB, "nothing is in them now"
 
 
 def test_a_healthy_step_end_is_none():
