@@ -10,7 +10,7 @@ from distdbg.evidence.memory_digest import Digest, window
 from distdbg.evidence.memory_leaks import leaks, thinned
 from distdbg.evidence.memory_levels import Levels, highest_between, levels, moment, seconds_at, steps
 from distdbg.evidence.memory_oom import out_of_memory
-from distdbg.evidence.memory_segments import asked_for, kept_open, standing_empty
+from distdbg.evidence.memory_segments import asked_for, inside_segments, kept_open, standing_empty
 from distdbg.evidence.memory_stacks import Group, place
 from distdbg.evidence.memory_trace import Trace, read_snapshot
 
@@ -33,7 +33,7 @@ def analyse_trace(trace: Trace) -> MemoryAnswer:
     last = moment(trace, found, trace.events - 1)
     oom = out_of_memory(trace, found)
     overview, detail = _pictures(trace, found, digest)
-    bounds = thinned(ends)
+    bounds, inside = thinned(ends), inside_segments(trace)
     answer = MemoryAnswer(
         device=trace.device,
         events=trace.events,
@@ -58,8 +58,8 @@ def analyse_trace(trace: Trace) -> MemoryAnswer:
         reserved_by_step=tuple(found.reserved_after(end) for end in bounds),
         active_by_step=tuple(highest_between(found, bounds)),
         asked_for=asked_for(trace, bounds[max(1, len(bounds) // 5) - 1]) if bounds else (),
-        kept_open=kept_open(trace),
-        standing_empty=standing_empty(trace),
+        kept_open=kept_open(inside),
+        standing_empty=standing_empty(inside),
         phases=tuple(trace.phases[:_MOST_PHASES]),
         settings=trace.settings,
     )

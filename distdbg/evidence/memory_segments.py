@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from distdbg.evidence.memory_answer import SegmentsOf
 from distdbg.evidence.memory_trace import Segment, Trace, living_at
 
+#: each segment at the trace's end, with the bytes in it by stack
+Inside = list[tuple[Segment, dict[int, int]]]
 _GROW = ("segment_alloc", "segment_map")
 _MOST = 5
 #: a segment that is used by less than this is mostly a hole
@@ -19,32 +21,7 @@ def asked_for(trace: Trace, after: int) -> tuple[SegmentsOf, ...]:
     return _most((r.group, r.size) for r in trace.rare if r.action in _GROW and r.at > after)
 
 
-def kept_open(trace: Trace) -> tuple[SegmentsOf, ...]:
-    """By stack, most bytes first: the free parts of segments that could be given back but for its blocks, at the end.
-
-    Of an expandable segment any free page can. A hole that several stacks keep open counts for the one that has most
-    in its segment.
-    """
-    found = []
-    for segment, by_group in _inside(trace):
-        used = sum(by_group.values())
-        if by_group and used < _USED * segment.size and not segment.expandable:
-            found.append((max(by_group, key=lambda group: by_group[group]), segment.size - used))
-    return _most(found)
-
-
-def standing_empty(trace: Trace) -> int:
-    """Bytes in segments that torch gives back before it lets a request fail, at the end: of whole ones in which
-    nothing is, and of the free parts of expandable ones."""
-    return sum(
-        segment.size - sum(by_group.values())
-        for segment, by_group in _inside(trace)
-        if segment.expandable or not by_group
-    )
-
-
-def _inside(trace: Trace) -> list[tuple[Segment, dict[int, int]]]:
-    """Each segment at the trace's end, with the bytes in it by stack."""
+def inside_segments(trace: Trace) -> Inside:
     segments = sorted(trace.segments, key=lambda s: s.address)
     starts = [segment.address for segment in segments]
     inside: list[dict[int, int]] = [{} for _ in segments]
@@ -54,6 +31,28 @@ def _inside(trace: Trace) -> list[tuple[Segment, dict[int, int]]]:
             by_group = inside[place]
             by_group[trace.group[n]] = by_group.get(trace.group[n], 0) + trace.size[n]
     return list(zip(segments, inside, strict=True))
+
+
+def kept_open(inside: Inside) -> tuple[SegmentsOf, ...]:
+    """By stack, most bytes first: the free parts of segments that could be given back but for its blocks, at the end.
+
+    Of an expandable segment any free page can. A hole that several stacks keep open counts for the one that has most
+    in its segment.
+    """
+    found = []
+    for segment, by_group in inside:
+        used = sum(by_group.values())
+        if by_group and used < _USED * segment.size and not segment.expandable:
+            found.append((max(by_group, key=lambda group: by_group[group]), segment.size - used))
+    return _most(found)
+
+
+def standing_empty(inside: Inside) -> int:
+    """Bytes in segments that torch gives back before it lets a request fail, at the end: of whole ones in which
+    nothing is, and of the free parts of expandable ones."""
+    return sum(
+        segment.size - sum(by_group.values()) for segment, by_group in inside if segment.expandable or not by_group
+    )
 
 
 def _most(found: Iterable[tuple[int, int]]) -> tuple[SegmentsOf, ...]:
