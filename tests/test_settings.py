@@ -1,6 +1,9 @@
 """Job files and what goes over them: every mistake with its line, in words."""
 
 import json
+import os
+import subprocess
+import sys
 
 import jsonschema
 import pytest
@@ -198,3 +201,19 @@ def test_what_is_watched_is_a_word_or_several(tmp_path, text):
 )
 def test_what_cannot_be_watched_is_said(tmp_path, text, says):
     assert says in "\n".join(mistakes(tmp_path, f"{text}\n"))
+
+
+def test_plugins_of_pydantic_are_the_users_own(tmp_path):
+    """They are not looked for and not imported; the ranks' environment does not forbid them."""
+    found = tmp_path / "loud-1.0.dist-info"
+    found.mkdir()
+    (found / "METADATA").write_text("Name: loud\nVersion: 1.0\n")
+    (found / "entry_points.txt").write_text("[pydantic]\nloud = loud:plugin\n")
+    (tmp_path / "loud.py").write_text("print('here')\nclass plugin: pass\n")
+    ask = "import os, sys; import distdbg.settings; print('loud' in sys.modules, os.environ.get(sys.argv[1]))"
+    for before in (None, "other"):
+        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        env |= {"PYDANTIC_DISABLE_PLUGINS": before} if before else {}
+        done = subprocess.run([sys.executable, "-c", ask, "PYDANTIC_DISABLE_PLUGINS"], env=env, capture_output=True,
+                              text=True, check=True)  # fmt: skip
+        assert done.stdout == f"False {before}\n"

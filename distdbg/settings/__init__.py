@@ -9,8 +9,30 @@ Command line over job file over preset. A job file is YAML:
     env: {NCCL_SOCKET_IFNAME: ib0}
 """
 
-from distdbg.settings.job import JobSettings
-from distdbg.settings.settling import settle
-from distdbg.settings.slurm import SlurmSettings
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def _without_plugins() -> Iterator[None]:
+    """pydantic looks for plugins in the metadata of all that is installed, some hundred files and often on a shared
+    disk, and imports what it finds: these models want none of it. The ranks' environment stays as it was."""
+    name = "PYDANTIC_DISABLE_PLUGINS"
+    before = os.environ.get(name)
+    os.environ[name] = "__all__"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+with _without_plugins():
+    from distdbg.settings.job import JobSettings
+    from distdbg.settings.settling import settle
+    from distdbg.settings.slurm import SlurmSettings
 
 __all__ = ["JobSettings", "SlurmSettings", "settle"]
