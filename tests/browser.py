@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
 import shutil
@@ -43,7 +44,6 @@ def run_in_page(page, script, tmp_path):
                           timeout=120, check=True)  # fmt: skip
     found = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stderr[-2000:]
-    text = found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    left = json.loads(text)
+    left = json.loads(html.unescape(found[1]))
     assert left["raised"] == []
     return left["told"]

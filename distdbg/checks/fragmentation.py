@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from distdbg.checks._on_device import full_at, reserved_grows
 from distdbg.checks._snapshots import kinds_words
-from distdbg.evidence.memory_answer import MemoryAnswer, gib
+from distdbg.evidence.memory_answer import MemoryAnswer, gib, warm_up
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding, FindingDoc
 
@@ -46,7 +46,7 @@ def _trend(answer: MemoryAnswer) -> tuple[int, int] | None:
     reserved, active = answer.reserved_by_step, answer.active_by_step
     if len(reserved) < _FEWEST_STEPS:
         return None
-    warm = answer.warm_steps
+    warm = warm_up(len(reserved))
     reserved, active = reserved[warm:], active[warm:]
     third = max(1, len(reserved) // 3)
     grown = reserved[-1] - reserved[0]
@@ -70,8 +70,8 @@ def _left_over(evidence: RunEvidence, answer: MemoryAnswer) -> bool:
 
 def _finding(evidence: RunEvidence, answer: MemoryAnswer, first: int, last: int) -> Finding:
     points = next((r.memory.points for r in evidence.ranks if r.rank == answer.rank and r.memory is not None), ())
-    after = len(answer.reserved_by_step) - 1 - answer.warm_steps
-    slope = (last - first) * len(answer.reserved_by_step) / (after * max(answer.steps, 1))
+    boundaries = len(answer.reserved_by_step)
+    slope = (last - first) * boundaries / ((boundaries - 1 - warm_up(boundaries)) * max(answer.steps, 1))
     return Finding(
         "fragmentation",
         "warning",

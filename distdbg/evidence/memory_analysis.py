@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from distdbg.evidence.memory_answer import Columns, MemoryAnswer, Moment, OutOfMemory, SegmentsOf, StackInfo
+from distdbg.evidence.memory_answer import (
+    Columns,
+    MemoryAnswer,
+    Moment,
+    OutOfMemory,
+    SegmentsOf,
+    StackInfo,
+    warm_up,
+)
 from distdbg.evidence.memory_digest import Digest, window
 from distdbg.evidence.memory_leaks import leaks, thinned
 from distdbg.evidence.memory_levels import Levels, highest_between, levels, moment, seconds_at, steps
@@ -57,7 +65,7 @@ def analyse_trace(trace: Trace) -> MemoryAnswer:
         unknown_frees=trace.unknown_frees,
         reserved_by_step=tuple(found.reserved_after(end) for end in bounds),
         active_by_step=tuple(highest_between(found, bounds)),
-        asked_for=asked_for(trace, bounds[max(1, len(bounds) // 5) - 1]) if bounds else (),
+        asked_for=asked_for(trace, bounds[warm_up(len(bounds)) - 1]) if bounds else (),
         kept_open=kept_open(inside),
         standing_empty=standing_empty(inside),
         phases=tuple(trace.phases[:_MOST_PHASES]),

@@ -174,13 +174,13 @@ class MemoryAnswer:
     rank: int | None = None
 
     @property
-    def warm_steps(self) -> int:
-        """Of the boundaries of steps, how many belong to the warm-up: a fifth, as for leaks."""
-        return max(1, len(self.reserved_by_step) // 5)
-
-    @property
     def who(self) -> str:
         return f"rank {self.rank}" if self.rank is not None else f"device {self.device}"
+
+
+def warm_up(boundaries: int) -> int:
+    """Of so many boundaries of steps, how many belong to it: lazily made state, caches."""
+    return max(1, boundaries // 5)
 
 
 def as_plain(answer: MemoryAnswer) -> dict[str, Any]:

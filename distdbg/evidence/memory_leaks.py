@@ -10,11 +10,9 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
-from distdbg.evidence.memory_answer import Leak
+from distdbg.evidence.memory_answer import Leak, warm_up
 from distdbg.evidence.memory_trace import Trace
 
-#: of the boundaries, so many belong to warm-up: lazily made state, caches
-_WARM_UP = 0.2
 _FEWEST = 4
 _MOST_POINTS = 512
 _MOST_LEAKS = 20
@@ -28,7 +26,7 @@ def leaks(trace: Trace, ends: Sequence[int], peak: int) -> tuple[tuple[Leak, ...
     if not ends:
         return (), "fewer than 3 ends of steps show in the trace (an optimizer's step, a turn from backward to forward)"
     bounds = thinned(ends)
-    warm = max(1, int(len(bounds) * _WARM_UP))
+    warm = warm_up(len(bounds))
     if len(bounds) - warm < _FEWEST:
         return (), f"the trace has {len(bounds)} steps: a trend needs {_FEWEST} after the first"
     worth = max(_WORTH, int(peak * _WORTH_SHARE))

@@ -30,18 +30,23 @@ class Hand:
         """`write` gets the path to write to. Raises what it raises; then there is no such file."""
         self._count += 1
         path = f"{self._session.stem}.{self._op}-{self._count:03d}"
-        try:
-            write(f"{path}.tmp")
-            os.replace(f"{path}.tmp", path)
-        except BaseException:
-            remove(f"{path}.tmp")
-            raise
+        put(path, write)
         self._written.append({"file": os.path.basename(path), "name": name})
 
     def tell(self) -> None:
         """The agent takes all that was written since the last time."""
         written, self._written = self._written, []
         self._session.link.send(self._op, {"files": written}, last_words=True)
+
+
+def put(path: str, write: Callable[[str], object]) -> None:
+    """`write` gets another name, which becomes this one. Raises what it raises; then neither is there."""
+    try:
+        write(f"{path}.tmp")
+        os.replace(f"{path}.tmp", path)
+    except BaseException:
+        _remove(f"{path}.tmp")
+        raise
 
 
 def no_room(folder: str, size: int, writers: int | None = None) -> str:
@@ -68,8 +73,7 @@ def write_bytes(data: bytes) -> Callable[[str], object]:
     return write
 
 
-def remove(path: str) -> None:
-    """Where it is there."""
+def _remove(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import _thread
 import os
 
-from distdbg.worker.handing import remove, to_spare
+from distdbg.worker.handing import put, to_spare
 from distdbg.worker.memory import figures, host
 
 TYPE_CHECKING = False
@@ -99,13 +99,12 @@ class Snapshots:
     def _write(self, name: str, data: bytes) -> dict[str, str]:
         """Packed, read back and renamed. Raises OSError, or ValueError where it reads otherwise than it was written."""
         path = f"{self._session.stem}.memory-{name}"
-        try:
-            _pack(f"{path}.tmp", data)
-            _check(f"{path}.tmp", len(data))
-            os.replace(f"{path}.tmp", path)
-        except BaseException:
-            remove(f"{path}.tmp")
-            raise
+
+        def write(temporary: str) -> None:
+            _pack(temporary, data)
+            _check(temporary, len(data))
+
+        put(path, write)
         return {"file": os.path.basename(path), "name": name}
 
 
