@@ -25,7 +25,7 @@ from distdbg.rundir import RunDir
 #: Findings that are a machine's fault, and would not come back on another.
 _OF_A_NODE = {"node-lost", "network-cut", "gpu-fault", "nic-fault"}
 _WARNED, _PREEMPTED = "Slurm warned it of its end", "it made way for another job"
-_BY_SLURM = "Slurm itself has put the job back into the queue"
+_BY_ANOTHER = "the job is back in the queue already, by Slurm or by a person"
 _SAYS = re.compile(r"^[A-Za-z0-9._-]+$")
 
 
@@ -61,8 +61,8 @@ def main() -> int:
     job = int(os.environ["SLURM_JOB_ID"])
     restarts = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
     if options.code and _queued_again(job, restarts):
-        note(run, "requeued", because=_BY_SLURM, without=list(bad))
-        _say(_BY_SLURM + (f", left out: {', '.join(bad)}" if bad else ""))
+        note(run, "requeued", because=_BY_ANOTHER, without=list(bad))
+        _say(_BY_ANOTHER + (f", left out: {', '.join(bad)}" if bad else ""))
         _leave_out(job, bad)
         return 0
     wanted, why = decide(
