@@ -10,10 +10,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from distdbg.rundir import list_runs
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def _has_gpu() -> bool:
@@ -120,3 +125,12 @@ def test_a_rank_that_waits_on_the_host_is_explained_with_nccls_recorder(launch):
     assert done.code == 75, done
     assert report["findings"][0]["id"] == "stuck-in-python" and report["findings"][0]["ranks"] == [0], report
     assert not [u for u in report["unknown"] if "recorder" in u["what"]], report["unknown"]
+
+
+def test_what_recording_costs_is_measured_and_bounded(tmp_path):
+    """The bound is no claim: a step that only allocates may well cost more than a real one."""
+    written = tmp_path / "cost.json"
+    subprocess.run([sys.executable, BENCHMARKS / "memory_recording.py", "--rounds", "5", "--json", written], check=True)
+    told = json.loads(written.read_text())
+    assert told["short"]["lines"] > 0 and told["transformer"]["more_share"] < 0.25, told
+    assert 0 < told["driver"]["mem_get_info_us"] < told["driver"]["nvml_us"], told
