@@ -87,22 +87,6 @@ def starves(profile: RankProfile) -> bool:
     return profile.steps > 0 and us >= _STARVED_US and is_dear(profile, us, _STARVED)
 
 
-def where(dear: Dear) -> str:
-    """`train.py:33 in main`; only the function where its source was not at hand; nothing where there are no stacks."""
-    if dear.place is None:
-        return "a line that is not known (the profile has no stacks)"
-    file, line, function = dear.place[:3]
-    if dear.lines:
-        return at(file, function, dear.lines[:4])
-    return f"{function} ({file.rpartition('/')[2]}, which has it near line {line})"
-
-
-def at(file: str, function: str, lines: Iterable[int]) -> str:
-    """`train.py:33 in main`, `train.py:33 or 40`."""
-    named = "" if function == "<module>" else f" in {function}"
-    return f"{file.rpartition('/')[2]}:{' or '.join(map(str, lines))}{named}"
-
-
 def times(calls: float) -> str:
     return "once a step" if round(calls) <= 1 else f"{calls:.0f} times a step"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._profiles import of_place, places, times, where
+from distdbg.checks._profiles import of_place, places, times
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
 
@@ -29,8 +29,8 @@ DOCS = (
 def check(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "alloc"):
         dear = group[0].dear
-        yield of_place(evidence, DOCS[0], group, f"{where(dear)} calls {dear.what} {times(dear.calls)}")
+        yield of_place(evidence, DOCS[0], group, f"{dear.where} calls {dear.what} {times(dear.calls)}")
     for group in places(evidence, "constant"):
         dear = group[0].dear
         made = dear.what.removeprefix("aten::")
-        yield of_place(evidence, DOCS[0], group, f"{where(dear)} makes {made} anew, {times(dear.calls)}")
+        yield of_place(evidence, DOCS[0], group, f"{dear.where} makes {made} anew, {times(dear.calls)}")

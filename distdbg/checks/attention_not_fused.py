@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._profiles import of_place, places, times, where
+from distdbg.checks._profiles import of_place, places, times
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
 
@@ -33,7 +33,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
             evidence,
             DOCS[0],
             group,
-            f"{where(dear)} runs attention on the math path {times(dear.calls)}, where {path} would do",
+            f"{dear.where} runs attention on the math path {times(dear.calls)}, where {path} would do",
             "A fused kernel is not free either: the gain is a part of it. The backward comes on top.",
             confidence="likely" if dear.fused else "possible",
         )

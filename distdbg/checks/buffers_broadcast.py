@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._profiles import Seen, is_dear, of_place, same_places, where
+from distdbg.checks._profiles import Seen, is_dear, of_place, same_places
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
 
@@ -39,7 +39,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
             evidence,
             DOCS[0],
             ordered,
-            f"{where(least.dear)} waits in each forward until DDP has sent {numbers:.1f} million numbers of buffers",
+            f"{least.dear.where} waits in each forward until DDP has sent {numbers:.1f} million numbers of buffers",
         )
 
 

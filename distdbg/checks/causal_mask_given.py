@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._profiles import of_place, places, times, where
+from distdbg.checks._profiles import of_place, places, times
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
 
@@ -31,6 +31,6 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
             evidence,
             DOCS[0],
             group,
-            f"{where(dear)} gives attention a causal mask as a tensor {times(dear.calls)}, and not is_causal=True",
+            f"{dear.where} gives attention a causal mask as a tensor {times(dear.calls)}, and not is_causal=True",
             "It is a half of the scores that need not be computed; the backward comes on top.",
         )

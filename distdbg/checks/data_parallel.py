@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._profiles import cost, found, same_places, where
+from distdbg.checks._profiles import cost, found, same_places
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
 
@@ -32,7 +32,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
             evidence,
             DOCS[0],
             [seen.profile for seen in group],
-            summary=f"{where(dear)} calls the model through DataParallel{alone}",
+            summary=f"{dear.where} calls the model through DataParallel{alone}",
             cause=f"Its forward, with the model's own in it, is {cost(profile, dear.us)}. No gradient is averaged "
             "between ranks by it.",
             quote=f"DataParallel.forward: {dear.us / 1000:.2f} ms a step",

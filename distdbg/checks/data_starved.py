@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._profiles import cost, found, starved_us, starves, times, where
+from distdbg.checks._profiles import cost, found, starved_us, starves, times
 from distdbg.evidence.profile import Dear, RankProfile
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
@@ -54,7 +54,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
 def _at(dearest: Dear | None) -> str:
     if dearest is None or dearest.place is None:
         return ""
-    return f", most of it in {dearest.place.callee}() at {where(dearest)}, {times(dearest.calls)}"
+    return f", most of it in {dearest.place.callee}() at {dearest.where}, {times(dearest.calls)}"
 
 
 def _loader(profile: RankProfile) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._profiles import of_place, places, where
+from distdbg.checks._profiles import of_place, places
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
 
@@ -32,5 +32,5 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
             evidence,
             DOCS[0],
             group,
-            f"{where(dear)} starts {workers} anew {dear.what} times in {profile.steps} steps",
+            f"{dear.where} starts {workers} anew {dear.what} times in {profile.steps} steps",
         )

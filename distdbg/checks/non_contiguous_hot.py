@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._profiles import is_dear, of_place, places, times, where
+from distdbg.checks._profiles import is_dear, of_place, places, times
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
 
@@ -27,5 +27,5 @@ _SHARE = 0.10
 def check(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "copy", lambda seen: is_dear(seen.profile, seen.dear.gain_us, _SHARE)):
         dear = group[0].dear
-        summary = f"{where(dear)} copies tensors only to lay them out otherwise, {times(dear.calls)}"
+        summary = f"{dear.where} copies tensors only to lay them out otherwise, {times(dear.calls)}"
         yield of_place(evidence, DOCS[0], group, summary)

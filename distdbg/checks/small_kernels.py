@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._profiles import found, is_dear, of_place, places, where
+from distdbg.checks._profiles import found, is_dear, of_place, places
 from distdbg.evidence.profile import RankProfile
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace_device import SHORT_KERNEL_US
@@ -33,7 +33,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
     for group in places(evidence, "small", lambda seen: is_dear(seen.profile, seen.dear.gain_us, _SHARE)):
         dear = group[0].dear
         each = dear.us / dear.calls
-        summary = f"{where(dear)} goes round a loop of {dear.calls:.0f} operators a step, of {each:.0f} us each"
+        summary = f"{dear.where} goes round a loop of {dear.calls:.0f} operators a step, of {each:.0f} us each"
         yield of_place(evidence, DOCS[0], group, summary, "Their backward, where there is one, comes on top.")
     sick = [profile for profile in evidence.profiles if _lost(profile) > 0]
     if not sick:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from distdbg.checks._findings import hosts, who
-from distdbg.checks._profiles import at, cost, is_dear, starves
+from distdbg.checks._profiles import cost, is_dear, starves
 from distdbg.checks._profiles import found as found_in
 from distdbg.checks._stuck import short
 from distdbg.evidence.arrivals import Late, Longer, late_ranks, longer_phases
@@ -14,6 +14,7 @@ from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.hang import hang_of
 from distdbg.evidence.judge import stand
 from distdbg.evidence.late_stacks import Sampled, sampled
+from distdbg.evidence.profile import at
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.slow_rank import Slow, slow_ranks
 from distdbg.evidence.waits import groups

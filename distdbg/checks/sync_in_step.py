@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.checks._profiles import of_place, places, times, where
+from distdbg.checks._profiles import of_place, places, times
 from distdbg.evidence.profile import Dear
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc
@@ -35,7 +35,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
             evidence,
             DOCS[0],
             group,
-            f"{where(dear)} {what} {times(dear.calls)}{_call(dear)}",
+            f"{dear.where} {what} {times(dear.calls)}{_call(dear)}",
         )
 
 

@@ -55,6 +55,23 @@ class Dear:
     #: of attention on the math path: which kernel would do; "" for none, None for not known
     fused: str | None = None
 
+    @property
+    def where(self) -> str:
+        """`train.py:33 in main`; only the function where its source was not at hand; nothing where there are no
+        stacks."""
+        if self.place is None:
+            return "a line that is not known (the profile has no stacks)"
+        file, _, function = self.place[:3]
+        if self.lines:
+            return at(file, function, self.lines[:4])
+        return f"{function} ({file.rpartition('/')[2]}, which has it near line {self.place[1]})"
+
+
+def at(file: str, function: str, lines: Iterable[int]) -> str:
+    """`train.py:33 in main`, `train.py:33 or 40`."""
+    named = "" if function == "<module>" else f" in {function}"
+    return f"{file.rpartition('/')[2]}:{' or '.join(map(str, lines))}{named}"
+
 
 @dataclass(frozen=True)
 class Row:

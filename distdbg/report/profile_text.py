@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from distdbg.evidence.gpu_window import Watched
-from distdbg.evidence.profile import RankProfile, Row
+from distdbg.evidence.profile import Dear, RankProfile, Row
 from distdbg.evidence.trace_device import Device
 from distdbg.evidence.trace_phases import PARTS
 from distdbg.report.text import one_line
@@ -25,11 +25,29 @@ _WIDEST = 400
 _BUSY = 0.80
 #: A reason for idleness below this share of the step is not told.
 _WORTH = 0.02
+#: Nor is a line that costs less.
+_LEAST = 0.005
+#: What a line does that costs.
+_KINDS = {
+    "wait": "reads values",
+    "transfer": "copies pageable memory",
+    "blocking": "waits for its copy",
+    "copy": "lays tensors out anew",
+    "alloc": "allocates",
+    "constant": "makes a constant",
+    "attention": "attention on the math path",
+    "masked": "attention with a mask",
+    "load": "loads data",
+    "workers": "starts workers",
+    "buffers": "broadcasts buffers",
+    "parallel": "DataParallel",
+    "small": "many small operators",
+}
 _TRY = {
     "data wait": "the loader is too slow: num_workers, persistent_workers, pin_memory",
-    "synchronisation": "values read on the host: see sync-in-step",
+    "synchronisation": "values read on the host: the lines stand below",
     "transfers": "copies to and from the host: pin_memory=True with non_blocking=True",
-    "allocations": "cudaMalloc in the steps: see alloc-in-loop",
+    "allocations": "cudaMalloc in the steps: the lines stand below",
     "small kernels": "kernels shorter than their launch: torch.compile, CUDA graphs, larger batches",
     "host": "the host launches too slowly (CPU-bound): torch.compile, less Python in the step",
 }
@@ -53,6 +71,7 @@ def profile_text(profiles: Sequence[RankProfile], *, color: bool, width: int) ->
             console.print(line)
     slowest = max(profiles, key=_own, default=None)
     if slowest is not None:
+        _places(console, slowest)
         _rows(console, f"operators of {slowest.who} by their own time on the host", slowest, slowest.operators)
         _rows(console, f"kernels of {slowest.who}", slowest, slowest.kernels)
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
@@ -135,6 +154,17 @@ def _why(device: Device) -> Iterator[str]:
     for reason, share in sorted(device.idle.items(), key=lambda item: -item[1]):
         if share >= _WORTH:
             yield f"  idle {share:>4.0%}  {reason:<16} {_TRY[reason]}"
+
+
+def _places(console: Console, profile: RankProfile) -> None:
+    """Also what is too cheap for a finding: much of it makes a slow step, too."""
+    dear = sorted((d for d in profile.dear if profile.share(d.gain_us) >= _LEAST), key=lambda d: -d.gain_us)
+    rows = [Row(f"{d.where} {_KINDS.get(d.kind, d.kind)}{_by(d)}", d.gain_us, d.calls) for d in dear]
+    _rows(console, f"lines of {profile.who}, and what they cost at most", profile, rows)
+
+
+def _by(dear: Dear) -> str:
+    return f" by {dear.place.callee}()" if dear.place and dear.place.callee else ""
 
 
 def _rows(console: Console, title: str, profile: RankProfile, rows: Sequence[Row]) -> None:

@@ -110,6 +110,27 @@ def test_what_a_synchronisation_costs_is_the_idle_time_after_it():
     assert "idle" not in profile_text([replace(profile, device=None)], color=False, width=120)
 
 
+def reading_here_and_there(built, at):
+    """Six lines that read one value each, and the GPU stands idle for 3 % of the step after each."""
+    for n in range(6):
+        begin = at + n * 1600
+        full(built, begin, 1300)
+        built.frame("train.py", 50 + n, f"metric{n}", begin + 50, 1300)
+        built.host("python_function", "<built-in method item of Tensor object at 0x7f00>", begin + 60, 1280)
+        built.host("cpu_op", "aten::item", begin + 62, 1275)
+        built.host("cuda_runtime", "cudaStreamSynchronize", begin + 70, 1240)
+    full(built, at + 9600, 400)
+
+
+def test_reads_that_are_too_cheap_for_a_finding_each_are_in_the_table_by_line():
+    profile = read(build(reading_here_and_there))
+    assert findings(profile) == []
+    text = profile_text([profile], color=False, width=120)
+    for n in range(6):
+        (row,) = (line for line in text.splitlines() if f"metric{n} (train.py" in line)
+        assert row.split()[:3] == ["0.300", "3%", "1"] and "reads values by item()" in row, text
+
+
 def beside_communication(built, at):
     """The same read of a value, while NCCL works on: nothing is lost by it."""
     full(built, at, 5000)
