@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import click
 
@@ -12,7 +13,9 @@ import click
 @click.argument("run_a", metavar="RUN_A")
 @click.argument("run_b", metavar="RUN_B")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.diff/1).")
-def command(run_a: str, run_b: str, *, as_json: bool) -> None:
+@click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+              help="Write an offline page there.")  # fmt: skip
+def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) -> None:
     """Say what differs between two runs: outcome, findings, speed, memory, versions, code, command, variables.
 
     A run is a run's directory, its id or a part of it. The newest attempt of each is compared. Speed differs where
@@ -20,8 +23,9 @@ def command(run_a: str, run_b: str, *, as_json: bool) -> None:
 
     Exit codes: 0, 10 where B has a finding of severity error that A does not have, 3 nothing to analyse.
     """
-    from distdbg.cli._answer import screen
+    from distdbg.cli._answer import screen, write_whole_page
     from distdbg.collect.run_evidence import load_evidence
+    from distdbg.collect.run_profiles import with_profiles
     from distdbg.collect.run_snapshots import with_snapshots
     from distdbg.errors import EXIT_FINDINGS, EXIT_OK, NothingToAnalyse, UsageError
     from distdbg.report.comparison import as_json as plain
@@ -38,9 +42,13 @@ def command(run_a: str, run_b: str, *, as_json: bool) -> None:
         evidence = load_evidence(folder)
         if not evidence.ranks:
             raise NothingToAnalyse(f"the run {folder.id} has no record of any rank", "It cannot be compared.")
-        evidence = with_snapshots(evidence, folder)
+        evidence = with_profiles(with_snapshots(evidence, folder), folder)
         sides.append((evidence, build_report(evidence)))
     found = compare(*sides)
+    if html_path is not None:
+        from distdbg.report.comparison_page import comparison_page
+
+        write_whole_page(html_path, comparison_page(found, *sides))
     width, color, _ = screen()
     click.echo(json.dumps(plain(found), indent=1) if as_json else comparison_text(found, color=color, width=width))
     sys.exit(EXIT_FINDINGS if found.new_errors else EXIT_OK)

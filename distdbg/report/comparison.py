@@ -179,12 +179,19 @@ def _memory(a: RunEvidence, b: RunEvidence) -> tuple[list[Figure], list[Unknown]
         figures.append(Figure("most host memory of a rank", "bytes", host[0], host[1]))
     unknown += [Unknown(f"host memory of {name}", "no rank's record has any") for name, value in
                 zip("AB", host, strict=True) if value is None]  # fmt: skip
-    device = [_allocated(e) for e in (a, b)]
+    what, device = "most device memory allocated of a rank", [_allocated(e) for e in (a, b)]
+    if not all(device) and any(used := [_in_use(e) for e in (a, b)]):
+        what, device = "most memory in use of a rank's GPUs, by everybody", used
     if any(device):
-        figures.append(Figure("most device memory allocated of a rank", "bytes", device[0], device[1]))
+        figures.append(Figure(what, "bytes", device[0], device[1]))
         unknown += [Unknown(f"device memory of {name}", "it was not launched with --memory, or used no device")
                     for name, value in zip("AB", device, strict=True) if value is None]  # fmt: skip
     return figures, unknown
+
+
+def _in_use(evidence: RunEvidence) -> int | None:
+    looks = (look for node in evidence.nodes for course in node.courses.values() for look in course)
+    return max((look.gpu_used for look in looks if look.gpu_used), default=None)
 
 
 def _allocated(evidence: RunEvidence) -> int | None:

@@ -23,12 +23,12 @@ def _lines(found: Comparison, *, color: bool, width: int) -> Iterable[str]:
     yield f"A  {clean(found.a)}"
     yield f"B  {clean(found.b)}"
     yield ""
-    for line in _verdict(found):
+    for line in head(found):
         yield from _wrapped(line, width, "", style.strong, style.end)
     if found.figures:
         yield ""
     for figure in found.figures:
-        yield f"{figure.what:<40} A {_shown(figure, figure.a, figure.a_spread):<28} B " + _shown(
+        yield f"{figure.what:<40} A {shown(figure, figure.a, figure.a_spread):<28} B " + shown(
             figure, figure.b, figure.b_spread
         )
     for part, differences in parts_of(found.differences).items():
@@ -48,7 +48,7 @@ def _lines(found: Comparison, *, color: bool, width: int) -> Iterable[str]:
             yield from _wrapped(f"{unknown.what}, because {unknown.because}", width, "  ", "", "")
 
 
-def _verdict(found: Comparison) -> Iterable[str]:
+def head(found: Comparison) -> Iterable[str]:
     """How they went, each of it; of possible reasons only where to look. A run is not judged by what is not known."""
     parts = parts_of(found.differences)
     went = [d for part in ("outcome", "findings", "speed", "memory") for d in parts.get(part, [])]
@@ -68,7 +68,7 @@ def _verdict(found: Comparison) -> Iterable[str]:
         yield "Nothing differs in how they were launched."
 
 
-def _shown(figure: Figure, value: float | None, spread: tuple[float, float] | None) -> str:
+def shown(figure: Figure, value: float | None, spread: tuple[float, float] | None) -> str:
     if value is None:
         return "unknown"
     if figure.unit == "bytes":

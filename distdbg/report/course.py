@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 from distdbg.evidence.course import Look
@@ -20,6 +20,10 @@ _MOST_RULES = 3
 #: Of fewer looks a curve tells nothing that the boxes of step times do not.
 _FEWEST_LOOKS = 3
 _NOT_FINITE = "non-finite"
+#: by rank
+_Looks = dict[int, tuple[Look, ...]]
+#: (name, curves of a run's ranks, a value in words, whether on a logarithmic scale)
+_Figure = tuple[str, Callable[[RunEvidence, _Looks], Iterator[Curve]], Callable[[float], str], bool]
 
 
 @dataclass(frozen=True)
@@ -50,18 +54,12 @@ class Course:
 
 def course(report: Report, evidence: RunEvidence) -> Course | None:
     """None where no rank's steps are known."""
-    looks = {rank: looks for node in evidence.nodes for rank, looks in node.courses.items()}
+    looks = _looks(evidence)
     last = _last_step(evidence, looks)
     if last < 2:
         return None
     steps = [(finding, *_step_of(finding, evidence, looks)) for finding in report.findings]
-    drawn = (
-        strip("Step time", list(_step_times(evidence, looks)), last, milliseconds),
-        strip("GPU memory", list(_gpu_memory(evidence, looks)), last, gib),
-        strip("Host memory", list(_host_memory(evidence, looks)), last, gib),
-        strip("Loss", list(_losses(evidence)), last, _figure),
-        strip("Gradient norm", list(_norms(evidence)), last, _figure, log=True),
-    )
+    drawn = [strip(name, list(told(evidence, looks)), last, said, log=log) for name, told, said, log in _figures()]
     strips = tuple(one for one in drawn if one is not None)
     if not strips and all(step is None for _, step, _ in steps):
         return None
@@ -73,7 +71,35 @@ def course(report: Report, evidence: RunEvidence) -> Course | None:
     )  # fmt: skip
 
 
-def _last_step(evidence: RunEvidence, looks: dict[int, tuple[Look, ...]]) -> int:
+def side_by_side(runs: Mapping[str, RunEvidence]) -> Course | None:
+    """The same of several runs, a row each, without findings; None where nothing of it is known of any."""
+    looks = {name: _looks(evidence) for name, evidence in runs.items()}
+    last = max((_last_step(evidence, looks[name]) for name, evidence in runs.items()), default=0)
+    strips = []
+    for figure, told, said, log in _figures():
+        curves = [_together(name, list(told(evidence, looks[name])), said) for name, evidence in runs.items()]
+        strips.append(strip(figure, [curve for curve in curves if curve is not None], last, said, log=log))
+    found = tuple(one for one in strips if one is not None)
+    return Course((), 0, found, (), tuple(_ticks(last))) if found and last >= 2 else None
+
+
+def _together(who: str, curves: Sequence[Curve], said: Callable[[float], str]) -> Curve | None:
+    """All ranks of a run as one."""
+    points = sorted(point for curve in curves for point in curve.points)
+    marks = tuple(sorted({step for curve in curves for step in curve.marks}))
+    if not points and not marks:
+        return None
+    if len(curves) == 1:
+        return replace(curves[0], who=who)
+    most = [f"at most {said(max(value for _, value in points))}"] if points else []
+    return Curve(who, points, ", ".join([f"{len(curves)} ranks", *most, *_not_finite(marks)]), marks)
+
+
+def _looks(evidence: RunEvidence) -> _Looks:
+    return {rank: looks for node in evidence.nodes for rank, looks in node.courses.items()}
+
+
+def _last_step(evidence: RunEvidence, looks: _Looks) -> int:
     known = [rank.step or 0 for rank in evidence.ranks] + [own[-1].step for own in looks.values() if own]
     for rank in evidence.ranks:
         known += [series.samples[-1].step for series in rank.gradients if series.samples]
@@ -92,7 +118,7 @@ def _ticks(last: int) -> Iterator[tuple[float, str]]:
 # -- findings -----------------------------------------------------------------------------------------------------
 
 
-def _step_of(finding: Finding, evidence: RunEvidence, looks: dict[int, tuple[Look, ...]]) -> tuple[int | None, bool]:
+def _step_of(finding: Finding, evidence: RunEvidence, looks: _Looks) -> tuple[int | None, bool]:
     """(its step, whether that is by its time): from the last look at its ranks before it."""
     if finding.step is not None:
         return finding.step, False
@@ -116,7 +142,17 @@ def _finding_row(finding: Finding, step: int | None, about: bool, last: int) -> 
 # -- figures ------------------------------------------------------------------------------------------------------
 
 
-def _step_times(evidence: RunEvidence, looks: dict[int, tuple[Look, ...]]) -> Iterator[Curve]:
+def _figures() -> tuple[_Figure, ...]:
+    return (
+        ("Step time", _step_times, milliseconds, False),
+        ("GPU memory", _gpu_memory, gib, False),
+        ("Host memory", _host_memory, gib, False),
+        ("Loss", _losses, _figure, False),
+        ("Gradient norm", _norms, _figure, True),
+    )
+
+
+def _step_times(evidence: RunEvidence, looks: _Looks) -> Iterator[Curve]:
     for rank in evidence.ranks:
         points = [(look.step, look.step_ms) for look in looks.get(rank.rank, ()) if look.step_ms is not None]
         if len(points) >= _FEWEST_LOOKS:
@@ -125,7 +161,7 @@ def _step_times(evidence: RunEvidence, looks: dict[int, tuple[Look, ...]]) -> It
             yield Curve(_who(rank), points, words)
 
 
-def _gpu_memory(evidence: RunEvidence, looks: dict[int, tuple[Look, ...]]) -> Iterator[Curve]:
+def _gpu_memory(evidence: RunEvidence, looks: _Looks) -> Iterator[Curve]:
     """torch's own count where `--memory` wrote it down, else what is in use of the device."""
     for rank in evidence.ranks:
         told = rank.memory.course if rank.memory else ()
@@ -135,7 +171,7 @@ def _gpu_memory(evidence: RunEvidence, looks: dict[int, tuple[Look, ...]]) -> It
             yield Curve(_who(rank), points, _from_to(points))
 
 
-def _host_memory(evidence: RunEvidence, looks: dict[int, tuple[Look, ...]]) -> Iterator[Curve]:
+def _host_memory(evidence: RunEvidence, looks: _Looks) -> Iterator[Curve]:
     for rank in evidence.ranks:
         told = rank.memory.course if rank.memory else ()
         points = [(point.step, point.anon) for point in told]
@@ -151,7 +187,7 @@ def _from_to(points: Sequence[tuple[int, int]]) -> str:
     return f"{' to '.join(levels)}{peak}"
 
 
-def _norms(evidence: RunEvidence) -> Iterator[Curve]:
+def _norms(evidence: RunEvidence, _looks: _Looks) -> Iterator[Curve]:
     """Of all layers together, where `--watch gradients` wrote them down; and where a value was not finite."""
     for rank in evidence.ranks:
         bad = tuple(fact.step for fact in rank.guards if fact.guard == _NOT_FINITE and fact.step is not None)
@@ -164,7 +200,7 @@ def _norms(evidence: RunEvidence) -> Iterator[Curve]:
                 yield Curve(f"{_who(rank)}{name}", points, _with_marks(points, marks), marks)
 
 
-def _losses(evidence: RunEvidence) -> Iterator[Curve]:
+def _losses(evidence: RunEvidence, _looks: _Looks) -> Iterator[Curve]:
     for rank in evidence.ranks:
         for told in _told_losses(rank):
             points = [(step, value) for step, value in told if value is not None]
@@ -179,7 +215,11 @@ def _told_losses(rank: RankRecord) -> Iterator[list[tuple[int, float | None]]]:
 
 def _with_marks(points: Sequence[tuple[int, float]], marks: Sequence[int]) -> str:
     words = [" to ".join(dict.fromkeys(_figure(point[1]) for point in (points[0], points[-1])))] if points else []
-    return ", ".join([*words, *([f"not finite at step {min(marks):,}"] if marks else [])])
+    return ", ".join([*words, *_not_finite(marks)])
+
+
+def _not_finite(marks: Sequence[int]) -> list[str]:
+    return [f"not finite at step {min(marks):,}"] if marks else []
 
 
 def _who(rank: RankRecord) -> str:

@@ -133,3 +133,23 @@ def test_what_cannot_be_compared_is_said(tmp_path, monkeypatch):
     (empty / "attempts").mkdir(parents=True)
     nothing = CliRunner().invoke(command, [str(a.dir.path), str(empty)])
     assert isinstance(nothing.exception, NothingToAnalyse)
+
+
+def test_the_page_has_both_runs_over_their_steps_and_what_nvml_saw(tmp_path):
+    """Without `--memory` the device's own count tells; what a run prints stays text."""
+    runs = []
+    for name, used, time in (("a", 10 << 30, 10.0), ("b", 30 << 30, 20.0)):
+        run = MadeRun(tmp_path, 2, 1, name=f"20260101T000000Z-{name}-beef")
+        run.looks(40, lambda rank, step, time=time: {"step_ms": time + rank})
+        run.metrics(0, t=500, ranks=[{"rank": 1, "step": 3999}],
+                    gpus=[{"index": 0, "memory_used": used, "ranks": [1]}])  # fmt: skip
+        if name == "b":
+            run.raises(1, "ValueError", "<script>alert(1)</script>")
+        run.rest(0)
+        runs.append(run.closes())
+    page = tmp_path / "both.html"
+    done = CliRunner().invoke(command, [str(run.dir.path) for run in runs] + ["--html", str(page)])
+    assert done.exit_code == 10 and "30.00 GiB" in done.output, done.output
+    text = page.read_text()
+    assert text.count('class="curve"') >= 3 and "at most 21" in text and "by everybody" in text
+    assert "<script" not in text and "&lt;script&gt;" in text
