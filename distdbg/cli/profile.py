@@ -49,9 +49,8 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
         wrong = f"{missing!r} is no file" if missing else "a run was named beside others"
         raise UsageError(wrong, "Name traces, folders of traces, or one run.")
     run, say = find_run_dir(what[0] if what else None), _answer.progress()
-    attempts = run.attempts()
     silent: list[Taken] = []
-    if ranks or steps or (attempts and living_ranks(attempts[-1])):
+    if ranks or steps or living_ranks(run):
         sets, silent = _asked(run, ranks, steps or 5, within, say)
     else:
         sets = _there(run)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.collect.bounded_read import read_end, read_whole
+from distdbg.collect.run_status import run_status
 from distdbg.errors import NothingToAnalyse, Refused, UsageError
 from distdbg.evidence import jsonl
 from distdbg.evidence.records import ranks_seen
@@ -21,6 +22,8 @@ from distdbg.rundir import Attempt, RunDir
 _LOOK_EVERY_S = 0.1
 _MOST_EVENTS = 16 << 20
 _MOST_NEWS = 1 << 20
+#: An agent writes every ten seconds; its node's clock and a shared file system may be late by some.
+_SILENT_S = 180.0
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,7 @@ def ask_ranks(  # noqa: PLR0917 -- two callers, which name what is not plain
     Raises NothingToAnalyse where nothing runs, UsageError for a rank that there is not, Refused where the run's
     directory cannot be written.
     """
-    attempts = run.attempts()
-    living = living_ranks(attempts[-1]) if attempts else frozenset()
+    living = living_ranks(run)
     if not living:
         raise NothingToAnalyse(f"{run.id} does not run: no rank of it lives", "`distdbg runs` lists the runs that do.")
     strange = sorted((wanted or frozenset()) - living)
@@ -67,22 +69,30 @@ def ask_ranks(  # noqa: PLR0917 -- two callers, which name what is not plain
             f"the run directory cannot be written: {error.strerror}: {error.filename}",
             "Ask as the user who launched it, or free some space.",
         ) from None
+    attempt = run.attempts()[-1]
     until = time.monotonic() + within
     found: dict[int, Taken] = {}
     while len(found) < len(asked) and time.monotonic() < until:
-        told = _told(attempts[-1], str(request["request"]), token)
+        told = _told(attempt, str(request["request"]), token)
         found |= {taken.rank: taken for taken in told if taken.rank in asked}
         say(f"waiting for {len(asked) - len(found)} of {len(asked)} ranks")
         time.sleep(_LOOK_EVERY_S)
     return [found.get(rank) or Taken(rank, because=silent) for rank in sorted(asked)]
 
 
-def living_ranks(attempt: Attempt) -> frozenset[int]:
-    """Ranks that have started and not ended, as far as their agents have told."""
+def living_ranks(run: RunDir) -> frozenset[int]:
+    """Ranks that have started and not ended, as far as their agents have told, and lately: one that was killed, or
+    whose node was lost, tells nothing of its end. None where the run is over, or nobody is left who launched it."""
+    attempts = run.attempts()
+    if not attempts or run_status(run).live is False:
+        return frozenset()
     found: set[int] = set()
-    for files in attempt.nodes():
+    for files in attempts[-1].nodes():
         events, _ = jsonl.objects(read_whole(files.events, _MOST_EVENTS)[0] or "")
-        if not any(event.get("event") == "agent-finished" for _, event in events):
+        told = [event for _, event in events]
+        told += [event for _, event in jsonl.objects(read_end(files.metrics, _MOST_NEWS).text)[0]]
+        newest = max((jsonl.number(event, "t") or 0.0 for event in told), default=0.0)
+        if time.time() - newest < _SILENT_S and not any(event.get("event") == "agent-finished" for event in told):
             found |= {rank for rank, known in ranks_seen(events).items() if known.get("pid") and "ended" not in known}
     return frozenset(found)
 

@@ -117,6 +117,14 @@ def test_a_run_without_profiles_says_so(tmp_path):
     assert distdbg(tmp_path, "profile", str(made.dir.path), "--steps", "3").code == 3
 
 
+def test_ranks_of_which_nothing_has_come_for_long_are_not_asked(tmp_path):
+    """An agent that was killed, or the copy of a directory: no end is written."""
+    made = MadeRun(tmp_path, ranks=2, nodes=1)
+    done = distdbg(tmp_path, "profile", str(made.dir.path))
+    assert done.code == 3 and "nobody asked for any" in done.err, done
+    assert not made.dir.control.exists()
+
+
 def test_how_far_a_merge_is_stands_on_a_terminal_and_nowhere_else(tmp_path, monkeypatch, capsys):
     attempt = RunDir(tmp_path).attempt(1)
     for rank in (0, 1):
