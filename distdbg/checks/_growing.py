@@ -1,28 +1,31 @@
-"""What several checks ask of a run's memory over its steps: each rank's growth, and where it would end."""
+"""What several checks ask of a run's memory over its steps: what grows, and where it would end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from distdbg.evidence.child_memory import Child
 from distdbg.evidence.growth import MIB, Growth, Point, growth
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import Citation
 
-#: Less than this is not worth a word, whatever its slope.
+#: Less than this is not worth a word, whatever its slope: on the host, and on a device.
 LEAST, SHARE = 24 * MIB, 0.04
+LEAST_ON_DEVICE, SHARE_ON_DEVICE = 64 * MIB, 0.03
 
 
 @dataclass(frozen=True)
 class Growing:
     rank: RankRecord
     growth: Growth
-    #: the step at which it ends, of what, and how many steps were done; None where nothing says what there is
+    #: the step at which it ends, of what; None where nothing says what there is
     ends_at: int | None
     of: str
-    points: tuple[Point, ...]
     path: str
+    #: whose memory it is, where it is not the rank's own
+    child: Child | None = None
 
     @property
     def citation(self) -> Citation:
@@ -30,25 +33,75 @@ class Growing:
         steps = f"steps {self.growth.first} to {self.growth.last}"
         return Citation(self.path, None, f"memory that is the process's own, {steps}", " -> ".join(map(gib, shown)))
 
+    @property
+    def soon(self) -> bool:
+        """It ends before as many steps again are done; of a child, which may end with its epoch, as it has seen."""
+        born = self.child.points[0][0] if self.child else 0
+        return self.ends_at is not None and self.ends_at <= 2 * self.growth.last - born
+
 
 def growing(run: RunEvidence) -> Iterator[Growing]:
     """Ranks whose own memory grows with their steps, each with the step at which its node has no more."""
+    return (one for one in _all(run) if one.child is None)
+
+
+def children_growing(run: RunEvidence) -> Iterator[tuple[Growing, Child]]:
+    """The same of their children, loaders' workers mostly: what a data set keeps grows there, and not in the rank."""
+    return ((one, one.child) for one in _all(run) if one.child is not None)
+
+
+def device_growing(rank: RankRecord) -> Growing | None:
+    """What a rank has allocated of its GPU at the ends of steps."""
+    if rank.memory is None:
+        return None
+    points = on_device(rank)
+    told = growth([(p.step, p.standing or 0, p.epochs) for p in points], LEAST_ON_DEVICE, SHARE_ON_DEVICE)
+    if told is None:
+        return None
+    return Growing(rank, told, full_step(points, told.slope), "its GPU", f"{rank.memory.path}/memory.jsonl")
+
+
+def on_device(rank: RankRecord) -> list[Point]:
+    return [p for p in (rank.memory.points if rank.memory else ()) if p.reserved is not None]
+
+
+def full_step(points: Sequence[Point], slope: float) -> int | None:
+    """What the device has, less what is in use of it, at this slope (bytes a step)."""
+    last = next((p for p in reversed(points) if p.used is not None and p.total), None)
+    if last is None or last.used is None or last.total is None:
+        return None
+    return last.step + int((last.total - last.used) / slope)
+
+
+def _all(run: RunEvidence) -> Iterator[Growing]:
+    """A node's memory is its ranks' and their children's together: all that still grows brings its end nearer."""
     for node in run.nodes:
         mine = [rank for rank in run.ranks if rank.node_rank == node.node_rank]
-        found = [(rank, *told) for rank in mine if (told := _of(rank, node)) is not None]
-        rate = sum(one.slope for _, one, _, _ in found)
-        for rank, its, points, path in found:
-            ends_at = None
-            if node.memory.headroom is not None:
-                ends_at = points[-1].step + int(node.memory.headroom / rate)
-            yield Growing(rank, its, ends_at, node.memory.of, points, path)
+        found = [one for rank in mine for one in (*_own(rank, node), *_children(rank, node))]
+        rate = sum(one.growth.slope for one, step in found if step is not None)
+        for one, step in found:
+            if node.memory.headroom is None or step is None:
+                yield one
+            else:
+                yield replace(one, ends_at=step + int(node.memory.headroom / rate), of=node.memory.of)
 
 
-def _of(rank: RankRecord, node: NodeRecord) -> tuple[Growth, tuple[Point, ...], str] | None:
-    """The rank's own lines where it has them; else its agent's, one in ten seconds."""
+def _own(rank: RankRecord, node: NodeRecord) -> Iterator[tuple[Growing, int]]:
+    """With its newest step. The rank's own lines where it has them; else its agent's, one in ten seconds."""
     own = (rank.memory.points, f"{rank.memory.path}/memory.jsonl") if rank.memory else ((), "")
     for points, path in (own, (node.memory.points.get(rank.rank, ()), node.memory.path)):
         told = growth([(p.step, p.anon, p.epochs) for p in points], LEAST, SHARE)
         if told is not None:
-            return told, points, path
-    return None
+            yield Growing(rank, told, None, "", path), points[-1].step
+            return
+
+
+def _children(rank: RankRecord, node: NodeRecord) -> Iterator[tuple[Growing, int | None]]:
+    """Without a step: the newest look has not seen it, and what it had was given back."""
+    mine = node.memory.children.get(rank.rank, ())
+    looks = [child.points[-1][0] for child in mine] + [p.step for p in node.memory.points.get(rank.rank, ())[-1:]]
+    for child in mine:
+        told = growth(child.points, LEAST, SHARE)
+        if told is not None:
+            step = child.points[-1][0]
+            yield Growing(rank, told, None, "", node.memory.path, child), step if step == max(looks) else None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distdbg.evidence.failure import RankFailure, failures
-from distdbg.evidence.growth import Point, growth
+from distdbg.evidence.growth import Point, growth, since
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.kernel import memory_kills
 from distdbg.evidence.memory_answer import gib
@@ -94,8 +94,9 @@ def story(evidence: RunEvidence, rank: RankRecord) -> str:
     """What it was doing, how its memory came to this, and who of its node held more; what is not known is left out."""
     words = [f"It was in its {rank.phase} of step {rank.step}."] if rank.phase and rank.step else []
     points = memory_points(evidence, rank)
-    if told := growth([(p.step, p.anon, p.epochs) for p in points], 0, _GREW):
-        words.append(f"It had grown by {gib(told.slope)} a step since step {told.first}, and went on growing.")
+    values = [(p.step, p.anon, p.epochs) for p in points]
+    if told := growth(values, 0, _GREW):
+        words.append(f"It had grown by {told.pace} since step {since(values, told)}, and went on growing.")
     if len(points) > 1:
         first, last = points[0], points[-1]
         words.append(

@@ -5,39 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from distdbg.checks._findings import hosts
-from distdbg.checks._kept import keeps
-from distdbg.evidence.growth import MIB, Growth, Point, growth
+from distdbg.checks._growing import LEAST_ON_DEVICE, SHARE_ON_DEVICE, device_growing, full_step, on_device
+from distdbg.checks._kept import Kept, accounts_for
+from distdbg.evidence.growth import Growth, Point, growth
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.model import Citation, Finding
+from distdbg.model import Citation, Confidence, Finding
 
-_LEAST, _SHARE = 64 * MIB, 0.03
 #: Of what reserved grew by, allocated may have grown by this.
 _FLAT = 0.25
 
 
-def standing_grows(run: RunEvidence) -> Iterator[Finding]:
-    """`memory-leak` by what is allocated at the ends of steps; silent where a snapshot or a count names it."""
+def standing_grows(run: RunEvidence, named: Sequence[Kept]) -> Iterator[Finding]:
+    """`memory-leak` by what is allocated at the ends of steps; silent where a snapshot or a count names it.
+
+    Within the first epoch only where the device would be full soon.
+    """
     known = {answer.rank for answer in run.snapshots if answer.leaks}
     for rank in run.ranks:
-        points = _points(rank)
-        told = growth([(p.step, p.standing or 0, p.epochs) for p in points], _LEAST, _SHARE)
-        if told is None or told.epochs == 0 or rank.rank in known or any(True for _ in keeps(rank)):
+        one = device_growing(rank) if rank.rank not in known else None
+        if one is None or (one.growth.epochs == 0 and not one.soon) or accounts_for(named, one, device=True):
             continue
+        told, points = one.growth, on_device(rank)
         yield _finding(
             run, rank, "memory-leak", told, "MA",
-            f"rank {rank.rank} keeps {gib(told.slope)} more of its GPU with every step{full_at(points, told.slope)}",
+            f"rank {rank.rank} keeps {gib(told.stair or told.slope)} more of its GPU with every "
+            f"{'epoch' if told.stair else 'step'}{full_at(points, told.slope)}",
             f"At the ends of steps it had {gib(told.levels[0])} allocated at step {told.first}, "
             f"{gib(told.levels[-1])} at step {told.last}.",
             "See what it is: `distdbg memory snapshot RUN`, then `distdbg memory analyze RUN`.",
+            "likely" if told.epochs else "possible",
         )  # fmt: skip
 
 
 def reserved_grows(run: RunEvidence) -> Iterator[Finding]:
     """`fragmentation`: reserved grows, and the highest that a step uses does not."""
     for rank in run.ranks:
-        points = _points(rank)
-        told = growth([(p.step, p.reserved or 0, p.epochs) for p in points], _LEAST, _SHARE)
+        points = on_device(rank)
+        told = growth([(p.step, p.reserved or 0, p.epochs) for p in points], LEAST_ON_DEVICE, SHARE_ON_DEVICE)
         if told is None or not _flat(points, told):
             continue
         yield _finding(
@@ -50,10 +55,6 @@ def reserved_grows(run: RunEvidence) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _points(rank: RankRecord) -> list[Point]:
-    return [p for p in (rank.memory.points if rank.memory else ()) if p.reserved is not None]
-
-
 def _flat(points: Sequence[Point], told: Growth) -> bool:
     """By the peak within a backward too, which may rise with the sequence's length while all phases end as before."""
     used = [p.peak or p.allocated or 0 for p in points if p.step >= told.first]
@@ -62,20 +63,19 @@ def _flat(points: Sequence[Point], told: Growth) -> bool:
 
 
 def full_at(points: Sequence[Point], slope: float) -> str:
-    """What the device has, less what is in use of it, at this slope (bytes a step)."""
-    last = next((p for p in reversed(points) if p.used is not None and p.total), None)
-    if last is None or last.used is None or last.total is None:
-        return ""
-    return f": it would be full at about step {last.step + int((last.total - last.used) / slope):,}"
+    """As the end of a sentence on the device; empty where it is not known how full that is."""
+    step = full_step(points, slope)
+    return "" if step is None else f": it would be full at about step {step:,}"
 
 
 def _finding(  # noqa: PLR0917 -- a sentence each
-    run: RunEvidence, rank: RankRecord, finding: str, told: Growth, column: str, summary: str, cause: str, remedy: str
-) -> Finding:
+    run: RunEvidence, rank: RankRecord, finding: str, told: Growth, column: str, summary: str, cause: str, remedy: str,
+    confidence: Confidence = "likely",
+) -> Finding:  # fmt: skip
     path = f"{rank.memory.path}/memory.jsonl" if rank.memory else ""
     levels = " -> ".join(map(gib, told.levels))
     return Finding(
-        finding, "warning", "likely", summary, cause=cause, remedy=remedy, ranks=(rank.rank,),
+        finding, "warning", confidence, summary, cause=cause, remedy=remedy, ranks=(rank.rank,),
         nodes=hosts(run, (rank.rank,)), step=told.last,
         evidence=(Citation(path, None, f"{column}, steps {told.first} to {told.last}", levels),),
     )  # fmt: skip

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.checks._children import children_of
 from distdbg.checks._findings import hosts, who
-from distdbg.checks._growing import LEAST, SHARE, Growing, growing
-from distdbg.checks._kept import keeps
-from distdbg.checks._memory import node_of
-from distdbg.evidence.growth import growth
+from distdbg.checks._growing import Growing, children_growing, growing
+from distdbg.checks._kept import accounts_for, keeps
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding, FindingDoc
@@ -22,9 +19,10 @@ DOCS = (
         meaning="The memory of the process itself (no files, nothing shared) rises from step to step, after the "
         "warm-up and beyond the end of an epoch. It ends when the machine or the control group has no more.",
         how_seen="The figure by step, in six parts after the first third: each part's lowest is above that of the part "
-        "before, by about as much each time. A cache that fills, a start that ends and a saw's teeth are none. Within "
-        "the first epoch nothing is said, unless the end is near: a dataset may be filling its cache. Loaders' workers "
-        "are judged the same way, by their agent's looks every ten seconds.",
+        "before, by about as much each time; or by epoch, after the first, where each of them adds about as much. A "
+        "cache that fills, a start that ends and a saw's teeth are none. Within the first epoch nothing is said, "
+        "unless the end is near: a dataset may be filling its cache. Loaders' workers are judged the same way, by "
+        "their agent's looks every ten seconds.",
         remedy="Launch with --memory: it names the container that grows. Else look for lists and caches that live "
         "longer than a step, for losses that are kept with their graphs, and for C libraries.",
         source="https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory",
@@ -34,18 +32,18 @@ DOCS = (
 
 def check(run: RunEvidence) -> Iterable[Finding]:
     yield from _workers(run)
-    found = [one for one in growing(run) if _beyond_an_epoch(one) or _soon(one)]
+    found = [one for one in growing(run) if _beyond_an_epoch(one) or one.soon]
     if not found:
         return
     ranks = tuple(sorted(one.rank.rank for one in found))
     worst = max(found, key=lambda one: one.growth.slope)
     certain = all(one.growth.epochs > 0 for one in found)
-    explanation = _explanation(run, ranks)
+    explanation = _explanation(run, found)
     yield Finding(
         "host-memory-growth",
         "warning",
         "likely" if certain else "possible",
-        f"the memory of {who(run, ranks)} grows by {gib(worst.growth.slope)} a step" + _end(worst),
+        f"the memory of {who(run, ranks)} grows by {worst.growth.pace}" + _end(worst),
         cause=_cause(worst),
         remedy=_remedy(found, explanation),
         ranks=ranks,
@@ -58,38 +56,33 @@ def check(run: RunEvidence) -> Iterable[Finding]:
 
 def _workers(run: RunEvidence) -> Iterable[Finding]:
     """The loaders' workers, each a process of its own: what a data set keeps grows there, and not in the rank."""
-    found = [(rank, child, told) for rank in run.ranks for child in children_of(run, rank)
-             if (told := growth(child.points, LEAST, SHARE)) is not None and told.epochs]  # fmt: skip
+    found = [(one, child) for one, child in children_growing(run) if _beyond_an_epoch(one) or one.soon]
     if not found:
         return
-    ranks = tuple(sorted({rank.rank for rank, _, _ in found}))
-    rank, child, told = max(found, key=lambda one: one[2].slope)
+    ranks = tuple(sorted({one.rank.rank for one, _ in found}))
+    worst, child = max(found, key=lambda pair: (pair[0].ends_at is not None, pair[0].growth.slope))
+    told = worst.growth
     more = f"; so does that of {len(found) - 1} more" if len(found) > 1 else ""
-    node, which = node_of(run, rank), child.who.replace("its", f"rank {rank.rank}'s", 1)
+    which = child.who.replace("its", f"rank {worst.rank.rank}'s", 1)
     levels = " -> ".join(map(gib, told.levels))
     yield Finding(
         "host-memory-growth",
         "warning",
-        "likely",
-        f"the memory of {which} grows by {gib(told.slope)} a step{more}",
+        "likely" if all(map(_beyond_an_epoch, (one for one, _ in found))) else "possible",
+        f"the memory of {which} grows by {told.pace}{more}{_end(worst)}",
         cause=f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}.",
         remedy="Look at what the data set keeps: caches, and large lists of Python objects, whose pages each worker "
         "comes to own by reading them. Arrays of numpy or torch, or memory-mapped files, stay shared.",
         ranks=ranks,
         nodes=hosts(run, ranks),
         step=told.last,
-        evidence=(Citation(node.memory.path if node else "", None, f"children, process {child.pid}", levels),),
+        evidence=(Citation(worst.path, None, f"children, process {child.pid}", levels),),
     )
 
 
 def _beyond_an_epoch(one: Growing) -> bool:
     """-1: there is no loader, and so no epoch that a cache could be filled in."""
     return one.growth.epochs != 0
-
-
-def _soon(one: Growing) -> bool:
-    """Before as many steps again are done."""
-    return one.ends_at is not None and one.ends_at <= 2 * one.growth.last
 
 
 def _end(one: Growing) -> str:
@@ -121,10 +114,10 @@ def _remedy(found: list[Growing], explanation: str | None) -> str:
     )
 
 
-def _explanation(run: RunEvidence, ranks: tuple[int, ...]) -> str | None:
-    """Where it is known for each of these ranks what is kept, that is what grows."""
-    named = {rank.rank for rank in run.ranks if any(True for _ in keeps(rank))}
-    graphs = {rank.rank for rank in run.ranks if any(fact.guard == "graph-retained" for fact in rank.guards)}
-    if set(ranks) <= named:
+def _explanation(run: RunEvidence, found: list[Growing]) -> str | None:
+    """Where it is known for each of these ranks what is kept, and that is most of it, that is what grows."""
+    named = keeps(run)
+    if all(accounts_for(named, one, device=False) for one in found):
         return "memory-leak"
-    return "graph-retained" if set(ranks) <= graphs else None
+    graphs = {rank.rank for rank in run.ranks if any(fact.guard == "graph-retained" for fact in rank.guards)}
+    return "graph-retained" if {one.rank.rank for one in found} <= graphs else None

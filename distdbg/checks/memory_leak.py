@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from distdbg.checks._kept import kept
+from distdbg.checks._kept import keeps, kept
 from distdbg.checks._on_device import full_at, standing_grows
 from distdbg.checks._snapshots import ranks_of, stack_citation
 from distdbg.evidence.growth import Point
@@ -22,8 +22,8 @@ DOCS = (
         "state chained across batches, a cache without end.",
         how_seen="Bytes that each stack of a memory snapshot holds at the end of each step: after the warm-up they "
         "rise in every third of the trace. With --memory: containers of Python that have grown at each of the last "
-        "four counts, with graphs in them, or 4 KiB a step beyond the end of an epoch; on CUDA, allocated bytes at the "
-        "ends of steps. What is made once, or rises and falls, or is full, is none.",
+        "four counts, with graphs in them, or 4 KiB a step beyond the end of an epoch, or with memory's end near; on "
+        "CUDA, allocated bytes at the ends of steps. What is made once, or rises and falls, or is full, is none.",
         remedy="Keep numbers, not tensors (`loss.item()`), detach what goes from batch to batch, bound the cache.",
         source="https://pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory",
     ),
@@ -33,8 +33,9 @@ _MOST = 5
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
     """Each line's leak once, with all ranks that have it; then what the ranks have counted while they ran."""
-    yield from kept(evidence)
-    yield from standing_grows(evidence)
+    named = keeps(evidence)
+    yield from kept(evidence, named)
+    yield from standing_grows(evidence, named)
     same: dict[tuple[str, ...], list[tuple[MemoryAnswer, Leak]]] = {}
     for answer in evidence.snapshots:
         for leak in answer.leaks[:_MOST]:

@@ -59,6 +59,7 @@ def bound(most_memory: int) -> None:
 
 
 def bound_cpu(seconds: int) -> None:
-    """From now on; the kernel ends the process with SIGXCPU."""
+    """From now on; the kernel ends the process with SIGXCPU. A hard limit, as login nodes have, stays as it is."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds, resource.RLIM_INFINITY))
+    most, hard = int(used.ru_utime + used.ru_stime) + seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))

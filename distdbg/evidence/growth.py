@@ -2,17 +2,21 @@
 
 A series is looked at after its warm-up, the first third of its steps, in six parts of equal length. What grows has a
 higher level in each part than in the one before, by about as much each time. A start that ends, a cache that fills, a
-saw's teeth and a curve that flattens have not.
+saw's teeth and a curve that flattens have not. What comes once an epoch makes too few stairs for six parts: there each
+epoch's last look is judged, from the second epoch on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from distdbg.evidence.child_memory import Child, children
 from distdbg.evidence.jsonl import integer
+from distdbg.evidence.memory_answer import gib
 
 MIB = 1 << 20
 _WARM_UP = 1 / 3
@@ -20,6 +24,11 @@ _PARTS = 6
 _FEWEST = 24
 #: Every part's rise is at least this share of their mean, and the second half's of the first half's.
 _EVEN, _GOES_ON = 0.3, 0.7
+#: So many whole epochs after the first, of so many looks. Every rise is at least this share of the largest, and the
+#: second half's of the first half's; the epochs' lowest rise by at least this share of what their last looks do.
+_EPOCHS, _LOOKS, _ALIKE, _AS_MUCH, _LOWEST = 4, 3, 0.75, 0.9, 0.5
+#: Where it began: what it was is on its line, but for this share of what it grew by.
+_ON_THE_LINE = 0.1
 
 
 @dataclass(frozen=True)
@@ -30,10 +39,12 @@ class Point:
     anon: int
     epochs: int = -1
     #: where it uses CUDA: allocated at the step's end; the highest of its phases' allocated and reserved; the highest
-    #: use that those ends may not have seen; and what everybody uses of the device, of how much
+    #: use that those ends may not have seen; torch's own highest since the start, or since the script last reset it
+    #: (Max_MA); and what everybody uses of the device, of how much
     standing: int | None = None
     allocated: int | None = None
     peak: int | None = None
+    highest: int | None = None
     reserved: int | None = None
     used: int | None = None
     total: int | None = None
@@ -80,13 +91,21 @@ class NodeMemory:
 
 @dataclass(frozen=True)
 class Growth:
-    """`slope` in bytes a step, `levels` of the six parts, `epochs` that ended meanwhile (-1: not known)."""
+    """`slope` in bytes a step, `levels` of the six parts, `epochs` that ended meanwhile (-1: not known).
+
+    Where it was judged by epochs `levels` are theirs, and `stair` is what each adds.
+    """
 
     slope: float
     levels: tuple[int, ...]
     first: int
     last: int
     epochs: int
+    stair: float = 0
+
+    @property
+    def pace(self) -> str:
+        return f"{gib(self.stair)} an epoch" if self.stair else f"{gib(self.slope)} a step"
 
     @property
     def total(self) -> int:
@@ -95,8 +114,20 @@ class Growth:
 
 def growth(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
     """Of (step, bytes, epochs), in order. None for less than `least` bytes and `share` of the first level."""
-    if len(values) < _FEWEST:
-        return None
+    return (_by_step(values, least, share) or _by_epoch(values, least, share)) if len(values) >= _FEWEST else None
+
+
+def since(values: Sequence[tuple[int, int, int]], told: Growth) -> int:
+    """The step at which it began: before the judged part, as far back as what it was is on the line."""
+    begun = told.first
+    for step, size, _ in reversed([value for value in values if value[0] < told.first]):
+        if abs(size - told.levels[0] + told.slope * (told.first - step)) > _ON_THE_LINE * told.total:
+            break
+        begun = step
+    return begun
+
+
+def _by_step(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
     begin = values[0][0] + (values[-1][0] - values[0][0]) * _WARM_UP
     kept = [value for value in values if value[0] >= begin]
     lowest = _lowest(kept)
@@ -123,6 +154,30 @@ def _lowest(kept: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]] | Non
     for step, value, _ in kept:
         parts[min(_PARTS - 1, int((step - first) / length))].append((value, step))
     return [min(part) for part in parts] if all(len(part) > 1 for part in parts) else None
+
+
+def _by_epoch(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
+    """Without the first epoch, which is the warm-up. The newest may still run: it has only to begin higher."""
+    looks: dict[int, list[tuple[int, int, int]]] = {}
+    for value in values:
+        looks.setdefault(value[2], []).append(value)
+    *epochs, newest = sorted(looks)[1:] or [-1]
+    whole = [looks[epoch] for epoch in epochs]
+    if len(epochs) < _EPOCHS or epochs[-1] - epochs[0] >= len(epochs) or min(map(len, whole)) < _LOOKS:
+        return None
+    levels = [one[-1][1] for one in whole]
+    rises = [after - before for before, after in pairwise(levels)]
+    total, half, steps = levels[-1] - levels[0], len(rises) // 2, whole[-1][-1][0] - whole[0][-1][0]
+    # A last look stands now farther from its epoch's end and now nearer: of what each fills and lets go it sees more.
+    chance = median(abs(after - before) for one in whole for (_, before, _), (_, after, _) in pairwise(one))
+    lowest = [min(size for _, size, _ in one) for one in (*whole, looks[newest])]
+    if steps <= 0 or total < max(least, share * levels[0], 2 * chance) or lowest[-2] - lowest[0] < _LOWEST * total:
+        return None
+    if lowest[-1] - lowest[-2] < _LOWEST * total / len(rises):
+        return None
+    if min(rises) < _ALIKE * max(rises) or sum(rises[-half:]) < _AS_MUCH * sum(rises[:half]):
+        return None
+    return Growth(total / steps, tuple(levels), whole[0][-1][0], whole[-1][-1][0], len(rises), total / len(rises))
 
 
 def rank_series(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str,
@@ -161,7 +216,7 @@ def _point(line: Mapping[str, Any]) -> Point | None:
     if step is None or anon is None:
         return None
     epochs = integer(line, "epochs")
-    most = {name: [v for p in figures if (v := integer(p, name)) is not None] for name in ("MA", "CA")}
+    most = {name: [v for p in figures if (v := integer(p, name)) is not None] for name in ("MA", "Max_MA", "CA")}
     within = [min(peak, held) for p in figures if (peak := integer(p, "Max_MA")) and (held := integer(p, "CA"))]
     return Point(
         step=step,
@@ -170,6 +225,7 @@ def _point(line: Mapping[str, Any]) -> Point | None:
         standing=integer(last, "MA"),
         allocated=max(most["MA"], default=None),
         peak=max(most["MA"] + within, default=None),
+        highest=max(most["Max_MA"], default=None),
         reserved=max(most["CA"], default=None),
         used=integer(line, "NV"),
         total=integer(line, "NV_total"),

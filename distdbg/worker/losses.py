@@ -11,6 +11,7 @@ from math import isfinite
 
 from distdbg.worker.guards._base import users_line
 from distdbg.worker.places import roots_of
+from distdbg.worker.variables import variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _scale(frame: FrameType | None) -> Any:  # noqa: ANN401
         frame = frame.f_back if frame is not None else None
         if frame is None:
             return None
-        around = frame.f_locals
+        around = variables(frame)
         for found in (*around.values(), *getattr(around.get("self"), "__dict__", {}).values()):
             if type(found).__name__ in ("GradScaler", "ShardedGradScaler") and getattr(found, "_enabled", False):
                 return getattr(found, "_scale", None)

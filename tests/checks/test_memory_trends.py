@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from distdbg.checks import all_checks
+from distdbg.evidence.child_memory import Child
 from distdbg.evidence.gpu_course import GpuCourse, OtherProcess
 from distdbg.evidence.growth import MIB, Cycle, MemorySeries, NodeMemory, Point, node_memory, rank_series
 from distdbg.evidence.memory_analysis import analyse
@@ -13,8 +14,8 @@ from tests.made_snapshot import Made, forward, snapshot, train
 
 GIB = 1 << 30
 LIST = {
-    "type": "list", "name": "losses", "file": "/home/me/train.py", "lines": [19], "length": 127, "bytes_a_step": 9000,
-    "graph": False, "of": "Tensor", "epochs": 2,
+    "type": "list", "name": "losses", "file": "/home/me/train.py", "lines": [19], "length": 127,
+    "bytes_a_step": 900_000, "graph": False, "of": "Tensor", "epochs": 2,
 }  # fmt: skip
 
 
@@ -98,6 +99,28 @@ def test_a_loaders_worker_that_grows_is_named():
     assert found(with_workers(lambda s: (300 + min(s, 150)) * MIB)) == []
 
 
+def test_what_workers_take_brings_the_end_nearer():
+    """Two MiB a step by the rank and its two workers together; a third is gone, and has given back what it had."""
+    grows = lambda s: (300 + s) * MIB  # noqa: E731
+    evidence = with_workers(lambda s: (300 + s / 2) * MIB, lambda s: (300 + s / 2) * MIB)
+    memory = evidence.nodes[0].memory
+    gone = Child(79, "pt_data_worker", tuple((s, grows(s), s // 100) for s in range(0, 300, 5)))
+    memory = replace(memory, headroom=800 * MIB, of="the machine", children={0: (*memory.children[0], gone)})
+    evidence = replace(evidence, nodes=(replace(evidence.nodes[0], memory=memory),))
+    ranks = (replace(evidence.ranks[0], memory=series(anon=grows)),)
+    worker, rank = found(replace(evidence, ranks=ranks))
+    assert "worker 70 grows by 512 KiB a step; so does that of 2 more: the machine would be full" in worker.summary
+    assert worker.summary.endswith("step 795") and rank.summary.endswith("step 795")
+
+
+def test_a_worker_in_its_first_epoch_is_told_where_the_end_is_near():
+    evidence = with_workers(lambda s: (300 + s) * MIB, epochs=lambda s: 0)
+    for room, told in ((100 * GIB, []), (200 * MIB, ["possible"])):
+        memory = replace(evidence.nodes[0].memory, headroom=room)
+        near = replace(evidence, nodes=(replace(evidence.nodes[0], memory=memory),))
+        assert [f.confidence for f in found(near)] == told
+
+
 def test_a_container_is_named_with_its_line_and_explains_the_growth():
     sick = series(anon=lambda s: 300 * MIB + s * MIB, growing=(LIST,))
     leak, growth = found(run(sick, sick, headroom=800 * MIB))[::-1]
@@ -121,6 +144,72 @@ def test_a_container_is_named_with_its_line_and_explains_the_growth():
 )
 def test_what_may_still_be_let_go_is_not_told(entry, loads, told):
     assert bool(found(run(series(growing=({**LIST, **entry},), loads=loads)))) is told
+
+
+def told_of(*args, **kwargs):
+    return {finding.id: finding for finding in found(run(*args, **kwargs))}
+
+
+def test_a_small_container_has_its_own_figures_and_explains_no_growth():
+    small = {**LIST, "bytes_a_step": 5120}
+    told = told_of(series(anon=lambda s: 300 * MIB + s * 4 * MIB, growing=(small,)), headroom=80 * GIB)
+    assert told["memory-leak"].summary.endswith("`losses` (train.py:19): 5.00 KiB more a step")
+    growth = told["host-memory-growth"]
+    assert growth.explained_by is None and "counted up to step 256 do not account for it" in growth.remedy
+
+
+def test_two_that_are_most_of_it_together_explain_it():
+    half = {**LIST, "bytes_a_step": 0.4 * MIB}
+    told = told_of(series(anon=lambda s: 300 * MIB + s * MIB, growing=(half, {**half, "name": "others", "lines": [7]})))
+    assert told["host-memory-growth"].explained_by == "memory-leak"
+    assert told["memory-leak"].summary.endswith("410 KiB more a step")
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_container_on_the_device_has_the_devices_figures(graph):
+    """Beside it the host grows a little, which ends much later. Of a graph the bytes are known by that alone."""
+    size = 4 if graph else 64 * MIB
+    on_gpu = {**LIST, "bytes_a_step": size, "device_a_step": size, "graph": graph}
+    columns = {name: lambda s: s * 64 * MIB for name in ("standing", "allocated", "reserved", "used")}
+    columns |= {"total": lambda s: 80 * GIB, "anon": lambda s: 300 * MIB + s * MIB / 5}
+    told = told_of(series(growing=(on_gpu,), **columns), headroom=80 * GIB)
+    assert told["memory-leak"].summary.endswith("64.0 MiB more a step, and its GPU would be full at about step 1,280")
+    assert told["host-memory-growth"].explained_by == ("memory-leak" if graph else None)
+    assert len(told) == 2, "the device's own finding would say it again"
+    (known,) = found(run(series(growing=({**on_gpu, "epochs": 1},))))
+    assert known.summary.endswith("at least 4 B more a step" if graph else "): 64.0 MiB more a step")
+
+
+def test_within_the_first_epoch_a_device_that_is_nearly_full_is_told():
+    columns = {name: lambda s: s * 64 * MIB for name in ("standing", "allocated", "reserved", "used")}
+    lines = {**FLAT, **columns, "epochs": lambda s: 0}
+    assert found(run(series(**lines))) == []
+    near = {**lines, "total": lambda s: 40 * GIB}
+    (finding,) = found(run(series(**near)))
+    assert finding.confidence == "possible" and finding.summary.endswith("would be full at about step 640")
+    entry = {**LIST, "bytes_a_step": 64 * MIB, "device_a_step": 64 * MIB, "epochs": 0}
+    assert found(run(series(**lines, growing=(entry,)))) == []
+    (named,) = found(run(series(**near, growing=(entry,))))
+    assert "`losses`" in named.summary and "its GPU would be full at about step 640" in named.summary
+    small = {**entry, "bytes_a_step": MIB, "device_a_step": MIB}
+    assert "`losses`" not in found(run(series(**near, growing=(small,))))[0].summary
+
+
+def test_within_the_first_epoch_a_list_that_fills_the_machine_is_told():
+    lines = {"anon": lambda s: 300 * MIB + s * MIB, "epochs": lambda s: 0, "growing": ({**LIST, "epochs": 0},)}
+    assert told_of(series(**lines), headroom=100 * GIB) == {}
+    told = told_of(series(**lines), headroom=200 * MIB)
+    assert told["memory-leak"].confidence == "possible" and "full at about step 595" in told["memory-leak"].summary
+    assert told["host-memory-growth"].explained_by == "memory-leak"
+
+
+def test_what_an_epoch_adds_is_told_by_the_epoch():
+    stairs = {"anon": lambda s: 300 * MIB + s // 100 * 500 * MIB}
+    (finding,) = found(run(series(600, **stairs), headroom=10 * GIB))
+    assert "rank 0 grows by 500 MiB an epoch: the machine would be full at about step" in finding.summary
+    assert found(run(series(400, **stairs))) == [], "so few could be a start"
+    (finding,) = found(run(series(600, **{**FLAT, "standing": lambda s: 2 * GIB + s // 100 * 500 * MIB})))
+    assert "keeps 500 MiB more of its GPU with every epoch: it would be full" in finding.summary
 
 
 def test_graphs_that_a_guard_has_found_explain_the_growth():

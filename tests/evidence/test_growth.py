@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from distdbg.evidence.growth import MIB, growth, node_memory, rank_series
+from distdbg.evidence.growth import MIB, growth, node_memory, rank_series, since
 
 LEAST, SHARE = 24 * MIB, 0.04
 
@@ -24,6 +24,39 @@ def test_a_slope_is_found_and_measured(slope):
 def test_a_staircase_of_epochs_is_growth():
     found = growth(series(lambda s: (s // 25) * 20 * MIB), LEAST, SHARE)
     assert found is not None
+
+
+@pytest.mark.parametrize("epochs", [6, 7, 8, 11, 20])
+@pytest.mark.parametrize("beside", [lambda s: 0, lambda s: (s % 100) * MIB, lambda s: (s % 100 == 48) * 900 * MIB])
+def test_what_comes_once_an_epoch_is_growth(epochs, beside):
+    """Beside it what an epoch fills and lets go, or a checkpoint's copy."""
+    found = growth(series(lambda s: s // 100 * 500 * MIB + beside(s), steps=epochs * 100), LEAST, SHARE)
+    assert found is not None and 4 * MIB < found.slope < 6 * MIB
+    if epochs < 8:
+        assert found.pace == "500 MiB an epoch" and found.epochs == epochs - 3
+
+
+@pytest.mark.parametrize("epochs", range(3, 12))
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda s: min(s // 100, 2) * 500 * MIB,
+        lambda s: 2000 * MIB * (1 - 0.8 ** (s // 100)),  # each adds a little less
+        lambda s: (s % 100) * 20 * MIB,  # an epoch's list, let go at its end
+        lambda s: (s % 100 > 70) * 900 * MIB,
+        lambda s: (s // 100 % 2) * 500 * MIB,  # every second one
+        lambda s: (s // 100 == 3) * 900 * MIB,
+    ],
+)
+def test_epochs_that_level_off_or_let_go_are_no_growth(epochs, shape):
+    for every in (2, 11, 23, 26, 31):
+        assert growth(series(shape, steps=epochs * 100, every=every), LEAST, SHARE) is None, every
+
+
+def test_where_it_began():
+    for begun in (0, 100):
+        values = series(lambda s, begun=begun: max(0, s - begun) * MIB)
+        assert abs(since(values, growth(values, LEAST, SHARE)) - begun) <= 30
 
 
 def test_a_saw_whose_floor_rises_is_growth():

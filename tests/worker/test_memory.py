@@ -7,7 +7,9 @@ import json
 import os
 import re
 import sys
+import threading
 import types
+import weakref
 
 import pytest
 
@@ -24,6 +26,7 @@ from distdbg.worker.memory.history import ENTRIES, History
 from distdbg.worker.memory.holders import holder_of
 from distdbg.worker.memory.snapshots import Snapshots
 from distdbg.worker.memory.watch import MemoryWatch
+from distdbg.worker.variables import variables
 from tests.made_snapshot import Made, snapshot, train
 from tests.worker.test_session import Rank
 
@@ -36,7 +39,7 @@ class FakeSession:
     def __init__(self, folder):
         self.stem, self.rank, self.told, self.steps = f"{folder}/00003", 3, [], 0
         self.link = types.SimpleNamespace(send=lambda op, fields, **_: self.told.append({"op": op, **fields}))
-        self.page = types.SimpleNamespace(steps=lambda: self.steps, batches=lambda: 0)
+        self.page = types.SimpleNamespace(steps=lambda: self.steps, batches=lambda: 0, epochs=lambda: 0)
         self.model = types.SimpleNamespace(newest=lambda: None)
         self.bus = Bus(ImportWatch(print), lambda *why: pytest.fail(str(why)))
 
@@ -367,6 +370,7 @@ def test_a_list_on_an_object_is_named_with_the_line_that_adds_to_it(session):
     (found,) = last["growing"]
     assert found["name"].endswith(".kept") and found["rate"] == 1.0
     assert abs(found["bytes_a_step"] - 10_000) < 100 and found["file"] == __file__
+    assert found["device_a_step"] == 0, "it is on the host"
     line = found["lines"][0]
     with open(__file__, encoding="utf-8") as source:
         assert source.read().splitlines()[line - 1].strip() == "self.kept.append(one)"
@@ -423,6 +427,83 @@ def test_tensors_that_only_a_collection_frees_are_told_with_their_owner(session,
 def test_a_holder_that_nobody_names_is_none():
     found = holder_of(object())
     assert found == {}
+
+
+def test_an_attribute_is_named_as_it_is_called():
+    class Outer:
+        def __init__(self):
+            self.inner, self.other = Holder(), 1
+
+    boxed = [Outer()]
+    boxed[0].inner.keep(1)
+    found = holder_of(boxed[0].inner.kept)
+    assert found["name"] == "Holder.kept"
+
+
+def try_twice(torch, elsewhere=None):
+    """A training loop that is looked at when its first try has failed, and has then let go of it."""
+    output = torch.zeros(7, 1234)
+    gone = weakref.ref(output)
+    found = elsewhere() if elsewhere else holder_of(output)["name"]
+    output = torch.zeros(2, 3)
+    gc.collect()
+    return found, gone() is None, output.shape
+
+
+def test_whoever_looks_for_a_holder_keeps_nothing_alive(session):
+    """Neither within the loop's thread nor from another one, as a snapshot that is asked for while it runs."""
+    torch = pytest.importorskip("torch")
+
+    def elsewhere():
+        thread = threading.Thread(target=Snapshots(session, None).take, args=("asked", 1))
+        thread.start()
+        thread.join()
+        (file,) = session.said("snapshot")[0]["files"]
+        with gzip.open(f"{os.path.dirname(session.stem)}/{file['file']}") as told:
+            return next(one["name"] for one in json.load(told)["largest"] if one["shape"] == [7, 1234])
+
+    assert try_twice(torch) == try_twice(torch, elsewhere) == ("output", True, (2, 3))
+
+
+def test_what_a_script_knows_of_its_own_variables_stays_as_it_is():
+    def configured(rate):
+        given = locals()
+        model = object()
+        variables(sys._getframe())
+        return given, model
+
+    def executed():
+        exec("hidden = 5")
+        variables(sys._getframe())
+        return eval("hidden") if sys.version_info < (3, 13) else 5
+
+    def theirs():
+        return sys._getframe(1).f_locals
+
+    def watched():
+        mine = theirs()
+        two = 2
+        return variables(sys._getframe())["two"], mine.get("two"), two
+
+    def traced():
+        """A debugger's prompt, in whose hands the variables are."""
+        one = 1
+
+        def tracer(frame, event, _):
+            if event == "line":
+                variables(frame)
+            return tracer
+
+        sys._getframe().f_trace = tracer
+        sys.settrace(tracer)
+        try:
+            one += 1
+            return one
+        finally:
+            sys.settrace(None)
+
+    assert configured(0.1)[0] == {"rate": 0.1} and executed() == 5
+    assert watched() == (2, 2, 2) and traced() == 2
 
 
 def test_steps_are_read():

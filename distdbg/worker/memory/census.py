@@ -111,16 +111,17 @@ def _describe(one: Any, points: list[tuple[int, int, int]]) -> dict[str, object]
     tensors = tensors_of(parts)
     live = Tensors(tensors)
     others = sum(_size(part) for part in parts)
-    count = len(entries) or 1
     rate = (points[-1][2] - points[0][2]) / (points[-1][0] - points[0][0])
-    size = (sum(live.bytes.values()) + others) / count * rate
-    graph = live.graphs > count // 2
+    each = rate / (len(entries) or 1)
+    on_device = each * sum(size for device, size in live.bytes.items() if device not in ("cpu", "meta"))
+    size = on_device + each * (live.bytes.get("cpu", 0) + others)
+    graph = live.graphs > (len(entries) or 1) // 2
     if size < _WORTH and not graph:
         return {}
     return {
         "type": type(one).__name__, "length": points[-1][2], "rate": round(rate, 3), "since": points[0][0],
-        "epochs": points[-1][1] - points[0][1], "bytes_a_step": round(size), "graph": graph,
-        "tensors": len(tensors), "of": type(entries[0]).__name__ if entries else "", **holder_of(one),
+        "epochs": points[-1][1] - points[0][1], "bytes_a_step": round(size), "device_a_step": round(on_device, 2),
+        "graph": graph, "tensors": len(tensors), "of": type(entries[0]).__name__ if entries else "", **holder_of(one),
     }  # fmt: skip
 
 

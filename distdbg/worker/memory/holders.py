@@ -7,6 +7,7 @@ import re
 import sys
 
 from distdbg.worker.exceptions import belongs_to_user
+from distdbg.worker.variables import variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def holder_of(target: object) -> dict[str, object]:
 def _names(target: object) -> Iterator[tuple[str, str, str]]:
     for frame in _users_frames():
         code = frame.f_code
-        for name, value in list(frame.f_locals.items()):
+        for name, value in variables(frame).items():
             if value is target:
                 yield name, code.co_filename, code.co_name
             elif (attribute := _attribute(value, target)) is not None:
@@ -46,11 +47,8 @@ def _names(target: object) -> Iterator[tuple[str, str, str]]:
         if isinstance(owner, dict):
             yield from _owned(owner, target)
         elif (file := _users_file(type(owner))) and (attribute := _attribute(owner, target)) is not None:
-            yield (
-                f"{type(owner).__name__}.{name}",
-                file,
-                "<module>",
-            )  # from Python 3.11 on it holds its attributes itself
+            # From Python 3.11 on it holds its attributes itself.
+            yield f"{type(owner).__name__}.{attribute}", file, "<module>"
 
 
 def _users_frames() -> Iterator[FrameType]:

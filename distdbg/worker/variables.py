@@ -1,0 +1,56 @@
+"""The variables of a function that runs, without keeping alive what they were.
+
+Up to Python 3.12 `f_locals` of a function's frame fills a dict that lives as long as the frame, and holds what stood in
+its variables: after a look at a training loop the output of a failed try would stay. So the dict is emptied again. The
+frame fills it anew for whoever asks next.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+_A_FUNCTIONS = 0x1  # CO_OPTIMIZED: a module's or a class body's `f_locals` is where its variables are
+#: A script that calls one of these may have kept the dict, or changed it: a look would fill it with what stands now.
+_HOLD_IT = {"locals", "exec"}
+
+
+def _references() -> int:
+    """Of a dict that only its frame and one variable hold; 0 where there is none, as from Python 3.13 on."""
+    kept = sys._getframe().f_locals
+    return sys.getrefcount(kept) if type(kept) is dict else 0
+
+
+_OURS = _references()
+
+
+def variables(frame: FrameType) -> dict[str, object]:
+    """A copy, to be let go of soon. Empty where a look would be noticed."""
+    code = frame.f_code
+    if not code.co_flags & _A_FUNCTIONS:
+        return dict(frame.f_locals) if type(frame.f_locals) is dict else {}
+    if not _OURS:
+        return dict(frame.f_locals)
+    if not _HOLD_IT.isdisjoint(code.co_names) or _traced(frame):
+        return {}
+    kept = frame.f_locals
+    found = dict(kept)
+    if sys.getrefcount(kept) == _OURS:  # else somebody else holds it, and counts on what is in it
+        for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+            kept.pop(name, None)
+    return found
+
+
+def _traced(frame: FrameType) -> bool:
+    """By a function of Python's: when that returns, the interpreter takes the variables back from this very dict."""
+    threading = sys.modules.get("threading")
+    hooks = (getattr(threading, name, None) for name in ("_trace_hook", "_profile_hook"))
+    if sys.gettrace() is not None or sys.getprofile() is not None or any(hook is not None for hook in hooks):
+        return True
+    one: FrameType | None = frame
+    while one is not None and one.f_trace is None:
+        one = one.f_back
+    return one is not None
