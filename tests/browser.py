@@ -12,14 +12,16 @@ import subprocess
 
 import pytest
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1150,1300")
-#: What the page's own script raises is kept too.
+#: What the page's own script raises is kept too, and whatever it would have loaded.
 AROUND = """
 const raised = []; addEventListener("error", (event) => raised.push(event.message));
+addEventListener("securitypolicyviolation", (event) => raised.push(event.violatedDirective + " " + event.blockedURI));
 const told = {}; const tell = (name, value) => { told[name] = value; };
 addEventListener("load", () => {
   try { %s } catch (error) { raised.push(String(error)); }
+  raised.push(...performance.getEntriesByType("resource").map((entry) => entry.name));
   const left = document.createElement("pre"); left.id = "told";
   left.textContent = JSON.stringify({ told, raised });
   document.body.append(left);
@@ -27,20 +29,24 @@ addEventListener("load", () => {
 """
 
 
-def run_in_page(page, script, tmp_path):
-    """`script` calls tell(name, value). The page's own rule of which scripts may run holds: this one is added to it."""
+def run_in_page(page, script, tmp_path, *, dark=False):
+    """`script` calls tell(name, value). The page's own rule of which scripts may run holds: this one is added to it.
+
+    Fails for a script's error, and for anything that the page loads or would load.
+    """
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        pytest.skip("not possible here: no Chromium")
+        pytest.skip("chromium is missing: install Debian's chromium-headless-shell, or run `make system-packages`")
     script = AROUND % script
     allowed = "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    page = page if "script-src" in page else page.replace("default-src 'none';", "default-src 'none'; script-src;", 1)
     changed, count = re.subn(r"(script-src[^;\"]*)", rf"\1 '{allowed}'", page, count=1)
     assert count == 1, "the page says which scripts may run"
     changed = changed.replace("</head>", f"<script>{script}</script></head>", 1)
     path = tmp_path / "page.html"
     path.write_text(changed, encoding="utf-8")
-    profile = f"--user-data-dir={tmp_path / 'profile'}"
-    done = subprocess.run([browser, *OPTIONS, profile, "--dump-dom", path.as_uri()], capture_output=True, text=True,
+    more = [f"--user-data-dir={tmp_path / 'profile'}", f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
+    done = subprocess.run([browser, *OPTIONS, *more, "--dump-dom", path.as_uri()], capture_output=True, text=True,
                           timeout=120, check=True)  # fmt: skip
     found = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stderr[-2000:]

@@ -71,13 +71,13 @@ class Made:
     def frames(self, stack):
         return [self._frames.setdefault(f, {"name": f[2], "filename": f[0], "line": f[1]}) for f in stack]
 
-    def record(self, action, size, frames, stream=0, **more):
+    def record(self, action, size, frames, stream=0, pool=(0, 0), **more):
         self.now += self.tick
         if not self.recording:
             return
         event = {"action": action, **more, "size": size, "stream": stream, "time_us": self.now}
         if self.form == "new":
-            event |= {"compile_context": "N/A", "user_metadata": "", "pool_id": (0, 0), "forward_frames": []}
+            event |= {"compile_context": "N/A", "user_metadata": "", "pool_id": pool, "forward_frames": []}
         event["frames"] = frames
         self.events.append(event)
         if self.most_events and len(self.events) > self.most_events:
@@ -101,19 +101,19 @@ class Made:
         else:
             wanted = 2 * MIB if small else 20 * MIB if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
             if self.capacity and self.reserved + wanted > self.capacity:
-                self.record("oom", size, frames, stream, device_free=self.capacity - self.reserved)
+                self.record("oom", size, frames, stream, pool, device_free=self.capacity - self.reserved)
                 return None
             at = segment = self.top
             self.top += wanted + (0 if self.expandable else 2 * MIB)
             hole = wanted
             self.segments[at] = [wanted, stream, small, pool, self.expandable]
-            self.record("segment_map" if self.expandable else "segment_alloc", wanted, frames, stream, addr=at)
+            self.record("segment_map" if self.expandable else "segment_alloc", wanted, frames, stream, pool, addr=at)
         if hole > rounded and (small or hole - rounded > MIB):
             self.holes[at + rounded] = (hole - rounded, segment)
         else:
             rounded = hole
         self.blocks[at] = [rounded, size, frames if self.recording else [], "active_allocated", segment]
-        self.record("alloc", size, frames, stream, addr=at)
+        self.record("alloc", size, frames, stream, pool, addr=at)
         if metadata and self.events:
             self.events[-1]["user_metadata"] = metadata
         return at
@@ -146,8 +146,8 @@ class Made:
         for at, (size, segment) in list(self.holes.items()):
             if at == segment and size == self.segments[segment][0]:
                 del self.holes[at]
-                del self.segments[segment]
-                self.record("segment_unmap" if self.expandable else "segment_free", size, [], addr=at)
+                _, stream, _, pool, _ = self.segments.pop(segment)
+                self.record("segment_unmap" if self.expandable else "segment_free", size, [], stream, pool, addr=at)
 
     def plain_segments(self):
         out = []

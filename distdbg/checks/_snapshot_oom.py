@@ -16,8 +16,8 @@ _REQUEST = re.compile(r"Tried to allocate (\d{1,15}(?:\.\d{1,2})?) (bytes|KiB|Mi
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _WORDS = {
     "short": "the memory was really short, by {by}",
-    "fragmented": "it was fragmented: {spare} more than that was free, in pieces",
-    "limited": "the device had {by} free, so that something else refused it",
+    "fragmented": "it was fragmented: {by} more than that was free, in pieces",
+    "limited": "{there}, so that something else refused it",
 }
 
 
@@ -44,7 +44,7 @@ def _same_size(said: re.Match[str], size: int) -> bool:
 
 def _finding(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Finding:
     stack = answer.stacks[oom.stack]
-    words = _WORDS[oom.verdict].format(by=gib(oom.by), spare=gib(oom.by))
+    words = _WORDS[oom.verdict].format(by=gib(oom.by), there=_there(oom))
     at = f" at {stack.label}" if stack.frames else ""
     return Finding(
         "cuda-oom",
@@ -62,10 +62,21 @@ def _finding(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Finding:
     )
 
 
+def _there(oom: OutOfMemory) -> str:
+    """What was large enough for the request, and where."""
+    found = [f"the device had {gib(oom.device_free)} free"] if oom.device_free >= oom.needed else []
+    if oom.largest_hole >= oom.request:
+        found.append(f"torch's own segments had a hole of {gib(oom.largest_hole)}")
+    return " and ".join(found)
+
+
 def _confidence(answer: MemoryAnswer, oom: OutOfMemory) -> Confidence:
-    """The error is certain; where pieces would only just have been enough, their sum says less."""
+    """The error is certain; where pieces would only just have been enough, their sum says less. The device told what
+    it had free; holes are what we found."""
     if oom.verdict == "short":
         return "certain"
+    if oom.verdict == "limited" and oom.device_free < oom.needed:
+        return "likely"
     return "likely" if overflowed(answer) or oom.by < oom.request // 4 else "certain"
 
 
@@ -101,10 +112,10 @@ def _cause(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Iterator[str
 
 def _remedy(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> str:
     if oom.verdict == "limited":
-        return (
-            "Look for torch.cuda.set_per_process_memory_fraction, or max_split_size_mb in PYTORCH_CUDA_ALLOC_CONF: a "
-            "hole that is large enough may not be split."
-        )
+        looks = ["torch.cuda.set_per_process_memory_fraction"] if oom.device_free >= oom.needed else []
+        if oom.largest_hole >= oom.request:
+            looks.append("max_split_size_mb in PYTORCH_CUDA_ALLOC_CONF: a hole that is large enough may not be split")
+        return f"Look for {', or '.join(looks)}."
     if oom.verdict == "fragmented":
         if not oom.expandable:
             return (

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from statistics import median
 
 from distdbg.checks._snapshots import holders_words, kinds_words, stack_citation
+from distdbg.evidence.device_peak import device_peak
 from distdbg.evidence.memory_answer import ACTIVATIONS, PARAMETERS, WORKSPACE, Holder, MemoryAnswer, gib
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding, FindingDoc
@@ -20,8 +21,8 @@ DOCS = (
         meaning="Between its peaks the run needs much less: one line's short-lived tensors decide how large a GPU must "
         "be; or one rank needs more than the others, and all wait for it to fit.",
         how_seen="The trace of a memory snapshot as it would be without one stack; the peaks of ranks side by side, by "
-        "their snapshots or, with --memory, by all their steps: a fifth above the middle one, of three or more. The "
-        "stages of a pipeline differ by nature.",
+        "their snapshots or, with --memory, by torch's own maximum (Max_MA) in their lines: a fifth above the middle "
+        "one, of three or more. The stages of a pipeline differ by nature.",
         remedy="Do in parts what the line does at once (chunked loss, checkpointing), or spread the rank's extra work.",
         source="https://pytorch.org/blog/understanding-gpu-memory-1/",
     ),
@@ -113,31 +114,27 @@ def _outlier(answer: MemoryAnswer, usual: int, *, by_nature: bool) -> Finding:
 
 
 def _over_the_run(run: RunEvidence, told: set[int]) -> Iterator[Finding]:
-    """By what torch counted in the steps that have a line, for ranks whose snapshots have not told it."""
-    most: dict[int, tuple[int, int, str]] = {}
-    for record in run.ranks:
-        if (series := record.memory) is None:
-            continue
-        points = [(p.allocated, -p.step) for p in series.points if p.allocated]
-        if points:
-            size, before = max(points)
-            most[record.rank] = (size, -before, f"{series.path}/memory.jsonl")
-    usual, above = _above({rank: size for rank, (size, _, _) in most.items()})
+    """By torch's own maximum, for ranks whose snapshots have not told it."""
+    series = {record.rank: record.memory for record in run.ranks if record.memory is not None}
+    peaks = {rank: peak for rank, one in series.items() if (peak := device_peak(one)) is not None}
+    usual, above = _above({rank: peak.bytes for rank, peak in peaks.items()})
     for rank in above:
         if rank in told:
             continue
-        size, step, path = most[rank]
+        peak = peaks[rank]
         yield Finding(
             "peak-too-high",
             "info",
             "certain",
-            f"rank {rank} had {gib(size)} of its GPU allocated at step {step}, the others at most {gib(usual)} or so",
-            cause="Over all steps that have a line, no other reading of this rank was higher.",
-            remedy=f"`--memory-steps {step}:{step}` takes a snapshot of each rank there, and `distdbg memory diff RUN "
-            f"--ranks {min(set(most) - {rank})},{rank}` says where the difference is.",
+            f"rank {rank} had up to {gib(peak.bytes)} of its GPU allocated ({peak.when}), the middle rank up to "
+            f"{gib(usual)}",
+            cause=f"It is the highest of torch's own maxima (Max_MA) in the lines of {peak.steps:,} steps that were "
+            f"read, {peak.first} to {peak.last}. Each counts from the start, or from when the script last reset it.",
+            remedy=f"`--memory-steps {peak.step}:{peak.step}` takes a snapshot of each rank at that step's end, and "
+            f"`distdbg memory diff RUN --ranks {min(set(peaks) - {rank})},{rank}` says where the difference is.",
             ranks=(rank,),
-            step=step,
-            evidence=(Citation(path, None, "MA, the highest of all steps", gib(size)),),
+            step=peak.step,
+            evidence=(Citation(f"{series[rank].path}/memory.jsonl", None, "Max_MA, the highest", gib(peak.bytes)),),
         )
 
 

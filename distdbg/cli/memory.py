@@ -205,7 +205,8 @@ def diff(  # noqa: PLR0917 -- click passes them by name
     """Say which lines hold more in B than in A: two ranks, two steps, before and after a change.
 
     A and B are files, or RUN a run's directory of which --ranks and --steps choose two. Compared at the peak of each
-    and at the end of each. Stacks are the same if the user's lines are.
+    and at the end of each, the 2,000 largest stacks of each; what the others hold is said in one line. Stacks are the
+    same if the user's lines are.
     """
     import json
 

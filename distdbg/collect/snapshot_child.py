@@ -1,6 +1,6 @@
 """The process that reads foreign memory snapshots: they are pickles, and whoever wrote them may mean harm.
 
-    python <absolute>/distdbg/collect/snapshot_child.py PATH     the answer on standard output
+    python <absolute>/distdbg/collect/snapshot_child.py PATH [HOLDERS]     the answer on standard output
 
 An answer is one line {"devices": [evidence/memory_answer.py's, …]}, or {"because": why there is none}. It can build
 plain containers only and import nothing; the kernel bounds its memory and its CPU time by the file's length, and it
@@ -27,6 +27,7 @@ from distdbg.collect import plain_pickle
 from distdbg.collect.plain_pickle import PlainUnpickler, Unreadable
 from distdbg.evidence.memory_analysis import analyse
 from distdbg.evidence.memory_answer import as_plain
+from distdbg.evidence.memory_levels import MOST_HOLDERS
 from distdbg.evidence.memory_trace import NotASnapshot
 
 _GZIP = b"\x1f\x8b"
@@ -74,7 +75,7 @@ class _Unpacked(io.RawIOBase):
         return 0
 
 
-def read(path: str) -> list[dict[str, object]]:
+def read(path: str, holders: int) -> list[dict[str, object]]:
     """Raises Unreadable, MemoryError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -91,7 +92,7 @@ def read(path: str) -> list[dict[str, object]]:
     raw = _Unpacked(descriptor, most) if packed else io.FileIO(descriptor)
     try:
         snapshot = plain_pickle.load(io.BufferedReader(raw, 1 << 20), SnapshotUnpickler)
-        return [as_plain(answer) for answer in analyse(snapshot)]
+        return [as_plain(answer) for answer in analyse(snapshot, holders)]
     except NotASnapshot as error:
         raise Unreadable(str(error)) from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -110,7 +111,7 @@ def _bound(descriptor: int, size: int, *, packed: bool) -> None:
 def main() -> int:
     gc.disable()  # it looks for circles while a million dicts are built: two thirds of the time
     try:
-        answer = json.dumps({"devices": read(sys.argv[1])})
+        answer = json.dumps({"devices": read(sys.argv[1], int(sys.argv[2]) if sys.argv[2:] else MOST_HOLDERS)})
     except Unreadable as error:
         answer = json.dumps({"because": str(error)})
     except MemoryError:

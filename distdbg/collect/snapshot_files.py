@@ -12,10 +12,11 @@ from pathlib import Path
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.memory_answer import MemoryAnswer, from_plain
+from distdbg.evidence.memory_levels import ALL_HOLDERS, MOST_HOLDERS
 from distdbg.evidence.rank_names import rank_that_is_said
 from distdbg.rundir import RunDir
 
-#: A whole answer is below 2 MB a device.
+#: A whole answer is below 2 MB a device; with all who hold anything a hundred, where each has the deepest stack.
 _MOST_ANSWER = 256 << 20
 _WITHIN_S = 3600.0
 ENDINGS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
@@ -34,8 +35,8 @@ class Snapshots:
     unread: tuple[tuple[str, str], ...] = ()
 
 
-def read_snapshots(given: Sequence[Path], *, needed: bool = True) -> Snapshots:
-    """Files, runs, folders; none is no error unless they are `needed`.
+def read_snapshots(given: Sequence[Path], *, needed: bool = True, holders: int = MOST_HOLDERS) -> Snapshots:
+    """Files, runs, folders; none is no error unless they are `needed`. `holders`: how many stacks are named.
 
     Raises NothingToAnalyse, and EvidenceUnreadable where none can be used.
     """
@@ -43,7 +44,7 @@ def read_snapshots(given: Sequence[Path], *, needed: bool = True) -> Snapshots:
     unread: list[tuple[str, str]] = []
     files = list(dict.fromkeys(file for path in given for file in _files(path)))
     for path, name in files:
-        found, why = _read_or_why(path, name)
+        found, why = _read_or_why(path, name, holders)
         answers += found
         unread += [(name, why)] if why else []
     if not files and not needed:
@@ -64,16 +65,19 @@ def read_snapshots(given: Sequence[Path], *, needed: bool = True) -> Snapshots:
     return Snapshots(tuple(answers), tuple(unread))
 
 
-def _read_or_why(path: Path, name: str) -> tuple[list[MemoryAnswer], str]:
+def _read_or_why(path: Path, name: str, holders: int) -> tuple[list[MemoryAnswer], str]:
     try:
-        return read_snapshot_file(path, name), ""
+        return read_snapshot_file(path, name, holders), ""
     except SnapshotUnreadable as error:
         return [], str(error)
 
 
 def read_one(path: Path, device: int | None) -> MemoryAnswer:
-    """The one answer of a file, or of one of its devices. Raises as read_snapshots, UsageError where it is not one."""
-    answers = read_snapshots([path]).answers
+    """The one answer of a file, or of one of its devices, with all who hold anything: to be compared.
+
+    Raises as read_snapshots, UsageError where it is not one.
+    """
+    answers = read_snapshots([path], holders=ALL_HOLDERS).answers
     chosen = [a for a in answers if device is None or a.device == device]
     if len(chosen) != 1:
         have = ", ".join(f"{a.path} device {a.device}" for a in answers[:4]) + (", …" if len(answers) > 4 else "")
@@ -84,9 +88,10 @@ def read_one(path: Path, device: int | None) -> MemoryAnswer:
     return chosen[0]
 
 
-def read_snapshot_file(path: Path, name: str) -> list[MemoryAnswer]:
+def read_snapshot_file(path: Path, name: str, holders: int = MOST_HOLDERS) -> list[MemoryAnswer]:
     """An answer for each device in it. Raises SnapshotUnreadable."""
-    command = [sys.executable, "-S", str(Path(__file__).with_name("snapshot_child.py")), str(path.absolute())]
+    script = str(Path(__file__).with_name("snapshot_child.py"))
+    command = [sys.executable, "-S", script, str(path.absolute()), str(holders)]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         out, _ = child.communicate(timeout=_WITHIN_S)

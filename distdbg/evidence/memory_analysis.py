@@ -16,7 +16,7 @@ from distdbg.evidence.memory_answer import (
 )
 from distdbg.evidence.memory_digest import Digest, window
 from distdbg.evidence.memory_leaks import leaks, thinned
-from distdbg.evidence.memory_levels import Levels, highest_between, levels, moment, seconds_at, steps
+from distdbg.evidence.memory_levels import MOST_HOLDERS, Levels, highest_between, levels, moment, seconds_at, steps
 from distdbg.evidence.memory_oom import out_of_memory
 from distdbg.evidence.memory_segments import asked_for, inside_segments, kept_open, standing_empty
 from distdbg.evidence.memory_stacks import Group, place
@@ -25,20 +25,23 @@ from distdbg.evidence.memory_trace import Trace, read_snapshot
 _MOST_PHASES = 400
 
 
-def analyse(snapshot: object) -> list[MemoryAnswer]:
-    """Takes the snapshot apart. Raises memory_trace.NotASnapshot."""
-    return [analyse_trace(trace) for trace in read_snapshot(snapshot)]
+def analyse(snapshot: object, holders: int = MOST_HOLDERS) -> list[MemoryAnswer]:
+    """Takes the snapshot apart; of who holds what at the peak and at the end, `holders` are named each.
+
+    Raises memory_trace.NotASnapshot.
+    """
+    return [analyse_trace(trace, holders) for trace in read_snapshot(snapshot)]
 
 
-def analyse_trace(trace: Trace) -> MemoryAnswer:
+def analyse_trace(trace: Trace, holders: int = MOST_HOLDERS) -> MemoryAnswer:
     found = levels(trace)
     ends, ends_from = steps(trace, found.active)
     grown, why_not = leaks(trace, ends, found.active[found.peak])
     digest = Digest(trace, found, 0, max(0, trace.events - 1)) if trace.events else None
     peak_event = found.peak if trace.events else -1
     without = _without(trace, digest, peak_event)
-    peak = moment(trace, found, peak_event, without)
-    last = moment(trace, found, trace.events - 1)
+    peak = moment(trace, found, peak_event, without, holders)
+    last = moment(trace, found, trace.events - 1, most=holders)
     oom = out_of_memory(trace, found)
     overview, detail = _pictures(trace, found, digest)
     bounds, inside = thinned(ends), inside_segments(trace)

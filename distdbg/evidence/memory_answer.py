@@ -114,7 +114,8 @@ class OutOfMemory:
     #: freed, and still waited for by another stream
     pending: int
     verdict: str
-    #: bytes short where it is short; bytes spare if the holes were one where it is fragmented
+    #: bytes short where it is short; bytes spare if the holes were one where it is fragmented; where it is limited the
+    #: most that was there in one piece
     by: int
     expandable: bool
     stack: int

@@ -33,6 +33,8 @@ class Difference:
     reserved_after: int
     changes: tuple[Change, ...]
     kinds: tuple[tuple[str, int, int], ...]
+    #: in A and in B, what could not be compared by stack: too small to be named on both sides
+    others: tuple[int, int] = (0, 0)
 
 
 def difference(a: MemoryAnswer, b: MemoryAnswer) -> list[Difference]:
@@ -47,10 +49,14 @@ def _moments(when: str, a: MemoryAnswer, before: Moment, b: MemoryAnswer, after:
     left, right = _by_lines(a, before), _by_lines(b, after)
     nothing = (None, 0, 0)
     changes = []
+    others = [before.active, after.active]
     for key in dict.fromkeys((*left, *right)):
+        if (key not in left and before.rest) or (key not in right and after.rest):
+            continue  # it may be among those that are not named there: nothing is no fact
         first, size_a, count_a = left.get(key, nothing)
         second, size_b, count_b = right.get(key, nothing)
         stack = second or first
+        others = [others[0] - size_a, others[1] - size_b]
         if stack is not None and size_a != size_b:
             changes.append(Change(stack, size_a, size_b, count_a, count_b))
     kinds = [(k, before.kinds.get(k, 0), after.kinds.get(k, 0)) for k in dict.fromkeys((*before.kinds, *after.kinds))]
@@ -62,6 +68,7 @@ def _moments(when: str, a: MemoryAnswer, before: Moment, b: MemoryAnswer, after:
         after.reserved,
         tuple(sorted(changes, key=lambda c: -abs(c.grown))),
         tuple(sorted(kinds, key=lambda k: -abs(k[2] - k[1]))),
+        (others[0], others[1]),
     )
 
 

@@ -23,7 +23,9 @@ from distdbg.evidence.memory_stacks import BACKWARD, DATA, FORWARD, INIT, OPTIMI
 from distdbg.evidence.memory_trace import Trace, living_at
 
 _RESERVES = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
-_MOST_HOLDERS = 40
+#: The largest are told; of a file that is compared with another, so many that all are.
+MOST_HOLDERS, ALL_HOLDERS = 40, 2000
+_MOST_MODULES = 40
 _FEWEST_STEPS = 3
 _FEWEST_VALLEYS = 6
 #: of the curve's whole range
@@ -163,8 +165,10 @@ def _kind(group: Group, *, lasting: bool) -> str:
     return {FORWARD: ACTIVATIONS, BACKWARD: GRADIENTS, OPTIMIZER: OPTIMIZER_STATE, DATA: UNATTRIBUTED}[group.phase]
 
 
-def moment(trace: Trace, found: Levels, event: int, without: Mapping[int, int] | None = None) -> Moment:
-    """All that stands after an event, the largest holder first."""
+def moment(
+    trace: Trace, found: Levels, event: int, without: Mapping[int, int] | None = None, most: int = MOST_HOLDERS
+) -> Moment:
+    """All that stands after an event: the `most` largest holders, and what the others hold together."""
     kinds = Kinds(trace)
     by_group: dict[int, list[int]] = {}
     by_kind: dict[tuple[int, str], int] = {}
@@ -178,7 +182,7 @@ def moment(trace: Trace, found: Levels, event: int, without: Mapping[int, int] |
         entry[1] += 1
         key = group, kinds.of(n)
         by_kind[key] = by_kind.get(key, 0) + size
-        phase = trace.stacks.groups[group].phase or ("before the trace" if trace.birth[n] < 0 else "elsewhere")
+        phase = trace.stacks.groups[group].phase or _without_a_stack(trace, trace.birth[n])
         by_phase[phase] = by_phase.get(phase, 0) + size
         if trace.owners is not None:
             if module := kinds.module(n):
@@ -192,7 +196,7 @@ def moment(trace: Trace, found: Levels, event: int, without: Mapping[int, int] |
     for (group, kind), size in sorted(by_kind.items(), key=lambda item: -item[1]):
         per_group.setdefault(group, {})[kind] = size
         total[kind] = total.get(kind, 0) + size
-    shown = order[:_MOST_HOLDERS]
+    shown = order[:most]
     return Moment(
         event=event,
         t=seconds_at(trace, event),
@@ -203,10 +207,15 @@ def moment(trace: Trace, found: Levels, event: int, without: Mapping[int, int] |
             for g in shown
         ),
         kinds=dict(sorted(total.items(), key=lambda item: -item[1])),
-        rest=sum(by_group[g][0] for g in order[_MOST_HOLDERS:]),
+        rest=sum(by_group[g][0] for g in order[most:]),
         phases=dict(sorted(by_phase.items(), key=lambda item: -item[1])),
         modules=_largest(by_module),
     )
+
+
+def _without_a_stack(trace: Trace, birth: int) -> str:
+    """The phase of what no stack tells one of: a loss that the script's own lines compute, a hook of the backward."""
+    return "before the trace" if birth < 0 else trace.marked_phase(birth) or "elsewhere"
 
 
 def _names(found: Sequence[tuple[int, str]]) -> str:
@@ -217,7 +226,7 @@ def _names(found: Sequence[tuple[int, str]]) -> str:
 
 
 def _largest(by_module: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    order = sorted(by_module, key=lambda name: -sum(by_module[name].values()))[:_MOST_HOLDERS]
+    order = sorted(by_module, key=lambda name: -sum(by_module[name].values()))[:_MOST_MODULES]
     return {name: dict(sorted(by_module[name].items(), key=lambda item: -item[1])) for name in order}
 
 

@@ -18,7 +18,8 @@ MIB = 1 << 20
 #: torch's allocator: requests up to here come from small segments of 2 MiB
 _SMALL = 1 * MIB
 _SMALL_SEGMENT = 2 * MIB
-#: up to here a large request makes a segment of 20 MiB; beyond, one of its own size in steps of 2 MiB
+#: up to here a large request makes a segment of 20 MiB; beyond, one of its own size in steps of 2 MiB. Expandable
+#: segments grow by pages of these two sizes, large or small
 _LARGE_REQUEST = 10 * MIB
 _LARGE_SEGMENT = 20 * MIB
 _MOST_SEGMENTS = 160
@@ -48,7 +49,8 @@ def out_of_memory(trace: Trace, found: Levels) -> OutOfMemory | None:
     free = [(size, m.usable) for m in maps for _, size, state in m.spans if state == FREE]
     usable = [size for size, fits in free if fits]
     reserved = sum(m.size for m in maps)
-    needed = _needed(event.size, small=small)
+    expandable = any(r.of.expandable for r in ranges)
+    needed = _needed(event.size, small=small, expandable=expandable)
     verdict, by = _verdict(event, needed, sum(usable), max(usable, default=0))
     pending = sum(size for m in maps for _, size, state in m.spans if state == PENDING)
     shown = _shown(maps)
@@ -65,7 +67,7 @@ def out_of_memory(trace: Trace, found: Levels) -> OutOfMemory | None:
         pending=pending,
         verdict=verdict,
         by=by,
-        expandable=any(r.of.expandable for r in ranges),
+        expandable=expandable,
         stack=event.group,
         how_many=len(events),
         segments=shown,
@@ -73,17 +75,19 @@ def out_of_memory(trace: Trace, found: Levels) -> OutOfMemory | None:
     )
 
 
-def _needed(request: int, *, small: bool) -> int:
+def _needed(request: int, *, small: bool, expandable: bool) -> int:
     if small:
         return _SMALL_SEGMENT
-    return _LARGE_SEGMENT if request < _LARGE_REQUEST else -(-request // _SMALL_SEGMENT) * _SMALL_SEGMENT
+    step = _LARGE_SEGMENT if expandable or request < _LARGE_REQUEST else _SMALL_SEGMENT
+    return -(-request // step) * step
 
 
 def _verdict(event: Rare, needed: int, usable: int, largest: int) -> tuple[str, int]:
-    """`limited` where neither explains it: a limit of the process, or another rule of the allocator's."""
+    """`limited` where neither explains it: a limit of the process, or another rule of the allocator's. Where there is
+    no hole at all, it is the device that had too little for what would have been asked of it."""
     if event.free >= needed or largest >= event.size:
-        return "limited", event.free
-    spare = usable + event.free - event.size
+        return "limited", max(event.free, largest)
+    spare = usable + event.free - (event.size if usable else needed)
     return ("fragmented", spare) if spare >= 0 else ("short", -spare)
 
 
@@ -113,7 +117,8 @@ def rewound(segments: Sequence[Segment], later: Iterable[Rare]) -> list[_Range]:
 
 
 def _gone(event: Rare, *, expandable: bool = False) -> Segment:
-    small = event.size <= _SMALL_SEGMENT and not expandable
+    """What was given back, by its size alone: pages for large requests are of 20 MiB."""
+    small = event.size % _LARGE_SEGMENT != 0 if expandable else event.size <= _SMALL_SEGMENT
     return Segment(event.address, event.size, event.stream, small, expandable, event.pool)
 
 

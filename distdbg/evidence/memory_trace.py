@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,8 +17,9 @@ from typing import Any, NamedTuple
 from distdbg.evidence.memory_owners import KEY, Owners, read_owners
 from distdbg.evidence.memory_stacks import BACKWARD, FORWARD, OPTIMIZER, Stacks
 
-#: The phase in it is for who reads the file elsewhere: stacks tell it closer, and of the backward's threads, too.
-_MARK = re.compile(r"ddbg (\d{1,12}) [fbo]")
+#: Stacks tell the phase closer, and of the backward's threads, too; where they tell none, the mark's does.
+_MARK = re.compile(r"ddbg (\d{1,12}) ([fbo])")
+_MARKED = {"f": FORWARD, "b": BACKWARD, "o": OPTIMIZER}
 _TRAINING = frozenset({FORWARD, BACKWARD, OPTIMIZER})
 _MOST_DEVICES = 1024
 _MOST_RARE = 2_000_000
@@ -85,6 +87,8 @@ class Trace:
     steps_us: list[tuple[int, int]] = field(default_factory=list)
     #: (event, step) where a step begins that distdbg's own marks name (worker/memory/marks.py)
     marks: list[tuple[int, int]] = field(default_factory=list)
+    #: (event, phase) where a phase begins that these marks name; "" where a text of the script's stands in their place
+    marked: list[tuple[int, str]] = field(default_factory=list)
     #: blocks whose stack is known although the trace lacks their allocation: a ring dropped it
     dropped_blocks: int = 0
     #: frees of what the trace never allocated
@@ -97,12 +101,20 @@ class Trace:
     def named(self, event: int, told: object) -> object:
         """What stands beside an allocation: a module that the script has named, or our mark, which is kept apart."""
         found = _MARK.fullmatch(told) if isinstance(told, str) else None
+        phase = _MARKED[found[2]] if found else ""
+        if not self.marked or self.marked[-1][1] != phase:
+            self.marked.append((event, phase))
         if found is None:
             return told
         step = int(found[1])
         if not self.marks or self.marks[-1][1] < step:
             self.marks.append((event, step))
         return ""
+
+    def marked_phase(self, event: int) -> str:
+        """The phase that a mark names for this event; "" where none does."""
+        place = bisect_right(self.marked, event, key=lambda mark: mark[0])
+        return self.marked[place - 1][1] if place else ""
 
 
 def read_snapshot(snapshot: object) -> list[Trace]:

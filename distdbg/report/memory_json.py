@@ -82,6 +82,7 @@ def diff_plain(a: MemoryAnswer, b: MemoryAnswer, found: Sequence[Difference]) ->
                 "reserved": [one.reserved_before, one.reserved_after],
                 "kinds": {kind: [before, after] for kind, before, after in one.kinds},
                 "changes": [_change(change) for change in one.changes],
+                "others": list(one.others),
             }
             for one in found
         ],

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from distdbg.checks._memory import memory_points
+from distdbg.evidence.device_peak import device_peak
 from distdbg.evidence.growth import Point
 from distdbg.evidence.host_snapshot import HostSnapshot
 from distdbg.evidence.memory_answer import gib
@@ -32,7 +33,11 @@ def _table(series: Sequence[tuple[RankRecord, Sequence[Point]]]) -> Iterator[str
         return
     yield "memory by rank, at the ends of steps"
     most = {rank.rank: max(p.anon for p in points) for rank, points in series}
-    on_device = {rank.rank: high for rank, points in series if (high := _highest(points)) is not None}
+    on_device = {
+        rank.rank: peak.bytes
+        for rank, _ in series
+        if rank.memory is not None and (peak := device_peak(rank.memory)) is not None
+    }
     for rank, points in sorted(series, key=lambda one: (-on_device.get(one[0].rank, 0), -most[one[0].rank]))[
         :_MOST_RANKS
     ]:
@@ -40,13 +45,9 @@ def _table(series: Sequence[tuple[RankRecord, Sequence[Point]]]) -> Iterator[str
             f"  rank {rank.rank:<5} steps {points[0].step} to {points[-1].step}: own memory {gib(points[0].anon)} -> "
             f"{gib(points[-1].anon)}, at most {gib(most[rank.rank])}{_beside(most, rank.rank)}"
         )
-        yield from _device(points, _beside(on_device, rank.rank))
+        yield from _device(points, on_device.get(rank.rank), _beside(on_device, rank.rank))
     if len(series) > _MOST_RANKS:
         yield f"  … and {len(series) - _MOST_RANKS} more, of {gib(min(most.values()))} and above"
-
-
-def _highest(points: Sequence[Point]) -> int | None:
-    return max((p.allocated for p in points if p.allocated is not None), default=None)
 
 
 def _beside(most: Mapping[int, int], rank: int) -> str:
@@ -57,13 +58,14 @@ def _beside(most: Mapping[int, int], rank: int) -> str:
     return f", {most[rank] / usual:.1f} times the usual" if most[rank] > max(1.2 * usual, usual + (64 << 20)) else ""
 
 
-def _device(points: Sequence[Point], beside: str) -> Iterator[str]:
+def _device(points: Sequence[Point], highest: int | None, beside: str) -> Iterator[str]:
+    """`highest` is torch's own maximum since the start, whatever the steps that are shown."""
     counted = [p for p in points if p.reserved is not None]
     if not counted:
         return
     words = [
         f"allocated {gib(counted[0].standing or 0)} -> {gib(counted[-1].standing or 0)}",
-        f"at most {gib(max(p.allocated or 0 for p in counted))}{beside}",
+        *([f"at most {gib(highest)}{beside}"] if highest is not None else []),
         f"reserved at most {gib(max(p.reserved or 0 for p in counted))}",
     ]
     outside = [p.used - (p.reserved or 0) for p in counted if p.used is not None]

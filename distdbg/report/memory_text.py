@@ -133,7 +133,11 @@ class _Writer:
         if len(one.changes) > MOST_ROWS:
             rest = sum(change.grown for change in one.changes[MOST_ROWS:])
             yield f"  {signed(rest):>10}  in {len(one.changes) - MOST_ROWS} more"
-        if not one.changes:
+        if any(one.others):
+            before, after = one.others
+            words = f"in stacks too small to be compared one by one ({gib(before)} -> {gib(after)})"
+            yield f"  {signed(after - before):>10}  {words}"
+        elif not one.changes:
             yield "  every stack holds the same"
 
     def _change(self, change: Change) -> str:

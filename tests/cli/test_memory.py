@@ -13,7 +13,7 @@ import pytest
 
 from distdbg.cli._png import png
 from distdbg.errors import ToolMissing
-from tests.evidence.test_memory_snapshots import fragmented
+from tests.evidence.test_memory_snapshots import fragmented, grown
 from tests.made_snapshot import MIB, Made, forward, train, write
 
 pytestmark = pytest.mark.slow  # a process for each of them
@@ -138,6 +138,14 @@ def test_diff_names_who_holds_more(files):
     report = json.loads(out)
     jsonschema.validate(report, json.loads((ROOT / "configs" / "report.schema.json").read_text()))
     assert report["diff"]["moments"][1]["changes"][0]["bytes"] == [0, 60 * MIB]
+
+
+def test_diff_compares_more_stacks_than_are_shown(tmp_path):
+    for name, made in (("a", grown()), ("b", grown(500, 501, 502))):
+        write(tmp_path / f"{name}.pickle", made)
+    _, out, _ = run("diff", tmp_path / "a.pickle", tmp_path / "b.pickle", "--json")
+    peak, _ = json.loads(out)["diff"]["moments"]
+    assert sorted(c["stack"]["line"] for c in peak["changes"]) == [500, 501, 502] and peak["others"] == [0, 0]
 
 
 def test_errors_are_sentences(files, tmp_path):

@@ -5,7 +5,9 @@ import json
 
 import pytest
 
+from distdbg.collect import run_evidence
 from distdbg.evidence.host_snapshot import host_snapshot
+from distdbg.report.verdict import build_report
 from tests.evidence.test_memory_snapshots import fragmented
 from tests.made_run import MadeRun
 from tests.made_snapshot import Made, forward, train, write
@@ -52,13 +54,13 @@ def made(tmp_path):
 
 def test_a_run_is_shown_rank_by_rank_and_who_grows_is_named(made, distdbg):
     for rank in range(4):
-        lines(made, rank, slope=MIB if rank == 2 else 0, MA=100 * MIB, CA=200 * MIB)
+        lines(made, rank, slope=MIB if rank == 2 else 0, MA=100 * MIB, Max_MA=120 * MIB, CA=200 * MIB)
     host_file(made, 1, 7)
     host_file(made, 1, 9)
     done = distdbg("memory", "analyze", made.dir.path)
     assert done.code == 0 and "the memory of rank 2 grows by 1.00 MiB a step" in done.out, done
     assert "own memory 300 MiB -> 695 MiB, at most 695 MiB, 2.3 times the usual" in done.out
-    assert "allocated 100 MiB -> 100 MiB, at most 100 MiB, reserved at most 200 MiB" in done.out
+    assert "allocated 100 MiB -> 100 MiB, at most 120 MiB, reserved at most 200 MiB" in done.out
     assert "asked-step000009-009" in done.out and "step000007" not in done.out, "of each rank the newest"
     assert "2 x 8x4 float32 cpu, tensor  kept (train.py)" in done.out and "no CUDA here" in done.out
     found = json.loads(distdbg("explain", made.dir.path, "--json").out)["findings"]
@@ -67,14 +69,30 @@ def test_a_run_is_shown_rank_by_rank_and_who_grows_is_named(made, distdbg):
 
 def test_a_rank_that_needs_more_of_its_gpu_over_the_whole_run_is_named(made, distdbg):
     for rank in range(4):
-        lines(made, rank, MA=(900 if rank == 2 else 300) * MIB, CA=1000 * MIB)
+        lines(made, rank, MA=300 * MIB, Max_MA=(900 if rank == 2 else 300) * MIB, CA=1000 * MIB)
     done = distdbg("memory", "analyze", made.dir.path)
     said = " ".join(done.out.split())
-    assert "rank 2 had 900 MiB of its GPU allocated at step 0, the others at most 300 MiB or so" in said, done
+    assert "rank 2 had up to 900 MiB of its GPU allocated (by step 0), the middle rank up to 300 MiB" in said, done
     assert "at most 900 MiB, 3.0 times the usual, reserved at most 1000 MiB" in said
     (finding,) = json.loads(distdbg("explain", made.dir.path, "--json").out)["findings"]
     assert (finding["id"], finding["severity"], finding["ranks"]) == ("peak-too-high", "info", [2])
     assert "distdbg memory diff RUN --ranks 0,2" in finding["remedy"]
+
+
+def test_of_a_long_file_that_is_not_read_whole_the_highest_is_known(made, monkeypatch):
+    """Of its lines the last and a spread are read: torch's own maximum tells of a backward's peak long before."""
+    monkeypatch.setattr(run_evidence, "_MOST_LINES_EACH", 4096)
+    for rank in range(4):
+        with made.files(rank).memory_lines.open("w") as file:
+            for step in range(400):
+                highest = (900 if rank == 2 and step >= 100 else 300) * MIB
+                phases = {"backward": {"ANON": MIB, "MA": 200 * MIB, "Max_MA": highest, "CA": 1000 * MIB}}
+                file.write(json.dumps({"rank": rank, "op": "memory", "step": step, "phases": phases}) + "\n")
+    evidence = run_evidence.load_evidence(made.dir)
+    assert evidence.ranks[2].memory.points[0].step > 300, "its end alone"
+    (finding,) = [f for f in build_report(evidence).findings if f.id == "peak-too-high"]
+    assert finding.ranks == (2,) and "up to 900 MiB" in finding.summary and 100 <= finding.step < 110, finding
+    assert "were read, 0 to 399" in finding.cause
 
 
 def snapshots(made, **steps):
@@ -132,11 +150,9 @@ def test_a_failed_rank_is_told_with_its_snapshot(tmp_path):
     made.exits(1, -15, asked=9.3)
     made.files(0).memory.mkdir()
     write(made.files(0).memory / "oom-step000400-001.pickle.gz", fragmented(), packed=True)
-    from distdbg.collect.run_evidence import load_evidence
     from distdbg.collect.run_snapshots import with_snapshots
-    from distdbg.report.verdict import build_report
 
-    report = build_report(with_snapshots(load_evidence(made.dir), made.dir))
+    report = build_report(with_snapshots(run_evidence.load_evidence(made.dir), made.dir))
     root = report.findings[0]
     assert (root.id, root.ranks, root.severity) == ("cuda-oom", (0,), "error")
     assert "asked for 48.0 MiB at model.py:80 attend" in root.summary and "fragmented" in root.summary
@@ -151,11 +167,9 @@ def test_a_caught_requests_snapshot_is_not_told_as_the_fatal_ones(tmp_path, name
     made.raises(0, "torch.OutOfMemoryError", f"CUDA out of memory. Tried to allocate {size}.")
     made.files(0).memory.mkdir()
     write(made.files(0).memory / f"{name}.pickle.gz", fragmented(), packed=True)
-    from distdbg.collect.run_evidence import load_evidence
     from distdbg.collect.run_snapshots import with_snapshots
-    from distdbg.report.verdict import build_report
 
-    report = build_report(with_snapshots(load_evidence(made.dir), made.dir))
+    report = build_report(with_snapshots(run_evidence.load_evidence(made.dir), made.dir))
     root, earlier = (f for f in report.findings if f.id == "cuda-oom")
     assert root.severity == "error" and size in root.summary and "attend" not in root.summary + root.remedy
     assert not any("/memory/" in cited.path for cited in root.evidence)
@@ -170,11 +184,9 @@ def test_a_request_that_failed_and_was_caught_is_no_error(made):
         healthy = Made()
         train(healthy, 12)
         write(made.files(2).memory / f"step-step00000{number}-00{number}.pickle.gz", healthy, packed=True)
-    from distdbg.collect.run_evidence import load_evidence
     from distdbg.collect.run_snapshots import with_snapshots
-    from distdbg.report.verdict import build_report
 
-    evidence = with_snapshots(load_evidence(made.dir), made.dir)
+    evidence = with_snapshots(run_evidence.load_evidence(made.dir), made.dir)
     assert [a.path.rpartition("/")[2] for a in evidence.snapshots] == [
         "oom-step000002-001.pickle.gz", "step-step000003-003.pickle.gz"]  # fmt: skip
     report = build_report(evidence)

@@ -139,6 +139,23 @@ def test_time_without_end_is_the_kernels_to_end():
     assert "more time than its length explains" in snapshot_files._why_it_ended(done.returncode)
 
 
+def test_a_hard_limit_of_cpu_time_stays_as_it_is():
+    """`ulimit -t 3600` on a login node: only root may raise it again."""
+    code = """if True:
+        import os, resource
+        from distdbg.collect.plain_pickle import bound_cpu
+        resource.setrlimit(resource.RLIMIT_CPU, (3600, 3600))
+        if os.getuid() == 0:
+            os.setuid(65534)
+        for seconds in (20, 9000):
+            bound_cpu(seconds)
+            soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+            assert hard == 3600 and 20 <= soft <= min(hard, seconds + 60), (soft, hard)
+    """
+    done = subprocess.run([sys.executable, "-c", code], timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_is_no_file_and_what_is_missing(tmp_path):
     os.mkfifo(tmp_path / "x.pickle")
     with pytest.raises(SnapshotUnreadable, match="not a regular file"):

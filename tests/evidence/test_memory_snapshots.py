@@ -8,6 +8,9 @@ import pytest
 from distdbg.evidence.memory_analysis import analyse
 from distdbg.evidence.memory_answer import as_plain, from_plain, gib
 from distdbg.evidence.memory_diff import difference
+from distdbg.evidence.memory_levels import ALL_HOLDERS
+from distdbg.evidence.memory_oom import rewound
+from distdbg.evidence.memory_trace import Rare, Segment
 from distdbg.report.memory_report import memory_report
 from distdbg.report.memory_text import diff_text
 from tests.made_snapshot import (
@@ -259,6 +262,17 @@ def test_what_the_script_has_named_itself_stays_a_name():
     assert "[ddbg's tower]" in answer.stacks[answer.peak.holders[0].stack].label
 
 
+def test_a_mark_tells_the_phase_where_no_stack_does():
+    """A loss in the script's own lines, a hook that the backward calls. What it is stays open."""
+    made = Made()
+    made.alloc(4 * MIB, script(7, "loss"), metadata="ddbg 3 f")
+    made.alloc(3 * MIB, script(8, "hook"), metadata="ddbg 3 b")
+    made.alloc(2 * MIB, script(9, "clip"), metadata="the script's own")
+    peak = one(made).peak
+    assert peak.phases == {"forward": 4 * MIB, "backward": 3 * MIB, "elsewhere": 2 * MIB}
+    assert peak.kinds == {"unattributed": 9 * MIB}
+
+
 # -- out of memory ------------------------------------------------------------------------------------------------
 
 
@@ -347,13 +361,85 @@ def test_expandable_segments_are_rewound_page_by_page():
     assert answer.oom.expandable and answer.oom.verdict == "short" and answer.oom.by == 24 * MIB
 
 
+def test_a_request_of_a_private_pool_has_that_pools_holes():
+    made = Made(capacity=200 * MIB)
+    graph = [made.alloc(18 * MIB, script(1), pool=(0, 1)) for _ in range(4)]
+    others = [made.alloc(18 * MIB, script(2)) for _ in range(6)]
+    for at in graph[:2] + others:
+        made.free(at)
+    assert made.alloc(30 * MIB, script(3), pool=(0, 1)) is None
+    for at in graph[2:]:
+        made.free(at)
+    made.release()  # all of it: the pools of what was there then are told by the events alone
+    oom = one(made).oom
+    assert (oom.verdict, oom.free_usable, oom.largest_hole) == ("fragmented", 36 * MIB, 18 * MIB)
+    assert oom.reserved == 180 * MIB and oom.free_inside == 144 * MIB
+
+
+def test_holes_within_expandable_segments_have_another_remedy():
+    made = Made(capacity=240 * MIB, expandable=True)
+    pages = [[made.alloc(size * MIB, script(size)) for size in (9, 6, 5)] for _ in range(12)]
+    for first, *_ in pages:
+        made.free(first)
+    assert made.alloc(30 * MIB, script(2)) is None
+    answer = one(made)
+    assert (answer.oom.verdict, answer.oom.largest_hole, answer.oom.by) == ("fragmented", 9 * MIB, 78 * MIB)
+    assert "Segments are expandable already" in memory_report([answer]).findings[0].remedy
+
+
+def test_more_than_any_kind_of_memory_holds_is_said():
+    made = Made(capacity=200 * MIB)
+    train(made, 3)
+    assert made.alloc(900 * MIB, forward(61)) is None
+    assert memory_report([one(made)]).findings[0].remedy.startswith("No one kind of memory is large enough")
+
+
+@pytest.mark.parametrize(("expandable", "capacity", "request_", "by"), [(False, 112, 5, 8), (True, 130, 22, 10)])
+def test_what_the_device_is_asked_for_is_rounded_up(expandable, capacity, request_, by):
+    """20 MiB for 5, two pages of 20 for 22: what was free on the device is more than the request, and too little."""
+    made = Made(capacity=capacity * MIB, expandable=expandable)
+    for _ in range(5):
+        made.alloc(20 * MIB, script(1))
+    made.record("oom", request_ * MIB, [], device_free=(capacity - 100) * MIB)
+    oom = one(made).oom
+    assert (oom.verdict, oom.by, oom.free_usable) == ("short", by * MIB, 0)
+
+
+def test_expandable_segments_are_rewound_in_parts():
+    begin = 0x7F0000000000
+
+    def segment(at, size):
+        return Segment(begin + at * MIB, size * MIB, 0, False, True, "(0, 0)")
+
+    def then(segments, *events):
+        later = [Rare(n, f"segment_{action}", begin + at * MIB, size * MIB, 0, 0, "(0, 0)", 0)
+                 for n, (action, at, size) in enumerate(events)]  # fmt: skip
+        return [((r.start - begin) // MIB, (r.end - begin) // MIB, r.of.small) for r in rewound(segments, later)]
+
+    assert then([segment(0, 100)], ("map", 40, 20)) == [(0, 40, False), (60, 100, False)]
+    assert then([segment(0, 40), segment(60, 40)], ("unmap", 40, 20)) == [(0, 100, False)]
+    assert then([segment(0, 40)], ("map", 40, 40), ("unmap", 60, 20), ("unmap", 40, 20)) == [(0, 40, False)]
+    assert then([segment(0, 100)], ("unmap", 40, 20), ("map", 40, 20)) == [(0, 100, False)]
+    assert then([], ("unmap", 0, 6), ("unmap", 40, 40)) == [(0, 6, True), (40, 80, False)], "pages of 2 and of 20 MiB"
+
+
+def test_a_hole_that_was_large_enough_is_what_is_cited():
+    made = Made()
+    made.free(made.alloc(300 * MIB, script(1)))
+    made.record("oom", 200 * MIB, made.frames(script(2)), device_free=0)
+    first = memory_report([one(made)]).findings[0]
+    assert "torch's own segments had a hole of 300 MiB, so that something else refused it" in first.summary
+    assert "max_split_size_mb" in first.remedy and "per_process" not in first.remedy and first.confidence == "likely"
+
+
 def test_a_limit_of_the_process_is_neither():
     made = Made(capacity=100 * MIB)
     made.alloc(60 * MIB, script(1))
     made.alloc(60 * MIB, script(2))
     made.events[-1]["device_free"] = 900 * MIB
     first = memory_report([one(made)]).findings[0]
-    assert "something else refused it" in first.summary and "set_per_process_memory_fraction" in first.remedy
+    assert "the device had 900 MiB free, so that something else refused it" in first.summary
+    assert "set_per_process_memory_fraction" in first.remedy and "max_split" not in first.remedy
 
 
 # -- fragmentation without an error ---------------------------------------------------------------------------------
@@ -477,6 +563,31 @@ def test_a_difference_names_the_line():
     assert peak.changes[0].stack.label == end.changes[0].stack.label == "model.py:77 cache"
     assert end.changes[0].grown == 6 * 9 * MIB == end.after - end.before
     assert not difference(a, b)[0].changes
+
+
+def grown(*new):
+    """Forty lines that hold the same, and new ones that hold more."""
+    made = Made()
+    for line in range(40):
+        made.alloc(2 * MIB, script(100 + line))
+    for line in new:
+        made.alloc(4 * MIB, script(line))
+    return made
+
+
+def test_a_difference_is_of_all_stacks_and_says_what_it_leaves_out():
+    """Beyond the forty largest a stack has no figure of its own: it is not taken for gone."""
+    new = range(500, 505)
+    (a,), (b,) = analyse(snapshot(grown()), ALL_HOLDERS), analyse(snapshot(grown(*new)), ALL_HOLDERS)
+    whole, _ = difference(a, b)
+    (cut,) = analyse(snapshot(grown(*new)))
+    partly, _ = difference(a, cut)
+    for found, others in ((whole, (0, 0)), (partly, (10 * MIB, 10 * MIB))):
+        assert {(c.stack.line, c.before, c.after) for c in found.changes} == {(line, 0, 4 * MIB) for line in new}
+        assert found.others == others
+    said = "in stacks too small to be compared one by one (10.0 MiB -> 10.0 MiB)"
+    assert said in diff_text(a, cut, [partly], color=False, width=120)
+    assert "compared one by one" not in diff_text(a, b, [whole], color=False, width=120)
 
 
 def test_an_answer_survives_json():

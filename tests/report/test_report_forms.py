@@ -12,6 +12,7 @@ from distdbg.collect.report_files import write_report
 from distdbg.report.html import render_html
 from distdbg.report.json_form import as_json, dumps
 from distdbg.report.text import clean, render_text
+from tests.browser import run_in_page
 from tests.made_run import GLOO_LOST, MadeRun
 
 HOSTILE = "\x1b[31m</script><img src=x onerror=alert(1)>\x1b]0;title\x07 {{ 7*7 }} \u202e\ud800 & <b>&lt;\r\x00"
@@ -138,6 +139,30 @@ def test_crowd_is_folded_with_the_outlier_first(tmp_path):
     assert drawn == ["rank 517", "128 ranks", "895 ranks"]
     assert text.count('<i class="') == 1024
     assert text.count('<i class="root"') == 1
+
+
+LOOK = """
+const head = document.querySelector("main .card h3"), box = head.getBoundingClientRect();
+const light = (color) => color.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + +part, 0);
+tell("verdict", head.textContent);
+tell("shown", box.height > 0 && box.top >= 0 && box.bottom <= innerHeight && box.right <= innerWidth);
+tell("dark", matchMedia("(prefers-color-scheme: dark)").matches);
+tell("paper", light(getComputedStyle(document.body).backgroundColor));
+tell("ink", light(getComputedStyle(head).color));
+tell("wide", document.documentElement.scrollWidth <= innerWidth);
+"""
+
+
+@pytest.mark.slow  # a browser, twice
+@pytest.mark.parametrize("ranks", [8, 1024])
+def test_a_browser_shows_the_verdict_and_loads_nothing(tmp_path, ranks):
+    run = crowd(tmp_path) if ranks == 1024 else failed(tmp_path, ranks=ranks)
+    page = render_html(run.report(), run.evidence())
+    for dark in (False, True):
+        told = run_in_page(page, LOOK, tmp_path, dark=dark)
+        assert ("rank 517" if ranks == 1024 else "rank 1 raised RuntimeError") in told["verdict"]
+        assert told["shown"] and told["wide"] and told["dark"] is dark
+        assert (told["ink"] - told["paper"]) * (1 if dark else -1) > 300, "light on dark, or dark on light"
 
 
 def test_files_are_written_and_can_be_rebuilt(tmp_path):

@@ -8,8 +8,10 @@ for (const section of document.querySelectorAll("section.memory")) {
   const views = data.views.map((v) => ({ ...v, rows: v.rows.map(sum), reserved: sum(v.reserved), t: sum(v.t) }));
   let view = views[0], from = 0, to = view.t.length - 1, chosen = null;
   const bytes = (kib) => {
-    for (const [unit, name] of [[2 ** 20, "GiB"], [2 ** 10, "MiB"]])
-      if (kib >= unit) return `${(kib / unit).toPrecision(3).replace(/\.?e.*/, "")} ${name}`;
+    for (const [unit, name] of [[2 ** 20, "GiB"], [2 ** 10, "MiB"]]) {
+      const value = kib / unit;
+      if (value >= 1) return `${value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0)} ${name}`;
+    }
     return `${kib} KiB`;
   };
   const make = (name, parent, set) => {
