@@ -13,7 +13,7 @@ __all__ = ["is_rank_zero", "rank", "rank_zero_only", "see_memory_usage", "tick",
 
 TYPE_CHECKING = False  # typing costs more to import than all of this
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import ParamSpec, TypeVar
 
     _P = ParamSpec("_P")
@@ -57,17 +57,24 @@ def tick(step: int | None = None) -> None:
             return
 
 
-def watch(model: object = None) -> None:
-    """Look out for values that are not finite, as `distdbg launch --watch numerics` does; see docs/watch.md.
+def watch(model: object = None, *, levels: str | Iterable[str] = "numerics,gradients") -> None:
+    """Look out for values that are not finite and at each layer's gradients, as `distdbg launch --watch` does, beside
+    what the launch watches; see docs/watch.md.
 
-    `model` is a torch.nn.Module; models within DDP and FSDP are found without it. A no-op outside a run; never raises.
+    `model` is a torch.nn.Module; most are found without it. `levels` are words with commas between them, or several
+    words; one that there is not gets a warning. A no-op outside a run; never raises.
     """
     current = getattr(sys.modules.get("distdbg.worker.session"), "current", None)
-    if current is not None:
-        try:
-            current.watch(model)
-        except Exception:  # what is watched is not worth a training
-            return
+    if current is None:
+        return
+    try:
+        unknown = current.watch(model, levels)
+        if unknown:
+            from warnings import warn
+
+            warn(f"distdbg.watch: there is no level {', '.join(map(repr, unknown))} to watch", stacklevel=2)
+    except Exception:  # what is watched is not worth a training
+        return
 
 
 def see_memory_usage(message: str, force: bool = False) -> None:

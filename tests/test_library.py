@@ -70,6 +70,22 @@ def test_see_memory_usage_prints_figures_and_collects_only_where_asked(monkeypat
     assert capsys.readouterr().out == ""
 
 
+def test_see_memory_usage_has_torchs_counts_and_what_changed(monkeypatch, capsys):
+    from distdbg.worker import memory_line
+
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(memory_line, "_last", {})
+    gb = {"memory_allocated": 1.25, "max_memory_allocated": 1.5, "memory_reserved": 2, "max_memory_reserved": 2.75}
+    counts = {name: lambda name=name: int(gb[name] * 2**30) for name in gb}
+    cuda = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, **counts)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    distdbg.see_memory_usage("before")
+    assert "MA 1.25 GB  Max_MA 1.50 GB  CA 2.00 GB  Max_CA 3 GB  | RSS" in capsys.readouterr().out
+    gb |= {"memory_allocated": 1.75, "memory_reserved": 1.5}
+    distdbg.see_memory_usage("after")
+    assert "MA 1.75 GB (+0.50)  Max_MA 1.50 GB  CA 1.50 GB (-0.50)  Max_CA 3 GB  | RSS" in capsys.readouterr().out
+
+
 def test_see_memory_usage_never_raises(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     broken = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: 1 / 0)

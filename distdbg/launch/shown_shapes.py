@@ -13,5 +13,5 @@ def shapes_line(run: RunDir) -> str:
     path = attempts[-1].rank(0).shapes if attempts else None
     if path is not None and path.is_file():
         return f"what each module takes and gives is in {os.path.relpath(path)}"
-    return ("no shapes were seen: no forward of a DDP or FSDP model came, or it is compiled as a whole; "
-            "distdbg.watch(model) names one that neither wraps")  # fmt: skip
+    return ("no shapes were seen: no forward of the model came, or it is compiled as a whole; "
+            "distdbg.watch(model) names it where nobody else can")  # fmt: skip

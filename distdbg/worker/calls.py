@@ -16,9 +16,10 @@ written down before it begins, so a rank that hangs in one, or dies of it, shows
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
+
+from distdbg.worker.page import mapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 #: How many calls are kept; with the words before them they fill 96 KiB.
 CALLS = 4095
-_BYTES = 24 * (CALLS + 1)
+CALLS_BYTES = 24 * (CALLS + 1)
 #: Sites beyond so many share number 0, which has no line: code that is made anew all the time.
 _MOST_SITES = 4096
 _NUMBERS = 32767
@@ -50,16 +51,14 @@ _MOST_PARTS = 256
 
 
 class CallLog:
-    """The rank's side. Raises OSError only from the constructor."""
+    """The rank's side; without a stem nobody can read it. Raises OSError only from the constructor."""
 
-    def __init__(self, stem: str) -> None:
-        descriptor = os.open(f"{stem}.calls", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.ftruncate(descriptor, _BYTES)
-            self._words = memoryview(mmap.mmap(descriptor, _BYTES)).cast("q")
-        finally:
-            os.close(descriptor)
-        self._file = os.open(f"{stem}.sites", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    def __init__(self, stem: str | None) -> None:
+        ring = bytearray(CALLS_BYTES) if stem is None else mapped(f"{stem}.calls", CALLS_BYTES)
+        self._words = memoryview(ring).cast("q")
+        sites = os.devnull if stem is None else f"{stem}.sites"
+        self._file = os.open(sites, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._full = False
         self._numbers: dict[object, int] = {}
         self._sites: dict[tuple[int, int, int, object, str], int] = {}
         self._kept: list[CodeType] = []  # a code object's id is its name only while it lives
@@ -111,14 +110,18 @@ class CallLog:
 
     def _new_site(self, operation: CodeType, caller: FrameType, dtype: str, group: str) -> int:
         number = len(self._sites) + 1
-        if number >= _MOST_SITES:
+        if self._full or number >= _MOST_SITES:
             return 0
         self._kept += (caller.f_code, operation)
         called = caller.f_code
         fields = operation.co_name, called.co_filename, str(caller.f_lineno), called.co_name, dtype, group
         line = "\t".join(field.replace("\t", " ").replace("\n", " ") for field in fields) + "\n"
-        os.write(self._file, line.encode("utf-8", "surrogateescape"))
-        return number
+        data = line.encode("utf-8", "surrogateescape")
+        try:
+            self._full = os.write(self._file, data) < len(data)
+        except OSError:
+            self._full = True
+        return 0 if self._full else number  # no line may follow a cut one: it would have its number
 
 
 def _group(group: Any, torchs: dict[str, Any]) -> str | None:  # noqa: ANN401

@@ -97,16 +97,29 @@ def read_page(raw: bytes) -> Page | None:
     return Page(pid, rank, attempt, PHASES[phase], tuple(numbers))
 
 
-class PageWriter:
-    """The rank's side. Raises OSError only from the constructor."""
+def mapped(path: str, size: int) -> mmap.mmap:
+    """A new file of zeros that is there to the last byte: on a full file system a store into a hole is a SIGBUS.
 
-    def __init__(self, path: str, rank: int, attempt: int) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.ftruncate(descriptor, PAGE_BYTES)
-            page = mmap.mmap(descriptor, PAGE_BYTES)
-        finally:
-            os.close(descriptor)
+    Raises OSError, and then leaves no file.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        zeros = bytes(size)  # not fallocate, which some file systems do not have
+        while zeros:
+            zeros = zeros[os.write(descriptor, zeros) :]
+        return mmap.mmap(descriptor, size)
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+class PageWriter:
+    """The rank's side; without a path nobody can read it. Raises OSError only from the constructor."""
+
+    def __init__(self, path: str | None, rank: int, attempt: int) -> None:
+        page = bytearray(PAGE_BYTES) if path is None else mapped(path, PAGE_BYTES)
         now = _now()
         _ALL.pack_into(page, 0, b"", os.getpid(), rank, attempt, 0, now, 0, 0, now, 0, -1, STARTING, *[0] * 11)
         page[: len(MAGIC)] = MAGIC

@@ -17,6 +17,7 @@ from distdbg.worker.places import hide_from_compiler, timeout_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from types import FrameType, ModuleType, TracebackType
     from typing import Any
 
@@ -54,15 +55,17 @@ class Session:
     def __init__(self, folder: str, rank: int, attempt: int) -> None:
         self._ended = False
         self.stem = f"{folder}/{rank:05d}"
-        self.page = PageWriter(f"{self.stem}.page", rank, attempt)
         self.link = Link(f"{folder}/agent.sock")
         self.link.send("hello", {"rank": rank, "pid": os.getpid()})
+        self.page: PageWriter = self._kept(
+            "heartbeat page", lambda path: PageWriter(path, rank, attempt), f"{self.stem}.page"
+        )
         self._agent = self.link.peer()
         self._parent = self._end_with_parent()
         self.imports = imports = ImportWatch(self._not_hooked)
         self.bus = Bus(imports, self._dropped)
         heartbeat.subscribe(self.bus, self.page)
-        self.calls = CallLog(self.stem)
+        self.calls: CallLog = self._kept("calls of torch.distributed", CallLog, self.stem)
         self.calls.subscribe(self.bus, self.page)
         self.model = LastModel(self.bus)
         self._rota: Rota | None = None
@@ -74,6 +77,7 @@ class Session:
         imports.after("torch", self._watch_memory)
         imports.after("torch", self._watch_numbers)
         imports.after("torch", self._profile)
+        imports.after("torch", self._be_deterministic)
         self._overfitting: Overfitting | None = None
         imports.after("torch", self._overfit)
         self.bus.subscribe("init", self._initialised)
@@ -85,6 +89,14 @@ class Session:
         imports.after("torch.distributed.distributed_c10d", self._listen)
         imports.after("torch._dynamo.trace_rules", hide_from_compiler)
         shrunk.start(self)
+
+    def _kept(self, what: str, make: Callable[[str | None], Any], path: str) -> Any:  # noqa: ANN401
+        """Where the node's memory has no room for a file, the rank does without a reader of it, and says so."""
+        try:
+            return make(path)
+        except OSError as error:
+            self.fact("not-kept", what=what, error=error.strerror)
+            return make(None)
 
     def fact(self, kind: str, **fields: object) -> bool:
         """Tell the agent something for this rank's facts; False where it was dropped. Never blocks, never raises."""
@@ -190,6 +202,11 @@ class Session:
 
             self._profiler = profile.start(self)
 
+    def _be_deterministic(self, torch: Any) -> None:  # noqa: ANN401
+        """What the preset asks for beside variables of torch's own; what the script says of it later holds."""
+        if os.environ.get("DISTDBG_DETERMINISTIC") == "1":
+            torch.use_deterministic_algorithms(mode=True, warn_only=True)
+
     def _profile_as_asked(self, question: dict[str, Any]) -> None:
         if self._profiler is None:
             from distdbg.worker.profile.profiler import Profiler
@@ -220,16 +237,20 @@ class Session:
         except Exception as error:
             self.fact("watch-failed", watch="Overfitting", error=repr(error))
 
-    def watch(self, model: object) -> None:
-        """The script asks for what `--watch numerics` does; `model` may be None. May raise."""
-        self.imports.after("torch", self._watch_as_asked)
-        if model is not None and self._watches is not None:
-            self._watches.model(model)
-
-    def _watch_as_asked(self, _torch: ModuleType) -> None:
+    def watch(self, model: object, levels: str | Iterable[str]) -> list[str]:
+        """The script asks for what `--watch` does; `model` may be None. Gives the levels that there are not. May
+        raise."""
         from distdbg.worker import watch
 
-        self._watches = watch.start(self, self._watches, asked=True)
+        asked = watch.words(levels)
+
+        def begin(_torch: ModuleType) -> None:
+            self._watches = watch.start(self, self._watches, asked)
+
+        self.imports.after("torch", begin)
+        if model is not None and self._watches is not None:
+            self._watches.model(model)
+        return [level for level in asked if level not in watch.LEVELS]
 
     def _snapshot(self, asked: object) -> None:
         if self._memory is None:

@@ -2,6 +2,9 @@
 
 It is a function of its file and no closure: a model that is copied or pickled with it stays one that can be. And it
 stands here, and not in watch/, because torch.compile may meet it in what it traces; there it is a constant `if`.
+
+One that is taken off while its module's hooks are being called (by another hook of it, or by another thread's save) is
+called once more, and without kwargs.
 """
 
 from __future__ import annotations
@@ -33,9 +36,9 @@ shaped: Any = None
 calls: deque[tuple[str, Held, Held]] = deque(maxlen=_MOST)
 
 
-def heard(module: Any, args: Any, kwargs: Any, output: Any) -> None:  # noqa: ANN401
+def heard(module: Any, args: Any, kwargs: Any, output: Any = ...) -> None:  # noqa: ANN401
     """Returns nothing, so that the output stays what it is."""
-    if is_dynamo_compiling() or not is_grad_enabled():
+    if is_dynamo_compiling() or output is ... or not is_grad_enabled():
         return
     try:
         name = names.get(id(module))
@@ -52,9 +55,9 @@ def _held(value: object) -> Held:
     return tuple([(ref(tensor), tensor._version) for tensor in found if tensor.is_floating_point()])
 
 
-def begins(module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+def begins(module: Any, args: Any, kwargs: Any = None) -> None:  # noqa: ANN401
     """Returns nothing, so that the arguments stay what they are."""
-    if is_dynamo_compiling() or began is None:
+    if is_dynamo_compiling() or began is None or kwargs is None:
         return
     try:
         began(module, args, kwargs)
@@ -62,8 +65,8 @@ def begins(module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
         return
 
 
-def has_shape(module: Any, args: Any, kwargs: Any, output: Any) -> None:  # noqa: ANN401
-    if is_dynamo_compiling() or shaped is None:
+def has_shape(module: Any, args: Any, kwargs: Any, output: Any = ...) -> None:  # noqa: ANN401
+    if is_dynamo_compiling() or shaped is None or output is ...:
         return
     try:
         shaped(module, args, kwargs, output)

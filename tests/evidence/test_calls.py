@@ -3,10 +3,12 @@
 import sys
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from distdbg.evidence.calls import NUMBERS, read_calls
-from distdbg.worker.calls import CALLS, CallLog
+from distdbg.worker.calls import CALLS, CALLS_BYTES, CallLog
+from tests.launch.file_systems import tiny_file_system
 
 
 def written(tmp_path):
@@ -48,6 +50,19 @@ def test_a_call_has_its_line_its_time_and_its_peer(tmp_path):
     assert first.function == "test_a_call_has_its_line_its_time_and_its_peer"
     assert (second.operation, second.line, second.peer) == ("irecv", line + 2, 3)
     assert 0 < first.t <= second.t
+
+
+def test_a_call_is_kept_without_its_line_where_there_is_no_room_for_it(tmp_path):
+    with tiny_file_system(tmp_path / "shm", f"{CALLS_BYTES}") as full:
+        told, read = written(full)
+        TORCHS["told"] = told
+        TORCHS["all_reduce"](None)
+        TORCHS["all_reduce"](None)
+        assert [(call.line, call.operation) for call in read()] == [(0, "")] * 2
+    with tiny_file_system(tmp_path / "smaller", f"{CALLS_BYTES - 4096}") as full:
+        with pytest.raises(OSError, match="No space left"):
+            CallLog(str(full / "00000"))
+        assert not list(full.iterdir())
 
 
 def test_the_rank_within_a_group_becomes_that_within_the_world(tmp_path):

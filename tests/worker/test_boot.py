@@ -5,6 +5,7 @@ interpreters are this one and every other python3.10 to 3.14 on PATH: boot.py ne
 """
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -194,6 +195,29 @@ def test_a_script(python, case, tmp_path):
         (tmp_path / "torch" / "__init__.py").write_text(A_TORCH)
     plain, ours = both(python, tmp_path, "script.py", "--a", "b c", stdin=b"typed")
     assert ours == plain
+
+
+#: What docs/launch.md says that a script notices: frames of ours below its own, where it asks for its whole stack.
+DEEPER = {
+    "print_stack": "import sys, traceback\ntraceback.print_stack(file=sys.stdout)\n",
+    "inspect_stack": "import inspect\nfor f in inspect.stack(): print(f.filename)\n",
+    "faulthandler": "import faulthandler, sys\nfaulthandler.dump_traceback(sys.stdout)\n",
+}
+
+
+@pytest.mark.parametrize("case", DEEPER)
+def test_frames_of_ours_are_seen_below_the_script_and_are_all_that_differs(case, tmp_path):
+    (tmp_path / "script.py").write_text(DEEPER[case])
+    plain, ours = both(sys.executable, tmp_path, "script.py")
+    lines = ours[1].decode().splitlines()
+    worker = str(BOOT.parent)
+    frames = [i for i, line in enumerate(lines) if worker in line]
+    assert len(frames) == 3
+    under = {i + 1 for i in frames} if case == "print_stack" else set()  # their lines of source
+    left = [line for i, line in enumerate(lines) if i not in {*frames, *under} and "^^" not in line]
+    assert [re.sub("0x[0-9a-f]+", "", line) for line in left] == [
+        re.sub("0x[0-9a-f]+", "", line) for line in plain[1].decode().splitlines()
+    ]
 
 
 @pytest.mark.parametrize("python", interpreters(), ids=lambda p: Path(p).parents[1].name or p)

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.launch.environment import load_preset
 from distdbg.worker.page import read_page
+from tests.launch.file_systems import tiny_file_system
 
 BOOT = Path(__file__).parents[2] / "distdbg" / "worker" / "boot.py"
 
@@ -51,7 +53,8 @@ class Rank:
         self.out, self.err = out.decode(), err.decode()
         if self.line is not None:
             self.messages = [json.loads(x) for x in self.line.makefile("rb")]
-            self.page = read_page((self.node_dir / "00003.page").read_bytes())
+            page = self.node_dir / "00003.page"
+            self.page = read_page(page.read_bytes()) if page.exists() else None
 
     def said(self, op):
         return [m for m in self.messages if m["op"] == op]
@@ -82,6 +85,13 @@ def test_off_is_off(tmp_path):
     assert not (rank.node_dir / "00003.page").exists()
 
 
+def test_the_preset_deterministic_throws_torchs_own_switch_too(tmp_path):
+    (switch,) = [v for v in load_preset("deterministic").variables if v.name.startswith("DISTDBG_")]
+    told = "print(torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())"
+    assert Rank(tmp_path, f"import torch; {told}", **{switch.name: switch.value}).out == "True True\n"
+    assert Rank(tmp_path, f"import torch; {told}").out == "False False\n"
+
+
 def test_a_forked_child_says_nothing_and_leaves_the_page_alone(tmp_path):
     source = """
         import os, sys
@@ -106,6 +116,22 @@ def test_an_agent_that_is_not_there_harms_nothing(tmp_path):
         [sys.executable, str(BOOT), "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
+
+
+@pytest.mark.parametrize(
+    ("left", "lost"), [(8 << 10, ["calls of torch.distributed"]), (0, ["heartbeat page", "calls of torch.distributed"])]
+)
+def test_a_full_node_memory_costs_a_rank_what_does_not_fit(tmp_path, monkeypatch, left, lost):
+    """A store into a page that a full tmpfs cannot give is a SIGBUS."""
+    with tempfile.TemporaryDirectory() as short, tiny_file_system(Path(short) / "shm", "64k") as full:
+        monkeypatch.setattr(tempfile, "tempdir", str(full))
+        (full / "ballast").write_bytes(bytes((64 << 10) - left))
+        rank = Rank(tmp_path, "import distdbg\ndistdbg.tick(5)\nprint('ran')")
+    assert (rank.process.returncode, rank.out, rank.err) == (0, "ran\n", "")
+    assert [(fact["kind"], fact["what"]) for fact in rank.said("fact")] == [("not-kept", what) for what in lost]
+    assert {fact["error"] for fact in rank.said("fact")} == {"No space left on device"}
+    assert (rank.page is None) == ("heartbeat page" in lost)
+    assert [m["exit"] for m in rank.said("script-end")] == [0], "the rest of the worker side is there"
 
 
 @pytest.mark.slow

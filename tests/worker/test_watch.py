@@ -3,6 +3,8 @@
 import copy
 import io
 import pickle
+import threading
+from weakref import ref
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from distdbg.worker import traced_outputs
 from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.page import PageWriter
-from distdbg.worker.watch import outputs, start
+from distdbg.worker.watch import Watches, outputs, start
 from distdbg.worker.watch.figures import statistics, tensors_in
 from distdbg.worker.watch.numerics import NumericsWatch
 from distdbg.worker.watch.origin import origin
@@ -116,10 +118,68 @@ def test_a_model_that_is_saved_whole_holds_nothing_of_ours(rank, net):
     assert len(outputs.made()) == 4
 
 
+def hooks(net):
+    return sum(len(module._forward_hooks) for module in net.modules())
+
+
+def test_after_a_save_the_hooks_are_back_without_any_forward_that_is_told(rank, net):
+    rank.watch.model(net)
+    rank.hear("save", None)
+    rank.hear("save", None)
+    rank.hear("save-end", None)
+    assert hooks(net) == 0, "that was a save within the save"
+    rank.hear("save-end", None)
+    assert hooks(net) == 4
+    rank.hear("save", None)  # which raises
+    rank.backward(net(torch.randn(2, 4)).sum())
+    assert hooks(net) == 4
+    saves = threading.Thread(target=lambda: (rank.hear("save", None), rank.hear("save-end", None)))
+    saves.start()
+    saves.join()
+    assert hooks(net) == 0, "another thread puts none in: the model may be in its forward"
+    rank.backward(net(torch.randn(2, 4)).sum())
+    assert hooks(net) == 4
+    rank.watch.end()
+    rank.hear("save-end", None)
+    rank.watch.model(net)
+    assert hooks(net) == 0
+
+
+def test_hooks_that_are_taken_off_by_the_hook_before_them_raise_nothing(rank, net):
+    net[1].register_forward_hook(lambda *_: rank.hear("save", None))
+    rank.watch.model(net)
+    net(torch.randn(2, 4))
+    assert [call.name for call in outputs.made()] == ["0"] and hooks(net) == 1
+
+
+class LateStandIn:
+    """Gives the figure that was sent before, as one that comes from a GPU."""
+
+    def __init__(self):
+        self.sent = 0.0
+
+    def swap(self, figure):
+        before, self.sent = self.sent, figure
+        return before
+
+
+def test_off_the_cpu_hooks_stand_only_from_a_bad_loss_to_the_next_good_one(rank, net):
+    rank.watch.model(net.to("meta"))
+    rank.watch._loss = loss = LateStandIn()
+    scaled = net(torch.ones(2, 4, device="meta")).sum()
+    for _ in range(3):
+        rank.backward(scaled)
+        assert hooks(net) == 0
+        loss.sent = float("inf")
+        rank.backward(scaled)
+        assert hooks(net) == 4
+        rank.backward(torch.tensor(1.0, requires_grad=True))  # now it is read at once
+        loss.sent = 0.0
+    assert hooks(net) == 0 and rank.told == []
+
+
 def test_no_tensor_is_kept_alive(rank, net):
     rank.watch.model(net)
-    from weakref import ref
-
     made = ref(net(torch.randn(2, 4)))
     assert made() is None
     assert len(traced_outputs.calls) == 4
@@ -179,3 +239,24 @@ def test_figures_count_what_is_not_finite():
                     "min": 0.0, "max": 3.0, "mean": pytest.approx(4 / 3)}  # fmt: skip
     assert len(tensors_in({"a": [torch.ones(1), torch.ones(1, dtype=torch.long)], "b": (torch.ones(2),)})) == 2
     assert origin([])["made"] == "unknown"
+
+
+def test_a_level_that_cannot_be_begun_costs_the_others_nothing(rank, net, monkeypatch):
+    watches = Watches(rank)
+    monkeypatch.setattr("distdbg.worker.watch.gradients.GradientWatch.__init__", lambda *_: 1 / 0)
+    assert start(rank, watches, ["gradients", "numerics", "no such"]) is watches
+    watches.model("no module")
+    assert hooks(net) == 0
+    watches.model(net)
+    assert hooks(net) == 4
+    assert [told["watch"] for told in rank.told] == ["gradients", "model"]
+    watches.end()
+    assert hooks(net) == 0
+
+
+def test_a_level_that_begins_later_knows_the_model(rank, net):
+    watches = start(rank, None, ["gradients"])
+    watches.model(net)
+    start(rank, watches, ["numerics", "gradients"])
+    assert hooks(net) == 4
+    watches.end()

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import sys
 from pathlib import Path
 
@@ -188,6 +189,45 @@ def test_a_file_that_cannot_be_written_leaves_no_half_of_it(rank, net, monkeypat
     assert "No space left" in rank.told[0]["dump"]["because"]["batch.pt"]
     assert [p.name for p in Path(rank.stem).parent.iterdir()] == []
     assert handing.Hand(rank, "x").folder == str(Path(rank.stem).parent)
+
+
+@pytest.fixture
+def second(monkeypatch):
+    """The rank is not the first of its group of DDP."""
+    monkeypatch.setattr("distdbg.worker.watch.dump._first_of_group", lambda _model: 0)
+
+
+def test_what_all_ranks_see_leaves_the_model_to_the_first_of_them(rank, net, second):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    rank.watch.model(net)
+    rank.step(net, {"x": torch.full((2, 4), torch.nan)}, optimizer=optimizer)
+    (told,) = rank.told
+    assert told["made"] == "data" and all(not torch.isfinite(p).all() for p in net.parameters()), "the step was taken"
+    assert told["dump"] == {"files": ["batch.pt", "script.py", "about.json"], "because": {}, "model_of_rank": 0}
+
+
+def test_what_the_first_rank_may_not_see_at_this_step_is_saved_whole(rank, net, second):
+    bad_step(rank, net)
+    (told,) = rank.told
+    assert {"batch.pt", "state.pt", "model.pkl"} <= set(told["dump"]["files"]) and "model_of_rank" not in told["dump"]
+    assert json.loads((rank.folder / "about.json").read_text())["model_of_rank"] is None
+    assert replay(rank.folder).fields is not None
+
+
+def test_weights_of_another_step_are_not_given_to_a_batch(rank, net):
+    bad_step(rank, net)
+    batch = rank.folder.parent.parent / "00001" / "nonfinite"
+    shutil.copytree(rank.folder, batch)
+    (batch / "state.pt").unlink()
+    about = json.loads((batch / "about.json").read_text())
+    (batch / "about.json").write_text(json.dumps(about | {"rank": 1, "model_of_rank": 0}))
+    assert replay(batch).fields is not None
+    (rank.folder / "about.json").write_text(json.dumps(about | {"step": about["step"] + 1}))
+    with pytest.raises(Refused, match=r"batch is of step 1, .* rank 0 saved, .* at step 2: with other weights"):
+        replay(batch)
+    (rank.folder / "about.json").unlink()
+    with pytest.raises(NothingToAnalyse, match=r"no about\.json"):
+        replay(batch)
 
 
 def test_folders_that_cannot_be_replayed_are_named(tmp_path, rank, net):

@@ -122,6 +122,16 @@ def test_each_optimizer_has_layers_and_samples_of_its_own(rank, net):
     assert [line["optimizer"] for line in rank.lines] == [0, 1, 0]
 
 
+def test_a_model_and_what_stands_around_it_are_one(rank, net):
+    optimizer = torch.optim.SGD(net.parameters())
+    backward(net)
+    whole = torch.nn.Sequential(net)
+    rank.watch.model(whole)
+    rank.watch.model(net)
+    rank.hear("optimizer", optimizer)
+    assert rank.told[0]["layers"] == ["0", "2"]
+
+
 def test_rows_without_any_gradient_are_counted_until_they_had_one(rank, net):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
     rank.watch.model(net)

@@ -11,15 +11,18 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from distdbg.worker.session import Session
     from distdbg.worker.watch.dump import Dump
     from distdbg.worker.watch.root import RootWatch
+    from distdbg.worker.watch.search import Search
 
 #: How a launch tells its ranks: what is watched, with commas between, and what is done at a value that is not finite.
 VARIABLE = "DISTDBG_WATCH"
 DUMP_VARIABLE = "DISTDBG_ON_NONFINITE"
+LEVELS = ("numerics", "gradients", "shapes", "compile")
 
 
 class Watches:
@@ -29,26 +32,39 @@ class Watches:
         self._session = session
         self._levels: dict[str, Any] = {}
         self._root: RootWatch | None = None
+        self._model: Callable[[], Any] = lambda: None
+        self._search: Search | None = None
 
     def begin(self, level: str) -> None:
-        """Raises where it cannot; a level that runs already, or that there is not, is no matter."""
+        """One that cannot be begun is told, and left out; one that runs already is no matter."""
+        if level in self._levels:
+            return
+        try:
+            if level != "compile" and self._search is None and self._model() is None:
+                self._look_for_model()
+            watch = self._levels[level] = self._made(level)
+            if (model := self._model()) is not None:
+                watch.model(model)
+        except Exception as error:
+            self._session.fact("watch-failed", watch=level, error=repr(error))
+
+    def _made(self, level: str) -> Any:  # noqa: ANN401
         session = self._session
-        if level == "numerics" and level not in self._levels:
+        if level == "numerics":
             from distdbg.worker.watch.numerics import NumericsWatch
 
-            self._levels[level] = NumericsWatch(session, self._dump())
-        elif level == "gradients" and level not in self._levels:
+            return NumericsWatch(session, self._dump())
+        if level == "gradients":
             from distdbg.worker.watch.gradients import GradientWatch
 
-            self._levels[level] = GradientWatch(session)
-        elif level == "shapes" and level not in self._levels:
+            return GradientWatch(session)
+        if level == "shapes":
             from distdbg.worker.watch.shapes import ShapeWatch
 
-            self._levels[level] = ShapeWatch(session, self._heard_root())
-        elif level == "compile" and level not in self._levels:
-            from distdbg.worker.watch.compiling import CompileWatch
+            return ShapeWatch(session, self._heard_root())
+        from distdbg.worker.watch.compiling import CompileWatch
 
-            self._levels[level] = CompileWatch(session)
+        return CompileWatch(session)
 
     def _dump(self) -> Dump | None:
         if os.environ.get(DUMP_VARIABLE) != "dump":
@@ -64,33 +80,73 @@ class Watches:
             self._root = RootWatch(self._session)
         return self._root
 
+    def _look_for_model(self) -> None:
+        """Before a level begins: it hears of an optimizer first, so that layers have names when they are looked at."""
+        from distdbg.worker.watch.search import Search
+
+        self._search = Search(self._session, self._holds, self._found)
+
     def model(self, model: Any) -> None:  # noqa: ANN401
         """The script's own word on what is trained: for models that no DDP or FSDP wraps."""
-        for watch in self._levels.values():
-            watch.model(model)
+        if callable(getattr(model, "named_modules", None)):
+            self._stop_searching()
+            self._found(model)
+        else:
+            self._session.fact("watch-failed", watch="model", error=f"{type(model).__name__} is no module")
+
+    def _found(self, model: Any) -> None:  # noqa: ANN401
+        """What is trained; None where that is no longer sure."""
+        from distdbg.worker.guards._passes import weak
+
+        self._model = weak(model) or (lambda: None)
+        self._each(lambda watch: watch.model(model))
+
+    def _holds(self, module: Any) -> None:  # noqa: ANN401
+        """All that is optimized is in it: the layers have names, before it is known what is called."""
+        if "gradients" in self._levels:
+            self._levels["gradients"].model(module)
 
     def finish(self, *, failed: bool) -> None:
-        """The script has ended. What one watch raises costs the others nothing."""
+        """The script has ended."""
+        self._each(lambda watch: watch.finish(failed=failed))
+        self._stop_searching()
+
+    def _each(self, do: Callable[[Any], None]) -> None:
+        """What one watch raises costs the others nothing."""
         for watch in self._levels.values():
             try:
-                watch.finish(failed=failed)
+                do(watch)
             except Exception as error:
                 self._session.fact("watch-failed", watch=type(watch).__name__, error=repr(error))
 
     def end(self) -> None:
         """Not a step costs anything from here on."""
+        self._stop_searching()
         for watch in self._levels.values():
             watch.end()
 
+    def _stop_searching(self) -> None:
+        if self._search is not None:
+            self._search.end()
 
-def start(session: Session, running: Watches | None = None, *, asked: bool = False) -> Watches | None:
-    """Once torch is imported; None where nobody asked for it, by the variable or from the script."""
-    levels = os.environ.get(VARIABLE, "").split(",") if running is None else []
-    if asked:
-        levels.append("numerics")
-    if not any(levels):
+
+def words(levels: str | Iterable[str]) -> list[str]:
+    """A word, words with commas between them, or several words; what is neither is one that there is not."""
+    if isinstance(levels, str):
+        levels = levels.split(",")
+    elif not isinstance(levels, (list, tuple, set, frozenset)):
+        levels = [repr(levels)]
+    return [word for level in levels if (word := str(level).strip())]
+
+
+def start(session: Session, running: Watches | None = None, asked: Iterable[str] | None = None) -> Watches | None:
+    """Once torch is imported; None where nobody asked for it, by the variable or from the script. What there is not
+    is left out."""
+    levels = words(os.environ.get(VARIABLE, "")) if asked is None else asked
+    known = [level for level in levels if level in LEVELS]
+    if not known:
         return running
     watches = running or Watches(session)
-    for level in levels:
+    for level in known:
         watches.begin(level)
     return watches

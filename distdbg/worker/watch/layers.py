@@ -26,7 +26,8 @@ class Layers:
         self._ids = [id(p) for p in parameters]
         own = set(self._ids)
         # The newest model was heard last: of several (a generator and its critic) one's own is told by its parameters.
-        models = [model for model in models if any(id(p) in own for p in model.parameters())]
+        held = {frozenset(map(id, model.parameters())): model for model in models}
+        models = [model for ids, model in held.items() if own & ids]  # of one within another that which was called
         known = _names(models, own)
         placed = sorted(range(len(parameters)), key=lambda n: known.get(self._ids[n], (len(known) + n,))[0])
         self.names: list[str] = []

@@ -11,11 +11,13 @@ import sys
 from math import isfinite
 
 from distdbg.worker.guards._base import is_ignored, users_line
+from distdbg.worker.guards._passes import weak
 from distdbg.worker.places import roots_of
 from distdbg.worker.watch import outputs
 from distdbg.worker.watch.figures import is_finite, local
 from distdbg.worker.watch.late import Late
 from distdbg.worker.watch.origin import bad_gradients, bad_weights, origin
+from distdbg.worker.watch.saves import Saves
 from distdbg.worker.wrapping import inner_of
 
 TYPE_CHECKING = False
@@ -32,6 +34,8 @@ torch: Any = sys.modules["torch"]
 #: So many losses in a row that are not finite, and no step between them: no scaler needs so many to find its scale.
 _MOST_SKIPPED = 64
 _PROBED = 1 << 16
+_NO_MODEL = {"made": "unknown", "because": "no model was seen that is surely the one that is trained: "
+                                           "distdbg.watch(model) names it"}  # fmt: skip
 
 
 class NumericsWatch:
@@ -44,19 +48,19 @@ class NumericsWatch:
         self._pending: tuple[dict[str, object], Where | None] | None = None
         self._held: dict[str, Any] | None = None
         self._skipped = 0
-        self._armed = False
+        self._armed = self._over = False
         self._loss, self._gradient = Late(), Late()
         self._events = (("forward", self._forward), ("backward", self._backward), ("optimizer", self._optimizer),
-                        ("step", self._stepped), ("save", self._saves))  # fmt: skip
+                        ("step", self._stepped))  # fmt: skip
         for event, subscriber in self._events:
             session.bus.subscribe(event, subscriber)
+        self._saves = Saves(session, self._unhook, self._hook)
 
     def model(self, model: Any) -> None:  # noqa: ANN401
-        """The script's own word on what is trained: for models that no DDP or FSDP wraps."""
-        from _weakref import ref
-
-        self._model = ref(model)
-        self._listen(model)
+        """What is trained, where no DDP or FSDP wraps it; None where that is no longer sure."""
+        self._unhook()
+        self._model = weak(model) or (lambda: None)
+        self._hook()
         if self._dump is not None:
             self._dump.model(model)
 
@@ -68,8 +72,10 @@ class NumericsWatch:
 
     def end(self) -> None:
         """Not a step costs anything from here on."""
+        self._over = True
         for event, subscriber in self._events:
             self._session.bus.unsubscribe(event, subscriber)
+        self._saves.end()
         self._unhook()
         outputs.leave()
         if self._dump is not None:
@@ -78,19 +84,14 @@ class NumericsWatch:
     def _forward(self, model: Any) -> None:  # noqa: ANN401
         if self._model() is not model:
             self.model(model)
-        elif not self._hooks:
-            self._listen(model)
+        else:
+            self._hook()
 
-    def _listen(self, model: Any) -> None:  # noqa: ANN401
+    def _hook(self) -> None:
         """On a GPU only once something was seen: before that nothing that a module has made could be looked at."""
-        first = next(model.parameters(), None)
-        if self._armed or first is None or first.device.type == "cpu":
-            self._unhook()
+        model = None if self._hooks or self._over else self._model()
+        if model is not None and (self._armed or _is_on_cpu(model)):
             self._hooks = outputs.listen_to(model)
-
-    def _saves(self, _path: object) -> None:
-        """A model that is saved as a whole is saved without us; the next forward brings the hooks back."""
-        self._unhook()
 
     def _unhook(self) -> None:
         hooks, self._hooks = self._hooks, []
@@ -112,7 +113,8 @@ class NumericsWatch:
                 self._arm()
             return
         if isfinite(value):
-            self._skipped, self._pending, self._armed = 0, None, False
+            self._skipped, self._pending = 0, None
+            self._disarm()
         elif self._skipped == 0:
             self._skipped = 1
             self._pending = self._judge(value), users_line()
@@ -124,16 +126,21 @@ class NumericsWatch:
 
     def _arm(self) -> None:
         self._armed = True
-        model = self._model()
-        if model is not None and not self._hooks:
-            self._listen(model)
+        self._hook()
+
+    def _disarm(self) -> None:
+        """It was nothing, as a scaler's first losses are: on a GPU no hook stays."""
+        if self._armed:
+            self._armed = False
+            self._unhook()
+            self._hook()
 
     def _judge(self, value: float) -> dict[str, object]:
         """Looks at all that was heard of: once, when it is already certain that something is wrong."""
         model = self._model()
         fields: dict[str, object] = {"at": self._session.page.steps() + 1, "loss": str(value)}
         if model is None:
-            return {**fields, "made": "unknown", "because": "no DDP or FSDP model was seen: distdbg.watch(model)"}
+            return {**fields, **_NO_MODEL}
         return {**fields, "late": self._armed, **origin(outputs.made()), **bad_weights(model)}
 
     def _optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
@@ -163,7 +170,7 @@ class NumericsWatch:
         model = self._model()
         fields: dict[str, object] = {"at": self._session.page.steps() + 1}
         if model is None:
-            fields |= {"made": "unknown", "because": "no DDP or FSDP model was seen: distdbg.watch(model)"}
+            fields |= _NO_MODEL
         else:
             order = [name for name, _ in inner_of(model).named_modules()]
             fields |= {**bad_gradients(model, order), **bad_weights(model)}
@@ -189,6 +196,11 @@ class NumericsWatch:
             self._session.fact("guard", guard="non-finite", mode="warn", step=fields.pop("at"), where=where,
                                stepped=stepped, **fields)  # fmt: skip
         self.end()
+
+
+def _is_on_cpu(model: Any) -> bool:  # noqa: ANN401
+    first = next(model.parameters(), None)
+    return first is None or first.device.type == "cpu"
 
 
 def _probe(optimizer: Any) -> Any:  # noqa: ANN401

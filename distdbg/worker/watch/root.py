@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distdbg.worker import traced_outputs
 from distdbg.worker.guards._passes import weak
+from distdbg.worker.watch.saves import Saves
 from distdbg.worker.wrapping import inner_of
 
 TYPE_CHECKING = False
@@ -22,11 +23,11 @@ class RootWatch:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._model: Callable[[], Any] = lambda: None
+        self._inner: Callable[[], Any] = lambda: None
         self._handle: Any = None
         self._listeners: list[Began] = []
-        self._events = (("forward", self.model), ("save", self._saves))
-        for event, subscriber in self._events:
-            session.bus.subscribe(event, subscriber)
+        session.bus.subscribe("forward", self.model)
+        self._saves = Saves(session, self._unhook, self._hook)
 
     def listen(self, told: Began) -> None:
         self._listeners.append(told)
@@ -38,22 +39,30 @@ class RootWatch:
             self.end()
 
     def model(self, model: Any) -> None:  # noqa: ANN401
+        """What is trained; None where that is no longer sure."""
+        if self._model() is not model:
+            self._unhook()
+            self._model = weak(model) or (lambda: None)
+            self._inner = weak(inner_of(model)) or (lambda: None)
+        if self._handle is None:
+            self._hook()
+
+    def end(self) -> None:
+        self._session.bus.unsubscribe("forward", self.model)
+        self._saves.end()
+        self._unhook()
+
+    def _hook(self) -> None:
         """One that is compiled as a whole has no forward that could be heard."""
-        if not self._listeners or (self._handle is not None and self._model() is model):
-            return
-        self.unhook()
-        inner, self._model = inner_of(model), weak(model) or (lambda: None)
-        compiled = type(inner).__name__ in ("OptimizedModule", "RecursiveScriptModule", "ScriptModule")
-        if not compiled and getattr(inner, "_compiled_call_impl", None) is None:
+        inner = self._inner()
+        if self._listeners and self._handle is None and inner is not None and not is_compiled(inner):
             traced_outputs.began = self._began
             self._handle = inner.register_forward_pre_hook(traced_outputs.begins, with_kwargs=True)
 
-    def end(self) -> None:
-        for event, subscriber in self._events:
-            self._session.bus.unsubscribe(event, subscriber)
-        self.unhook()
-
     def _began(self, module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+        """A copy of the model has the hook, too, and is not what is trained."""
+        if module is not self._inner():
+            return
         for told in list(self._listeners):
             try:
                 told(module, args, kwargs)
@@ -61,13 +70,19 @@ class RootWatch:
                 self.deaf(told)
                 self._session.fact("watch-failed", watch=getattr(told, "__qualname__", "?"), error=repr(error))
 
-    def _saves(self, _path: object) -> None:
-        """A model that is saved as a whole is saved without us; the next forward brings the hook back."""
-        self.unhook()
-
     def unhook(self) -> None:
-        """Until the next forward that the bus tells of."""
+        """Until the next backward, or the next forward that the bus tells of."""
+        self._unhook()
+        self._saves.back_later()
+
+    def _unhook(self) -> None:
         handle, self._handle = self._handle, None
         if handle is not None:
             handle.remove()
             traced_outputs.began = None
+
+
+def is_compiled(module: Any) -> bool:  # noqa: ANN401
+    """As a whole: by torch.compile, by its own `compile()`, or as a script."""
+    known = type(module).__name__ in ("OptimizedModule", "RecursiveScriptModule", "ScriptModule")
+    return known or getattr(module, "_compiled_call_impl", None) is not None

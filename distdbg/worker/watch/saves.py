@@ -1,0 +1,49 @@
+"""What torch.save writes is written without hooks of ours; afterwards they come back, also on a model that is plain."""
+
+from __future__ import annotations
+
+import _thread
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distdbg.worker.session import Session
+
+
+class Saves:
+    """Calls `off` before a save and `on` once all is written. Where the end is not heard (the save raised, or another
+    thread saves while this one trains) `on` is called at the next backward."""
+
+    def __init__(self, session: Session, off: Callable[[], None], on: Callable[[], None]) -> None:
+        self._bus, self._off, self._on = session.bus, off, on
+        self._depth, self._thread = 0, _thread.get_ident()
+        self._events = (("save", self._begins), ("save-end", self._ends))
+        for event, subscriber in self._events:
+            self._bus.subscribe(event, subscriber)
+
+    def end(self) -> None:
+        for event, subscriber in (*self._events, ("backward", self._back)):
+            self._bus.unsubscribe(event, subscriber)
+
+    def back_later(self) -> None:
+        """Whoever took the hooks off by himself has them back at the next backward."""
+        self._bus.unsubscribe("backward", self._back)
+        self._bus.subscribe("backward", self._back)
+
+    def _begins(self, _path: object) -> None:
+        """What is saved may save something in its turn."""
+        self._depth += 1
+        self._off()
+        self.back_later()
+
+    def _ends(self, path: object) -> None:
+        """In another thread hooks are left alone: the model may be in its forward."""
+        self._depth = max(0, self._depth - 1)
+        if not self._depth and _thread.get_ident() == self._thread:
+            self._back(path)
+
+    def _back(self, _subject: object) -> None:
+        self._depth = 0
+        self._bus.unsubscribe("backward", self._back)
+        self._on()
