@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distdbg.checks._guards import Facts, facts, observe, place
-from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Finding, FindingDoc
 
 DOCS = (
@@ -44,19 +44,18 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     summary, cause = _told(same)
     if others:
         cause += f" {others} other rank{'s' * (others != 1)} got it later, or with the averaged gradients."
-    cause += _saved(same)
+    cause += _saved(same[0], found)
     stepped = any(f.fields.get("stepped") for f in found)
     sure = own[0].fields.get("made") in ("module", "data")
     yield observe(evidence, DOCS[0], same, summary, cause, severity="error" if stepped else "warning",
                   confidence="certain" if sure else "likely")  # fmt: skip
 
 
-def _saved(found: Facts) -> str:
-    """Where the batch and the model are, with `--on-nonfinite dump`."""
-    dump, citation = found[0].fields.get("dump"), found[0].citation
-    if not isinstance(dump, dict) or citation is None:
+def _saved(one: GuardFact, found: Facts) -> str:
+    """Where the batch and the model are, with `--on-nonfinite dump`, and whether they can be run again."""
+    dump, folder = one.fields.get("dump"), _folder(one)
+    if not isinstance(dump, dict) or not folder:
         return ""
-    folder = f"{citation.path.rpartition('/')[0]}/nonfinite"
     because = dump.get("because")
     because = because if isinstance(because, dict) else {}
     missing: dict[str, list[str]] = {}
@@ -66,7 +65,30 @@ def _saved(found: Facts) -> str:
     if missing:
         why = "; ".join(f"without {' and '.join(names)}, because {why}" for why, names in missing.items())
         return f" What could be saved is in {folder} of the run, {why}."
-    return f" What went in is saved in {folder} of the run: `distdbg replay` runs it again."
+    if left_out := dump.get("left_out"):
+        return (f" The batch is saved in {folder} of the run, without what cannot be saved plainly "
+                f"({', '.join(map(str, left_out[:3]))}): it cannot be run again.")  # fmt: skip
+    return f" What went in is saved in {folder} of the run{_model(one, found)}"
+
+
+def _model(one: GuardFact, found: Facts) -> str:
+    """The model may be what another rank was to save: as it was when that told, if it did."""
+    rank = one.fields["dump"].get("model_of_rank")
+    if rank is None:
+        return ": `distdbg replay` runs it again."
+    other = next((f for f in found if f.rank == rank and isinstance(f.fields.get("dump"), dict)), None)
+    if other is None:
+        return f", without the model: that was left to rank {rank}, which told of none. It cannot be run again."
+    if other.step != one.step:
+        return (f", without the model: that was left to rank {rank}, which saved it at step {other.step}, with other "
+                "weights. `distdbg replay` refuses that.")  # fmt: skip
+    if not {"state.pt", "model.pkl"} <= set(other.fields["dump"].get("files") or ()):
+        return f", without the model: rank {rank}, to which that was left, could not save it. It cannot be run again."
+    return f", and the model in {_folder(other)}: `distdbg replay` runs it again."
+
+
+def _folder(fact: GuardFact) -> str:
+    return f"{fact.citation.path.rpartition('/')[0]}/nonfinite" if fact.citation is not None else ""
 
 
 def _key(fields: Mapping[str, Any]) -> tuple[object, ...]:

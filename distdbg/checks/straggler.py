@@ -43,7 +43,8 @@ _PHASES = {"data": "waiting for data", "saving": "saving a checkpoint", "computi
            "other": "its own code between the steps", "forward": "its forward", "backward": "its backward",
            "optimizer": "its optimizer's step"}  # fmt: skip
 #: What the parts of a profiled step do.
-_PARTS = {**_PHASES, "data wait": "its wait for data"}
+_PARTS = {**_PHASES, "data wait": "its wait for data", "preparing": "what it does between its batch and its forward",
+          "other": "its own code beside forward, backward and optimizer"}  # fmt: skip
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from distdbg.cli.launch import LaunchCommand
 from distdbg.cli.launch import command as launch_command
 
 if TYPE_CHECKING:
-    from distdbg.evidence.run import RunEvidence
+    from distdbg.model import Unknown
+    from distdbg.rundir import RunDir
 
 #: What makes torch.compile give back what it gets; one for each of two places that torch asks.
 _EAGER = ("TORCHDYNAMO_DISABLE=1", "TORCH_COMPILE_DISABLE=1")
@@ -27,7 +29,7 @@ _EAGER = ("TORCHDYNAMO_DISABLE=1", "TORCH_COMPILE_DISABLE=1")
         click.Option(["--compare-eager"], is_flag=True, help="Run it again without compilation, and compare."),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object (distdbg.compile/1)."),
     ],
-    epilog="Exit codes: 0, 3 where nothing was compiled; where the job failed, the job's own code.",
+    epilog="Exit codes: 0, 3 where nothing was compiled; where the job failed, compiled or not, its own code.",
 )
 def command(
     config: Path | None, *, dry_run: bool, detach: bool, program: tuple[str, ...], compare_eager: bool, as_json: bool,
@@ -42,6 +44,7 @@ def command(
     distdbg compile-report --nproc-per-node 2 train.py --steps 50
     distdbg compile-report --compare-eager train.py --steps 50
     """
+    from distdbg.collect.run_evidence import load_evidence
     from distdbg.errors import EXIT_NOTHING, EXIT_OK
     from distdbg.report.compiled import as_json as plain
     from distdbg.report.compiled import build, text
@@ -50,27 +53,45 @@ def command(
     if as_json:
         options["show_ranks"] = "none"
     given = {"dry_run": dry_run, "detach": detach, "program": program}
-    run = _run(config, options, given)
-    eager = None
-    if run is not None and compare_eager:
-        click.echo("distdbg: and now without compilation", err=True)
-        eager = _run(config, _without(options), given)
-    if run is None:
-        return
-    found = build(run, eager)
-    click.echo(json.dumps(plain(found), indent=1) if as_json else text(found))
-    sys.exit(EXIT_OK if found.graphs else EXIT_NOTHING)
-
-
-def _run(config: Path | None, options: dict[str, Any], given: dict[str, Any]) -> RunEvidence | None:
-    """None where nothing ran to its end here; a job that fails ends the command with its own code."""
-    from distdbg.cli.launch import launch
-    from distdbg.collect.run_evidence import load_evidence
-
-    code, run = launch(config, options=options, **given)
+    code, run = _launch(config, options, given)
     if code:
         sys.exit(code)
-    return None if run is None else load_evidence(run)
+    eager, failed = None, None
+    if run is not None and compare_eager:
+        click.echo("distdbg: and now without compilation", err=True)
+        code, eager, failed = _eager(config, _without(options), given)
+    if run is None:
+        return
+    found = build(load_evidence(run), load_evidence(eager) if eager is not None else None)
+    if failed is not None:
+        found = replace(found, unknown=(*found.unknown, failed))
+    click.echo(json.dumps(plain(found), indent=1) if as_json else text(found))
+    sys.exit(code or (EXIT_OK if found.graphs else EXIT_NOTHING))
+
+
+def _launch(config: Path | None, options: dict[str, Any], given: dict[str, Any]) -> tuple[int, RunDir | None]:
+    """Its exit code; None where nothing ran to its end here."""
+    from distdbg.cli.launch import launch
+
+    return launch(config, options=options, **given)
+
+
+def _eager(
+    config: Path | None, options: dict[str, Any], given: dict[str, Any]
+) -> tuple[int, RunDir | None, Unknown | None]:
+    """(exit code, the run where it succeeded, why there is nothing to compare with). The compiled run is over by now:
+    its report is printed whatever becomes of this one."""
+    from distdbg.errors import DistdbgError
+    from distdbg.model import Unknown
+
+    try:
+        code, run = _launch(config, options, given)
+    except DistdbgError as error:
+        code, run = error.exit_code, None
+        why = f"the run without compilation did not begin: {error.message}"
+    else:
+        why = f"the run without compilation failed with exit code {code}: {run.path if run else 'no run directory'}"
+    return (code, None, Unknown("what it is like without compilation", why)) if code else (0, run, None)
 
 
 def _without(options: dict[str, Any]) -> dict[str, Any]:

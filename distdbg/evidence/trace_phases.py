@@ -18,7 +18,7 @@ from distdbg.evidence.spans import Spans, length, overlap, union, within, withou
 from distdbg.evidence.trace_events import DeviceEvent, HostEvent, Key, Trace
 
 #: The parts of a step, in the order of the table. What is hidden is communication beneath other work: in no sum.
-PARTS = ("data wait", "forward", "backward", "communication", "optimizer", "other")
+PARTS = ("data wait", "preparing", "forward", "backward", "communication", "optimizer", "other")
 _COMMUNICATION = re.compile(r"^(?:gloo|nccl|ucc|mpi|xccl):|^c10d::|record_param_comms")
 _TOLD = ("user_annotation", "cpu_op")
 _KERNEL_COMMUNICATION = re.compile(r"nccl|rccl", re.IGNORECASE)
@@ -66,10 +66,12 @@ class Phases:
     """Spans of each phase over the whole trace; they may overlap, `parted` decides.
 
     With a device, forward, backward and optimizer are when its kernels ran, by the phase that launched them; then data
-    are waited for only where it was idle. Without one, they are when the host was in them.
+    are waited for, and prepared, only where it was idle or ran what preparing has launched. Without one, they are when
+    the host was in them.
     """
 
     data: Spans
+    preparing: Spans
     forward: Spans
     backward: Spans
     optimizer: Spans
@@ -83,10 +85,10 @@ class Phases:
         found = dict.fromkeys(PARTS, 0.0)
         layers = [
             ("communication", self.communication), ("data wait", self.data), ("optimizer", self.optimizer),
-            ("backward", self.backward), ("forward", self.forward),
+            ("backward", self.backward), ("preparing", self.preparing), ("forward", self.forward),
         ]  # fmt: skip
         if self.device:
-            layers.append(layers.pop(1))
+            layers += [layers.pop(4), layers.pop(1)]
         for name, spans in layers:
             here = within(spans, step.begin, step.end)
             found[name] = length(overlap(left, here))
@@ -152,24 +154,21 @@ def find_phases(trace: Trace, steps: Steps) -> Phases:
     optimizer = _named(said, lambda n: n.startswith("Optimizer.") or n == marks.OPTIMIZER)
     others = [e for thread, events in trace.threads.items() if thread != steps.thread for e in events]
     backward = union([*_named(said, lambda n: n == marks.BACKWARD), *_evaluations(main, others, [*data, *optimizer])])
-    # zero_grad stands where people like it, before the forward or after it: no forward begins with it
+    # zero_grad stands where people like it, before the forward or after it: no forward begins with it, or after it
     before = union([*data, *backward, *_named(said, lambda n: n.startswith("Optimizer.step#") or n == marks.OPTIMIZER)])
-    forward = union(
-        [
-            *_named(said, lambda n: n in (marks.FORWARD, marks.COMPUTING) or n.endswith("DataParallel.forward")),
-            *_before_backward(main, steps, before, backward),
-        ]
-    )
+    heard = _named(said, lambda n: n == marks.FORWARD or n.endswith("DataParallel.forward"))
+    begins = _Begins([begin for begin, _ in heard], _operators(main, union([*before, *optimizer])))
+    preparing, forward = _before_backward(steps, before, backward, begins, {end for _, end in data})
     exposed, hidden = _communication(trace)
-    phases = Phases(data, forward, backward, optimizer, exposed, hidden)
+    phases = Phases(data, preparing, union([*heard, *forward]), backward, optimizer, exposed, hidden)
     return _on_device(trace, phases) if any(trace.devices.values()) else phases
 
 
 def _on_device(trace: Trace, host: Phases) -> Phases:
     """Each kernel belongs to the phase that the host was in when it launched it."""
     launched = {e.correlation: e.begin for events in trace.threads.values() for e in events if e.correlation}
-    ran: dict[str, Spans] = {"optimizer": [], "backward": [], "forward": []}
-    spans = {"optimizer": host.optimizer, "backward": host.backward, "forward": host.forward}
+    spans = {name: getattr(host, name) for name in ("optimizer", "backward", "preparing", "forward")}
+    ran: dict[str, Spans] = {name: [] for name in spans}
     for kernel in (k for events in trace.devices.values() for k in events):
         begin = launched.get(kernel.correlation)
         if begin is None or is_communication(kernel):
@@ -177,8 +176,8 @@ def _on_device(trace: Trace, host: Phases) -> Phases:
         phase = next((name for name, known in spans.items() if within(known, begin, begin + _MOMENT_US)), None)
         if phase is not None:
             ran[phase].append((kernel.begin, kernel.end))
-    optimizer, backward, forward = (union(found) for found in ran.values())
-    return replace(host, forward=forward, backward=backward, optimizer=optimizer, device=True)
+    ran["preparing"] += host.preparing
+    return replace(host, device=True, **{name: union(found) for name, found in ran.items()})
 
 
 def _named(events: Iterable[HostEvent], fits: Callable[[str], bool]) -> Spans:
@@ -205,18 +204,41 @@ def _evaluations(main: Sequence[HostEvent], others: Iterable[HostEvent], not_ove
     return joined
 
 
-def _before_backward(main: Sequence[HostEvent], steps: Steps, marked: Spans, backward: Spans) -> Spans:
-    """From the first operator after whatever came before, to each backward: the loss is in it."""
-    starts = [e.begin for e in main if e.category == "cpu_op" and not within(marked, e.begin, e.begin + _MOMENT_US)]
+@dataclass(frozen=True)
+class _Begins:
+    """Where a forward may begin: where one was `heard`, else at an operator."""
+
+    heard: Sequence[float]
+    operators: Sequence[float]
+
+    def first(self, after: float, before: float) -> float | None:
+        for begins in (self.heard, self.operators):
+            at = bisect_left(begins, after)
+            if at < len(begins) and begins[at] < before:
+                return begins[at]
+        return None
+
+
+def _operators(main: Sequence[HostEvent], outside: Spans) -> list[float]:
+    return [e.begin for e in main if e.category == "cpu_op" and not within(outside, e.begin, e.begin + _MOMENT_US)]
+
+
+def _before_backward(
+    steps: Steps, marked: Spans, backward: Spans, begins: _Begins, batches: set[float]
+) -> tuple[Spans, Spans]:
+    """(preparing, forward) before each backward: the forward is from its begin after whatever came before, and the loss
+    is in it. What comes before it is preparing where a batch had just come, else nobody knows what it is."""
     ends = [begin for begin, _ in backward]
-    found: Spans = []
+    preparing: Spans = []
+    forward: Spans = []
     for step in steps.steps:
-        for begin in ends[bisect_left(ends, step.begin) : bisect_left(ends, step.end)]:
-            before = [end for _, end in within(marked, step.begin, begin)]
-            at = bisect_left(starts, max(before, default=step.begin))
-            if at < len(starts) and starts[at] < begin:
-                found.append((starts[at], begin))
-    return union(found)
+        for end in ends[bisect_left(ends, step.begin) : bisect_left(ends, step.end)]:
+            before = max((until for _, until in within(marked, step.begin, end)), default=step.begin)
+            first = begins.first(before, end)
+            if first is not None:
+                forward.append((first, end))
+                preparing += [(before, first)] if before in batches else []
+    return union(preparing), union(forward)
 
 
 def _communication(trace: Trace) -> tuple[Spans, Spans]:

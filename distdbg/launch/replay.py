@@ -66,7 +66,8 @@ def _about(folder: Path) -> dict[str, Any]:
 
 
 def _home_of_model(folder: Path, about: Mapping[str, Any]) -> Path:
-    """Under DDP the first rank alone saves the model that all have."""
+    """Under DDP the first rank may have saved the model that all have: as it was when that rank saw it, which may be a
+    step later, with the weights of that one."""
     rank = about.get("model_of_rank")
     if not isinstance(rank, int):
         return folder
@@ -74,6 +75,10 @@ def _home_of_model(folder: Path, about: Mapping[str, Any]) -> Path:
     if not (home / "state.pt").is_file():
         raise NothingToAnalyse(f"the model is rank {rank}'s, and {home / 'state.pt'} is not there",
                                "Copy the folders of all ranks, or look whether that rank could save it.")  # fmt: skip
+    step, there = about.get("step"), _about(home).get("step")
+    if not isinstance(step, int) or step != there:
+        raise Refused(f"the batch is of step {step}, and the model, which rank {rank} saved, is as it was at step "
+                      f"{there}: with other weights", f"Replay rank {rank}'s own batch: name its folder.")  # fmt: skip
     return home
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from statistics import quantiles
 from typing import Any
 
@@ -17,6 +18,10 @@ SCHEMA = "distdbg.compile/1"
 _FEWEST = 5
 #: From such a first difference on, the two did not begin from the same numbers.
 _OTHER_START = 0.01
+#: How losses.py writes what JSON has no number for.
+_NO_NUMBER = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
+#: (line of the backward, step) -> loss
+Losses = Mapping[tuple[str, int], float]
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,22 @@ class Speed:
 
 
 @dataclass(frozen=True)
+class Bad:
+    """The first step with a loss that is not finite; `stays` where no later one is finite either."""
+
+    step: int
+    stays: bool
+
+    @property
+    def when(self) -> str:
+        return f"from step {self.step} on" if self.stays else f"at step {self.step}"
+
+
+@dataclass(frozen=True)
 class Compiled:
-    """`difference` is the largest relative one of the first losses, and its step; None where they were not compared."""
+    """`difference` is the largest relative one of the first losses, and its step; None where they were not compared.
+    `compared` counts the steps in which both are finite; `bad` is what is not, of the steps that both runs have.
+    """
 
     graphs: int
     functions: int
@@ -52,6 +71,8 @@ class Compiled:
     eager: Speed | None = None
     difference: tuple[float, int] | None = None
     compared: int = 0
+    bad: Bad | None = None
+    eager_bad: Bad | None = None
     unknown: tuple[Unknown, ...] = ()
 
 
@@ -64,15 +85,18 @@ def build(run: RunEvidence, eager: RunEvidence | None = None) -> Compiled:
     if speed is None:
         unknown.append(Unknown("step time", f"under {_FEWEST} steps went by after the first three without compiling"))
     slow, difference, compared = None, None, 0
+    bad: tuple[Bad | None, Bad | None] = None, None
     if eager is not None:
         slow = _speed(eager)
-        difference, compared, why = _difference(_losses(told), _losses(_told(eager)))
+        ours, theirs = _in_both(_losses(told), _losses(_told(eager)))
+        difference, compared, why = _difference(ours, theirs)
+        bad = _bad(ours), _bad(theirs)
         unknown += [Unknown("step time without compilation", "too few steps")] if slow is None else []
         unknown += [Unknown("whether the losses are the same", why)] if why else []
     return Compiled(
         integer(told, "compiled") or 0, integer(told, "functions") or 0, number(told, "seconds") or 0.0,
         _places(run, "graph-break", "reason"), _places(run, "recompile", "guard_failed"), speed, slow, difference,
-        compared, tuple(unknown),
+        compared, *bad, tuple(unknown),
     )  # fmt: skip
 
 
@@ -90,7 +114,9 @@ def as_json(found: Compiled) -> dict[str, Any]:
         "schema": SCHEMA, "graphs": found.graphs, "functions": found.functions, "seconds": found.seconds,
         "graph_breaks": places(found.breaks), "recompiles": places(found.recompiles),
         "step_ms": speed(found.speed), "eager_step_ms": speed(found.eager),
-        "losses": {"compared": found.compared, "largest_relative_difference": largest, "at_step": step},
+        "losses": {"compared": found.compared, "largest_relative_difference": largest, "at_step": step,
+                   "first_not_finite": {"compiled": found.bad and found.bad.step,
+                                        "eager": found.eager_bad and found.eager_bad.step}},
         "unknown": [{"what": u.what, "because": u.because} for u in found.unknown],
     }  # fmt: skip
 
@@ -123,9 +149,11 @@ def _lines(found: Compiled, width: int) -> Iterable[str]:
 
 
 def _compared(found: Compiled) -> Iterable[str]:
-    if found.speed is None and found.eager is None:
-        return
-    yield ""
+    told = [*_speeds(found), *_how_alike(found)]
+    yield from ["", *told] if told else []
+
+
+def _speeds(found: Compiled) -> Iterable[str]:
     for name, speed in (("compiled", found.speed), ("eager", found.eager)):
         if speed is not None:
             yield (f"{name:<9} {speed.median:.4g} ms a step ({speed.low:.4g} to {speed.high:.4g}, {speed.steps} steps "
@@ -134,10 +162,21 @@ def _compared(found: Compiled) -> Iterable[str]:
         times, apart = found.eager.median / found.speed.median, _apart(found.speed, found.eager)
         word = f"compiled is {times:.3g} times as fast" if times >= 1 else f"compiled is {1 / times:.3g} times as slow"
         yield word if apart else "no difference in speed beyond the spread of both"
+
+
+def _how_alike(found: Compiled) -> Iterable[str]:
+    bad, eager = found.bad, found.eager_bad
     if found.difference is not None:
         largest, step = found.difference
         words = f"largest relative difference {largest:.2g}, at step {step}" if largest else "the same to the bit"
-        yield f"losses of the first {found.compared} steps: {words}"
+        which = "steps in which both are finite" if bad or eager else "steps"
+        yield f"losses of the first {found.compared} {which}: {words}"
+    if bad is not None and bad == eager:
+        yield f"{bad.when} the loss is NaN or infinite in both"
+    elif bad is not None:
+        yield f"{bad.when} the compiled loss is NaN or infinite, the eager one {eager.when if eager else 'is finite'}"
+    elif eager is not None:
+        yield f"{eager.when} the eager loss is NaN or infinite, the compiled one is finite"
 
 
 def _apart(a: Speed, b: Speed) -> bool:
@@ -174,24 +213,41 @@ def _speed(run: RunEvidence) -> Speed | None:
     return None
 
 
-def _losses(told: Mapping[str, Any]) -> dict[tuple[str, int], float]:
-    """By line and step."""
+def _losses(told: Mapping[str, Any]) -> Losses:
     series = told.get("losses")
     return {
         (line, pair[0]): value
         for line, pairs in (series.items() if isinstance(series, dict) else ())
         for pair in pairs
-        if isinstance(pair, list) and len(pair) == 2 and (value := number({"loss": pair[1]}, "loss")) is not None
+        if isinstance(pair, list) and len(pair) == 2 and (value := _loss(pair[1])) is not None
     }
 
 
-def _difference(
-    a: Mapping[tuple[str, int], float], b: Mapping[tuple[str, int], float]
-) -> tuple[tuple[float, int] | None, int, str]:
-    """(largest, its step), how many steps were compared, and why the answer may not be one."""
+def _loss(told: object) -> float | None:
+    return _NO_NUMBER.get(told) if isinstance(told, str) else number({"loss": told}, "loss")
+
+
+def _in_both(a: Losses, b: Losses) -> tuple[Losses, Losses]:
+    """What both have, by step."""
     both = sorted(a.keys() & b.keys(), key=lambda key: key[1])
-    if not both:
+    return {key: a[key] for key in both}, {key: b[key] for key in both}
+
+
+def _bad(losses: Losses) -> Bad | None:
+    finite = [isfinite(loss) for loss in losses.values()]
+    if all(finite):
+        return None
+    at = finite.index(False)
+    return Bad([step for _, step in losses][at], not any(finite[at:]))
+
+
+def _difference(a: Losses, b: Losses) -> tuple[tuple[float, int] | None, int, str]:
+    """(largest, its step), how many steps were compared, and why the answer may not be one."""
+    if not a:
         return None, 0, "the two runs have no step with a loss in common"
+    both = [key for key in a if isfinite(a[key]) and isfinite(b[key])]
+    if not both:
+        return None, 0, ""
     apart = [(abs(a[key] - b[key]) / max(abs(a[key]), abs(b[key]), 1e-12), key[1]) for key in both]
     why = ""
     if apart[0][0] > _OTHER_START:

@@ -32,7 +32,8 @@ def test_packed_or_plain_it_is_the_same(tmp_path):
     plain, packed = (read_trace_file(tmp_path / name, "x") for name in ("rank7.json", "rank7.json.gz"))
     assert plain == packed and plain.unknown[0][0] == "files and lines of x"
     assert {k: round(v) for k, v in plain.parts.items()} == {
-        "data wait": 0, "forward": 400, "backward": 300, "communication": 0, "optimizer": 100, "other": 200
+        "data wait": 0, "preparing": 0, "forward": 400, "backward": 300, "communication": 0, "optimizer": 100,
+        "other": 200,
     }  # fmt: skip
 
 
@@ -107,7 +108,8 @@ def test_marks_and_lines_of_our_own_capture_are_read(tmp_path):
     assert (profile.rank, profile.host, profile.steps, profile.first, profile.last) == (5, "node1", 4, "21", "24")
     assert profile.queued_us == 300
     assert {k: round(v) for k, v in profile.parts.items()} == {
-        "data wait": 500, "forward": 500, "backward": 600, "communication": 0, "optimizer": 300, "other": 100
+        "data wait": 500, "preparing": 0, "forward": 500, "backward": 600, "communication": 0, "optimizer": 300,
+        "other": 100,
     }  # fmt: skip
     (wait,) = profile.dear
     assert wait.kind == "wait" and wait.lines == (33,) and wait.gain_us == pytest.approx(250)

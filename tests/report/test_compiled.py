@@ -1,5 +1,7 @@
 """What was compiled, from facts of ranks: places put together, speeds and losses compared, and what is not known."""
 
+import json
+
 import pytest
 
 from distdbg.evidence.run import GuardFact, RankRecord, RunEvidence
@@ -73,6 +75,47 @@ def test_losses_are_compared_step_by_step():
     assert "losses of the first 3 steps: largest relative difference 0.001, at step 2" in text(found)
     assert "the same to the bit" in text(build(run(summary()), run(summary())))
     assert found.unknown == ()
+
+
+NAN, INF = "nan", "inf"
+
+
+@pytest.mark.parametrize(
+    ("compiled", "eager", "words", "first"),
+    [
+        ((1.0, 0.9, NAN, NAN), (1.0, 0.9, 0.8, 0.7),
+         "from step 3 on the compiled loss is NaN or infinite, the eager one is finite", (3, None)),
+        ((1.0, 0.9, 0.8, 0.7), (1.0, 0.9, 0.8, "-inf"),
+         "from step 4 on the eager loss is NaN or infinite, the compiled one is finite", (None, 4)),
+        ((1.0, 0.9, NAN, NAN), (1.0, 0.9, INF, NAN), "from step 3 on the loss is NaN or infinite in both", (3, 3)),
+        ((1.0, 0.9, NAN, NAN), (1.0, 0.9, 0.8, INF),
+         "from step 3 on the compiled loss is NaN or infinite, the eager one from step 4 on", (3, 4)),
+        ((1.0, 0.9, NAN, 0.7), (1.0, 0.9, 0.8, 0.7),
+         "at step 3 the compiled loss is NaN or infinite, the eager one is finite", (3, None)),
+    ],
+)  # fmt: skip
+def test_a_loss_that_is_not_finite_is_said(compiled, eager, words, first):
+    found = build(run(summary(losses=compiled)), run(summary(losses=eager)))
+    shown = text(found)
+    assert words in shown
+    assert f"losses of the first {found.compared} steps in which both are finite: the same to the bit" in shown
+    told = as_json(found)["losses"]
+    assert (told["compared"], told["first_not_finite"]) == (
+        sum(isinstance(a, float) and isinstance(b, float) for a, b in zip(compiled, eager, strict=True)),
+        {"compiled": first[0], "eager": first[1]},
+    )
+    assert json.loads(json.dumps(as_json(found), allow_nan=False))["unknown"] == []
+
+
+def test_no_finite_loss_and_no_timed_step_is_said_too():
+    few = summary(step_ms=(), losses=(NAN, NAN))
+    found = build(run(few), run(few))
+    assert "from step 1 on the loss is NaN or infinite in both" in text(found) and "losses of" not in text(found)
+    assert "whether the losses are the same" not in [u.what for u in found.unknown]
+    healthy = as_json(build(run(summary()), run(summary())))["losses"]
+    assert healthy["first_not_finite"] == {"compiled": None, "eager": None}
+    odd = summary(losses=("a word", 0.5, 0.25))
+    assert build(run(odd), run(odd)).compared == 2
 
 
 def test_a_script_that_is_not_seeded_is_not_judged():

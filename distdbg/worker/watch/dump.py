@@ -8,6 +8,9 @@
 
 Written in node-local memory, where there is room for twice as much; the agent moves it into the run directory. Until
 the next forward the batch of one step is kept alive for it, and no copy is made.
+
+Under DDP the model is left to the first rank of the group where that sees it at this step, too, as far as one can know
+here; else each rank saves its own. A replay compares the steps.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import os
 import sys
 
 from distdbg.worker.handing import Hand, no_room, write_bytes
+from distdbg.worker.watch.figures import is_finite, local
 from distdbg.worker.watch.plain import Plain, nbytes, state_of
 from distdbg.worker.watch.random_states import plain_states, random_states
 from distdbg.worker.wrapping import inner_of, is_ddp, is_fsdp1
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 torch: Any = sys.modules["torch"]
 SCHEMA = "distdbg.nonfinite/1"
 _LONGEST_SCRIPT = 4 << 20
+#: Of a gradient: what is looked at before each step.
+_PROBED = 1 << 16
 
 
 class Dump:
@@ -77,16 +83,19 @@ class Dump:
         heard_again = self._session.bus.mute("save", "save-end")
         try:
             left_out = self._try("batch.pt", lambda: self._batch(held))
-            elsewhere = None if failed else _first_of_group(model)
+            first = _first_of_group(model)
+            elsewhere = first if first is not None and not failed and _others_see(model, fields) else None
             if elsewhere is None:
-                self._try("state.pt", lambda: self._state(model))
+                self._try("state.pt", lambda: self._state(model, alone=first is None))
             self._try("script.py", self._script)
             about = self._about(model, fields, optimizer, left_out, elsewhere)
             self._try("about.json", lambda: self._json(about))
             self._hand.tell()
         finally:
             heard_again()
-        return {"files": self._saved, "because": self._because}
+        return {"files": self._saved, "because": self._because,
+                **({"left_out": left_out} if left_out else {}),
+                **({"model_of_rank": elsewhere} if elsewhere is not None else {})}  # fmt: skip
 
     def _try(self, name: str, write: Any) -> Any:  # noqa: ANN401
         try:
@@ -106,7 +115,7 @@ class Dump:
 
     def _batch(self, held: dict[str, Any] | None) -> list[str]:
         if held is None:
-            self._because["batch.pt"] = "the model's forward was not heard (compiled, or not DDP, FSDP or watch(model))"
+            self._because["batch.pt"] = "the model's forward was not heard: it is compiled, or not known"
             return []
         plain = Plain()
         kept = {**held, "args": plain.of(held["args"], "args"), "kwargs": plain.of(held["kwargs"], "kwargs"),
@@ -115,13 +124,13 @@ class Dump:
             self._hand.write("batch.pt", lambda path: torch.save(kept, path))
         return plain.left_out
 
-    def _state(self, model: Any) -> None:  # noqa: ANN401
+    def _state(self, model: Any, *, alone: bool) -> None:  # noqa: ANN401
         why = "the model is gone" if model is None else _sharded(model)
         if why:
             self._because |= {"state.pt": why, "model.pkl": why}
             return
         state, pickled, because = state_of(inner_of(model))
-        if not self._fits("state.pt", sum(map(nbytes, state.values())), 1 if is_ddp(model) else None):
+        if not self._fits("state.pt", sum(map(nbytes, state.values())), 1 if alone and is_ddp(model) else None):
             self._because["model.pkl"] = "it is nothing without state.pt"
             return
         self._hand.write("state.pt", lambda path: torch.save(state, path))
@@ -166,11 +175,23 @@ class Dump:
 
 
 def _first_of_group(model: Any) -> int | None:  # noqa: ANN401
-    """The global rank that holds the same parameters under DDP and saves them; None where this rank is to do it."""
+    """The global rank that holds the same parameters under DDP and comes first; None where that is this one."""
     group = getattr(model, "process_group", None) if is_ddp(model) else None
     if group is None or group.rank() == 0:
         return None
     return int(torch.distributed.get_process_group_ranks(group)[0])
+
+
+def _others_see(model: Any, fields: dict[str, object]) -> bool:  # noqa: ANN401
+    """Whether the other ranks of a group of DDP will tell of it at this step: their weights and gradients are the same.
+    A GPU's gradients are read too late for that; and weights that are bad already are not worth a copy of each rank's.
+    """
+    if fields.get("made") == "gradient" or fields.get("bad_weights"):
+        return True
+    gradients = [p.grad for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
+    probed = (local(g).reshape(-1)[:_PROBED] for g in gradients if g.device.type == "cpu")
+    bad = [not is_finite(one) for one in probed]
+    return bool(bad) and len(bad) == len(gradients) and all(bad)
 
 
 def _sharded(model: Any) -> str:  # noqa: ANN401
