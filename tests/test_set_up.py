@@ -113,6 +113,18 @@ def test_a_folder_that_is_something_else_is_left_alone(environment: ModuleType, 
     assert (tmp_path / "mine" / "thesis.txt").exists()
 
 
+def test_what_ci_runs_says_that_it_is_ci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever runs it: else skips would pass."""
+    monkeypatch.delenv("CI", raising=False)
+    (tmp_path / ".ci").mkdir()
+    shutil.copy2(SOURCE.with_name("run"), tmp_path / ".ci" / "run")
+    (tmp_path / "make").write_text('#!/bin/sh\necho "$1 $CI"\n')
+    (tmp_path / "make").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = subprocess.run([tmp_path / ".ci" / "run"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "test true"
+
+
 #: Stands for Python in `make`: notes what it was called with, and makes what .ci/environment.py would.
 PRETENDER = """\
 #!/bin/sh

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import Finding, FindingDoc
+from distdbg.model import Finding, FindingDoc, Unknown
 
 
 @dataclass(frozen=True)
@@ -32,3 +32,19 @@ def all_checks() -> list[Check]:
         if not m.name.startswith("_")
     )
     return [Check(m.__name__.rpartition(".")[2], tuple(m.DOCS), m.check) for m in modules]
+
+
+def run_checks(evidence: RunEvidence) -> tuple[list[Finding], list[Unknown]]:
+    """What all of them find. One that fails costs the others nothing, and what it would have found is unknown."""
+    found: list[Finding] = []
+    failed = [unknown for check in all_checks() if (unknown := _run(check, evidence, found)) is not None]
+    return found, failed
+
+
+def _run(check: Check, evidence: RunEvidence, found: list[Finding]) -> Unknown | None:
+    try:
+        found += check.run(evidence)
+    except Exception as error:
+        ids = ", ".join(doc.id for doc in check.docs)
+        return Unknown(ids, f"check {check.name} failed: {error!r}; please report it")
+    return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_environment, normalise
+from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_environment, grace_note, normalise
 
 if TYPE_CHECKING:
     from distdbg.rundir import RunDir
@@ -164,6 +164,7 @@ def launch(
     if choice.batch:
         return _batch(settings, dry_run=dry_run, detach=detach)
     place, settings, notes = place_of(settings, os.environ, socket.gethostname(), one_of_many=is_one_of_many(settings))
+    notes += [] if settings.slurm.container else grace_note(settings.grace)  # an image has a torch of its own
     if not place.far and (settings.prom_dir or settings.metrics_port):
         from distdbg.launch.exporting import check_outlets
 
@@ -259,9 +260,7 @@ def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
         slurm["options"] = dict(_slurm_option(text) for text in options["slurm_options"])
     if slurm:
         given["slurm"] = slurm
-    nnodes = flags.get("nnodes", "")
-    if nnodes and ":" not in nnodes:
-        given.setdefault("nodes", flags.pop("nnodes"))
+    _one_number_of_nodes(given, flags, typed)
     if "nproc-per-node" in flags:
         given["nproc_per_node"] = flags.pop("nproc-per-node")
     if "no-python" in flags and "module" in flags:
@@ -282,6 +281,18 @@ def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
     for switch in ("no-python", "module"):
         flags.pop(switch, None)
     return given | ({"torchrun": flags} if flags else {})
+
+
+def _one_number_of_nodes(given: dict[str, Any], flags: dict[str, str], typed: dict[str, str]) -> None:
+    """--nnodes N is --nodes N; a range stays torchrun's, and what is typed goes before PET_NNODES."""
+    nodes, nnodes = given.get("nodes"), flags.get("nnodes", "")
+    if nodes is None:
+        if nnodes and ":" not in nnodes:
+            given["nodes"] = flags.pop("nnodes")
+        return
+    if "nnodes" in typed and nnodes not in (nodes, f"{nodes}:{nodes}"):
+        raise click.UsageError(f"--nodes {nodes} and --nnodes {nnodes} cannot both be: leave one of them out")
+    flags.pop("nnodes", None)
 
 
 def _pair(text: str) -> tuple[str, str]:

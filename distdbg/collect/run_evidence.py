@@ -22,6 +22,7 @@ from distdbg.evidence.records import (
     first_failures,
     lost,
     node_record,
+    not_kept,
     rank_record,
     ranks_seen,
     unknown_exits,
@@ -71,6 +72,7 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
     finished = any(e.get("event") in ("finished", "agents-gone") for _, e in events)
     if finished or not any(e.get("event") == "stalled" for _, e in events):  # who looks at a hang knows that it lives
         reader.unknown += unknown_exits(_due(ranks, dump, finished), finished=finished)
+    reader.unknown += not_kept(ranks)
     for node in nodes:
         reader.unknown += lost(node)
     reader.unknown += missing_profiles(job, nodes, ranks, lambda rank: {p.name for p in chosen.rank(rank).profiles()})

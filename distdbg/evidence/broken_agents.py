@@ -1,4 +1,4 @@
-"""Agents that ended before they could write a word into the run directory: their host lacks something."""
+"""Agents that ended before they had told of anything: their host lacks something."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BrokenAgent:
 
 def broken_agents(evidence: RunEvidence) -> Iterator[BrokenAgent]:
     """In the order in which the launcher saw them end; none of a job that was cancelled."""
-    told = {node.node_rank for node in evidence.nodes}
+    told = {node.node_rank for node in evidence.nodes if node.events}
     for line, event in evidence.events if evidence.cancelled_by is None else ():
         node, code = integer(event, "node_rank"), integer(event, "exit_code")
         if event.get("event") != "agent-exited" or node is None or node in told:

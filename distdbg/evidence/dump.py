@@ -63,8 +63,9 @@ class RankDump:
 
     @property
     def overrun(self) -> bool:
-        """Older calls than these were made, and are not kept."""
-        return len(self.calls) >= KEPT
+        """Older calls than these were made, and are not kept; or none is, as its node's memory had no room for them."""
+        made = (self.last.page or {}).get("calls")
+        return len(self.calls) >= KEPT or (not self.calls and bool(made))
 
     @property
     def recorder(self) -> RecorderLog | None:

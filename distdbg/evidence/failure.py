@@ -25,7 +25,9 @@ __all__ = ["RankFailure", "failure_of", "failures"]
 
 #: How a rank ends that was asked to: nothing of its own.
 _OBEDIENCE = {"KeyboardInterrupt", "SystemExit", "SignalException"}
-_ORDERED_ENDS = {signal.SIGTERM, signal.SIGKILL, signal.SIGINT}
+_ORDERED_ENDS = {
+    signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
+}  # fmt: skip
 _CLOSING = re.compile(r"Sending process (\d{1,9}) closing signal SIG")
 
 

@@ -88,6 +88,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         step_times=_step_times(fields.get("step_times")),
         peak_rss_bytes=integer(fields, "peak_rss"),
         initialised=any(fact.get("kind") == "init" for _, fact in texts.facts),
+        not_kept={text(f, "what"): text(f, "error") for _, f in texts.facts if f.get("kind") == "not-kept"},
         groups=dict(_groups(texts.facts)),
         without_gradient=_without_gradient(texts.facts),
         shrunk=_shrunk(texts.facts),
@@ -325,6 +326,18 @@ def unknown_exits(ranks: Iterable[RankRecord], *, finished: bool) -> list[Unknow
     return [
         Unknown(f"exit code of rank{'s' if len(which) > 1 else ''} {fold_ranks(which)}", because)
         for because, which in reasons.items()
+    ]
+
+
+def not_kept(ranks: Iterable[RankRecord]) -> list[Unknown]:
+    """What ranks had no room for in their nodes' memory, folded."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for rank in ranks:
+        for told in rank.not_kept.items():
+            found.setdefault(told, []).append(rank.rank)
+    return [
+        Unknown(f"{what} of rank{'s' if len(which) > 1 else ''} {fold_ranks(which)}", f"its node had no room: {error}")
+        for (what, error), which in found.items()
     ]
 
 

@@ -145,6 +145,8 @@ class RankRecord:
     peak_rss_bytes: int | None = None
     #: True once its default process group stood
     initialised: bool = False
+    #: its files in the node's memory that there was no room for, and what the system said
+    not_kept: Mapping[str, str] = field(default_factory=dict)
     #: the process groups that it has made, by torch's name: the global ranks in each
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     #: of the model's parameters, those that had no gradient when the agent asked; None where nobody could say

@@ -22,6 +22,7 @@ import socket
 import subprocess
 import time
 import traceback
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ from distdbg.collect.kernel_log import kernel_messages
 from distdbg.launch import keeper, processes
 from distdbg.launch.lifeline import Lifeline
 from distdbg.launch.loop import Loop
-from distdbg.launch.node_dir import make_node_dir, remove_node_dir
+from distdbg.launch.masking import mask_argv
+from distdbg.launch.node_dir import RANK_BYTES, make_node_dir, remove_node_dir
 from distdbg.launch.torchrun_process import TorchrunProcess
 from distdbg.launch.wire import StdioWire, Wire
 from distdbg.rundir import RunDir
@@ -45,6 +47,8 @@ _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
 _TORCHRUN_NOTICES_S = 2.0
 #: Between the last look at ranks that were cut off and their end.
 _EVIDENCE_TAKES_S = 3.0
+#: Where torchrun counts them itself, a node has as many ranks, or so.
+_MANY_RANKS = 8
 
 
 class Agent:
@@ -65,7 +69,13 @@ class Agent:
         server.listen(1024)
         # Before any thread of ours: preexec_fn is only safe in a process with one thread.
         self.torchrun = TorchrunProcess(
-            torchrun, folder, run.path, capture=options.capture, stdin=options.stdin, brought=options.brought
+            torchrun,
+            folder,
+            run.path,
+            capture=options.capture,
+            stdin=options.stdin,
+            handles={name.strip() for name in options.torchrun_handles.split(",")},
+            brought=options.brought,
         )
         # torchrun loads torch for seconds before there are ranks: what watches them is loaded meanwhile.
         from distdbg.launch.disk import DiskWriter
@@ -100,7 +110,7 @@ class Agent:
             host=options.host,
             node_rank=options.node_rank,
             torchrun_pid=self.torchrun.pid,
-            argv=torchrun,
+            argv=mask_argv(torchrun),
         )
 
     def run(self) -> int:
@@ -199,7 +209,7 @@ class Agent:
             case "kill":
                 self.kill_now(str(request.get("by") or "asked to"))
             case "signal":
-                self.watch.forward(int(request.get("signal", 0)))
+                self._forward(int(request.get("signal", 0)))
             case "exceptions":
                 self.watch.ask_exceptions()
             case "dump":
@@ -229,20 +239,28 @@ class Agent:
 
     def _signal(self, number: int) -> None:
         if number in _FORWARDED:
-            self.watch.forward(number)
+            self._forward(number)
         elif self.stopping and number == signal.SIGINT:
             self.kill_now("SIGINT twice")
         else:
             self.stop(signal.Signals(number).name)
 
+    def _forward(self, number: int) -> None:
+        """To the ranks; one that torchrun was told to handle is its own, and ends them."""
+        name = signal.Signals(number).name
+        if name in self.torchrun.handles:
+            self.stop(name)
+        else:
+            self.watch.forward(number)
+
     def stop(self, reason: str) -> None:
-        """End the ranks as torchrun does at SIGTERM; what is left after the grace period is killed."""
+        """End the ranks as torchrun does at a signal; what is left after the grace period is killed."""
         if self.stopping:
             return
         self.stopping = reason
         self.node.event("stopping", reason=reason)
         self.watch.note_asked_to_stop()
-        self.torchrun.terminate()
+        self.torchrun.terminate(reason)
         self.loop.after(self.grace, lambda: self.kill_now("the grace period is over"))
 
     def kill_now(self, reason: str) -> None:
@@ -261,6 +279,7 @@ def _options(own: list[str]) -> argparse.Namespace:
     parser.add_argument("--grace", type=float, default=30.0, help="seconds between SIGTERM and SIGKILL")
     parser.add_argument("--no-capture", dest="capture", action="store_false")
     parser.add_argument("--stdin", choices=("inherit", "null"), default="null")
+    parser.add_argument("--torchrun-handles", default="SIGTERM,SIGINT,SIGHUP,SIGQUIT", help="signals, as it has them")
     parser.add_argument("--brought", action="store_true", help="into a container, whose Python has no distdbg")
     parser.add_argument("--launcher-fd", type=int, default=-1, help="a socket to the launcher, -1 for none")
     parser.add_argument("--parent", type=int, default=0, help="pid to end with, 0 for none")
@@ -318,17 +337,40 @@ def _run(
     processes.become_subreaper()
     if options.parent:
         processes.die_with_parent(options.parent)
-    folder = make_node_dir(Path(options.run_dir).name, options.node_rank)
+    try:
+        return _run_in_folder(options, torchrun, wire, orders)
+    except subprocess.SubprocessError as error:
+        said = f"distdbg agent: torchrun could not be started: {error}\n"
+        sys.stderr.write(said)
+        _write_down(options, said)
+        return 70
+    except Exception:  # who started us shows it, and forgets it
+        _write_down(options, traceback.format_exc())
+        raise
+
+
+def _run_in_folder(options: argparse.Namespace, torchrun: list[str], wire: Wire | None, orders: Orders | None) -> int:
+    count = dict(pairwise(torchrun)).get("--nproc-per-node", "")
+    room = RANK_BYTES * (int(count) if count.isdecimal() else _MANY_RANKS)
+    folder, passed_over = make_node_dir(Path(options.run_dir).name, options.node_rank, room)
     try:
         agent = Agent(options, torchrun, folder, wire)
+        agent.node.event("node-dir", folder=str(folder), passed_over=passed_over)
         if orders is not None:
             agent.obey(orders)
         return agent.run()
-    except subprocess.SubprocessError as error:
-        print(f"distdbg agent: torchrun could not be started: {error}", file=sys.stderr)
-        return 70
     finally:
         remove_node_dir(folder)
+
+
+def _write_down(options: argparse.Namespace, text: str) -> None:
+    """The last words of an agent that dies of an error of ours; a file system that freezes does not hold them up."""
+    from distdbg.launch.disk import DiskWriter
+
+    files = RunDir(Path(options.run_dir)).attempt(options.attempt).node(options.node_rank, options.host)
+    disk = DiskWriter()
+    disk.append(files.agent_log, text.encode("utf-8", "backslashreplace"))
+    disk.close(deadline=5.0)
 
 
 if __name__ == "__main__":

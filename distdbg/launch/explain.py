@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distdbg.rundir import RunDir
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 def explain(run: RunDir) -> tuple[str, Report]:
     """Build and write the report of what the run directory holds now; as text for the terminal, and itself.
 
-    A disk that takes no report takes nothing from the verdict.
+    A disk that takes no report takes nothing from the verdict, and neither does a page that cannot be drawn.
     """
     from distdbg.collect.report_files import write_report
     from distdbg.collect.run_evidence import load_evidence
@@ -29,21 +27,15 @@ def explain(run: RunDir) -> tuple[str, Report]:
     evidence = with_profiles(with_snapshots(load_evidence(run), run), run)
     report = build_report(evidence)
     text = render_text(report, color=sys.stderr.isatty())
+    if evidence.profiles:
+        from distdbg.report.profile_text import profile_text
+
+        width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+        text += f"\n\n{profile_text(evidence.profiles, color=sys.stderr.isatty(), width=width)}\n"
     try:
         write_report(run, report, evidence)
     except OSError as error:
         text += f"\ndistdbg: the report could not be written, this is all of it: {error.strerror or error}"
+    except Exception as error:
+        text += f"\ndistdbg: not all of the report could be made; please report this: {error!r}"
     return text, report
-
-
-def tell_finding(command: str, report_json: Path) -> None:
-    """--on-finding: the shell command gets the report on standard input."""
-    try:
-        stdin = report_json.open("rb")
-    except OSError as error:
-        os.write(2, f"distdbg: --on-finding {command!r} was not called: {error}\n".encode())
-        return
-    with stdin:
-        done = subprocess.run(command, shell=True, stdin=stdin, check=False)
-    if done.returncode:
-        os.write(2, f"distdbg: --on-finding {command!r} ended with exit code {done.returncode}\n".encode())

@@ -15,7 +15,8 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from distdbg.launch.dump_desk import BUSY, DumpDesk, OpenDump
-from distdbg.launch.explain import explain, tell_finding
+from distdbg.launch.explain import explain
+from distdbg.launch.on_finding import tell_finding
 from distdbg.launch.signs import read_signs
 from distdbg.launch.stall import StallWatch, Word
 from distdbg.rundir import RunDir, write_json

@@ -17,6 +17,10 @@ _SECRET_WORDS = frozenset(
 )  # fmt: skip
 #: Written together with other words, too: PGPASSWORD, HFTOKEN.
 _SECRET_ENDS = ("token", "secret", "password", "passwd", "passphrase", "apikey", "accesskey", "privatekey")
+#: Of these no value is shown, a number neither; a token, a key or an auth that is a number may be how many they are.
+_SURE_WORDS = frozenset({"passwords", "secrets", "pwd", "pass", "cred", "creds", "credential", "credentials", "otp"})
+_SURE_ENDS = ("secret", "password", "passwd", "passphrase", "apikey", "accesskey", "privatekey")
+_SURE_KEYS = ("api", "access", "private", "secret")
 #: A key that is none, by the word before it: --sort-key, PRIMARY_KEY.
 _PLAIN_KEYS = ("sort", "primary", "foreign", "group", "partition", "value", "dict")
 #: These sound secret and are not: paths, sizes, switches.
@@ -28,18 +32,18 @@ _LOOKS = re.compile(
     r"|nvapi-|npm_|pypi-|dop_v1_|eyJ[\w-]{5,}\.)[\w.\-/+=]{8,}"
 )
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S)
-_URL_CREDENTIALS = re.compile(r"(?P<head>[a-z][a-z0-9+.\-]*://)[^\s/?#\"'@]*(?:@[^\s/?#\"'@]*)*@", re.I)
+_URL_CREDENTIALS = re.compile(r"(?P<head>[a-z][a-z0-9+.\-]{0,30}://)[^\s/?#\"'@]*(?:@[^\s/?#\"'@]*)*@", re.I)
 _SCHEME = re.compile(r"\b(?P<head>Bearer|Basic|Digest)\s+[\w.\-/+=~]{6,}", re.I)
-#: NAME=value and "name": "value" within longer text: shell lines, queries, JSON.
-_ASSIGNED = re.compile(
-    r"(?P<name>[A-Za-z_][\w.\-]*)(?P<sign>\"?\s*(?:=|:)\s*)(?P<quote>[\"']?)(?P<value>[^\s\"'&;,{}]+)(?P=quote)"
-)
+_NAME = re.compile(r"[\w.\-]+")
+#: Not the colon of https://, whose query would be taken for its value.
+_SIGN = re.compile(r"\"?\s*(?:=|:(?!//))\s*")
+_VALUE = re.compile(r"\"(?P<double>[^\"]+)\"|'(?P<single>[^']+)'|[\"']?(?P<bare>[^\s\"'&;,{}]+)")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
 def sounds_secret(name: str) -> bool:
     """By the words of a name: HF_TOKEN, --api-key, dbPassword; not TOKENIZERS_PARALLELISM, not AUTHOR."""
-    words = [word.lower() for word in _PARTS.findall(name)]
+    words = _words(name)
     if not words or name in _PLAIN_NAMES or words[-1] in _PLAIN_ENDS:
         return False
     if _SECRET_WORDS.intersection(words) or any(word.endswith(_SECRET_ENDS) for word in words):
@@ -49,41 +53,62 @@ def sounds_secret(name: str) -> bool:
 
 def mask(name: str, value: str) -> str:
     """The value, or asterisks where it is a secret by its name; within it, what is one by its look."""
-    if name and sounds_secret(name) and not _is_plain(value):
+    if name and _hides(name, value):
         return MASK
     text = _PRIVATE_KEY.sub(MASK, value)
     text = _URL_CREDENTIALS.sub(rf"\g<head>{MASK}@", text)
     text = _SCHEME.sub(rf"\g<head> {MASK}", text)
     text = _LOOKS.sub(MASK, text)
-    return _ASSIGNED.sub(_mask_assigned, text)
+    return _mask_assigned(text)
 
 
-def _mask_assigned(found: re.Match[str]) -> str:
-    name, sign, quote, value = found.group("name", "sign", "quote", "value")
-    hidden = sounds_secret(name) and not _is_plain(value) and MASK not in value and not value.startswith("//")
-    return f"{name}{sign}{quote}{MASK if hidden else value}{quote}"
+def _mask_assigned(text: str) -> str:
+    """NAME=value and "name": "value" within longer text: shell lines, queries, JSON."""
+    shown: list[str] = []
+    done = 0
+    for name in _NAME.finditer(text):
+        sign = _SIGN.match(text, name.end()) if name.start() >= done else None
+        value = _VALUE.match(text, sign.end()) if sign and sounds_secret(name.group()) else None
+        if value is None or value.lastgroup is None:
+            continue
+        start, end = value.span(value.lastgroup)
+        if _hides(name.group(), text[start:end]):
+            shown += [text[done:start], MASK]
+            done = end
+    return "".join([*shown, text[done:]])
 
 
-def _is_plain(value: str) -> bool:
-    """Nobody's token is a number, a truth value or nothing: MAX_TOKENS=4096, USE_AUTH=true."""
-    return (
-        not value
-        or value.lower() in ("true", "false", "yes", "no", "none", "auto")
-        or bool(re.fullmatch(r"-?\d{1,9}(\.\d+)?[kKmMgG]?", value))
+def _hides(name: str, value: str) -> bool:
+    """Nobody's token is a number, a truth value or nothing: MAX_TOKENS=4096, USE_AUTH=true. A password may be one."""
+    if not value or not sounds_secret(name):
+        return False
+    return _surely_secret(name) or not (
+        value.lower() in ("true", "false", "yes", "no", "none", "auto")
+        or re.fullmatch(r"-?\d{1,9}(\.\d+)?[kKmMgG]?", value)
     )
+
+
+def _surely_secret(name: str) -> bool:
+    words = _words(name)
+    sure = bool(_SURE_WORDS.intersection(words)) or any(word.endswith(_SURE_ENDS) for word in words)
+    return sure or (words[-1] in ("key", "keys") and words[-2:-1] != [] and words[-2] in _SURE_KEYS)
+
+
+def _words(name: str) -> list[str]:
+    return [word.lower() for word in _PARTS.findall(name)]
 
 
 def mask_argv(argv: Sequence[str]) -> list[str]:
     """A command line: `--token=…`, `--token …`, NAME=VALUE, and whatever stands inside one word."""
     masked: list[str] = []
-    hide_next = False
+    before = ""
     for word in argv:
         name, equals, value = word.partition("=")
-        if hide_next and not word.startswith("--"):
-            masked.append(word if _is_plain(word) else MASK)
+        if before and not word.startswith("--"):
+            masked.append(MASK if _hides(before, word) else word)
         elif equals and re.fullmatch(r"-*[\w.\-]+", name):
             masked.append(f"{name}={mask(name, value)}")
         else:
             masked.append(mask("", word))
-        hide_next = not equals and word.startswith("-") and sounds_secret(word)
+        before = word if not equals and word.startswith("-") and sounds_secret(word) else ""
     return masked

@@ -8,28 +8,60 @@ import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from distdbg.worker.calls import CALLS_BYTES
+from distdbg.worker.page import PAGE_BYTES, mapped
+
+#: What a rank keeps there from its start to its end.
+RANK_BYTES = PAGE_BYTES + CALLS_BYTES
 _YOUNG_S = 60.0
 _LONGEST = 60  # a Unix socket's path ends at 107 bytes; ours adds up to 30
 
 
-def make_node_dir(run_id: str, node_rank: int) -> Path:
-    """A fresh 0700 folder in $XDG_RUNTIME_DIR, /dev/shm or the temporary directory, whichever serves first.
+def make_node_dir(run_id: str, node_rank: int, room: int) -> tuple[Path, dict[str, str]]:
+    """A fresh 0700 folder in $XDG_RUNTIME_DIR, /dev/shm or the temporary directory, whichever first has `room` bytes;
+    and of those before it, why not.
 
-    Raises OSError where none does.
+    Where none has, the first that can be made: the ranks do without what does not fit. Raises OSError where none can.
     """
     prefix = f"distdbg-{run_id[-4:]}-{node_rank}-"
-    error: OSError | None = None
-    for parent in (os.environ.get("XDG_RUNTIME_DIR"), "/dev/shm", tempfile.gettempdir(), "/tmp"):
-        if not parent or len(parent) + len(prefix) + 8 > _LONGEST:
+    refused: dict[str, str] = {}
+    made: list[Path] = []
+    for parent in _parents():
+        if parent in refused or len(parent) + len(prefix) + 8 > _LONGEST:
             continue
         sweep(Path(parent))
         try:
-            return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        except OSError as failed:
-            error = failed
-    raise error or OSError("no folder for sockets is short enough")
+            made.append(Path(tempfile.mkdtemp(prefix=prefix, dir=parent)))
+            _try_room(made[-1] / "room", room)
+        except OSError as error:
+            refused[parent] = str(error.strerror)
+        else:
+            break
+    else:
+        made.reverse()
+    if not made:
+        raise OSError(f"no folder for sockets: {refused or 'none is short enough'}")
+    for folder in made[:-1]:
+        remove_node_dir(folder)
+    return made[-1], refused
+
+
+def _parents() -> Iterator[str]:
+    if given := os.environ.get("XDG_RUNTIME_DIR"):
+        yield given
+    yield "/dev/shm"
+    with contextlib.suppress(FileNotFoundError):  # it writes, to try, and finds none where all are full
+        yield tempfile.gettempdir()
+    yield "/tmp"
+
+
+def _try_room(path: Path, size: int) -> None:
+    """By writing: what a file system says of itself leaves out quotas, and is 0 where it has no bound."""
+    mapped(str(path), size).close()
+    path.unlink()
 
 
 def sweep(parent: Path) -> None:

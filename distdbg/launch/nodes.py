@@ -113,7 +113,7 @@ class Nodes(ABC):
                     self._tell_others(agent, {"request": "exceptions"})
             case "death-dump":
                 self._tell_others(agent, {"request": "last-look", "folder": event["folder"]})
-            case "stopping" if str(event.get("reason", "")).startswith("cancelled"):
+            case "stopping" if self.cancelled_by is None and _asks_all(str(event.get("reason", ""))):
                 self.stop(str(event["reason"]))
         self._listener(agent.node_rank, event)
 
@@ -174,5 +174,10 @@ class Nodes(ABC):
         for number in numbers:
             if number in _FORWARDED:
                 self.tell_all({"request": "signal", "signal": number})
-            else:
+            elif number != signal.SIGHUP or self.cancelled_by is None:  # a terminal that closes may send several
                 self.stop(signal.Signals(number).name)
+
+
+def _asks_all(reason: str) -> bool:
+    """Whether an agent was asked for the end of the job: a cancel, or a signal that torchrun ends its ranks by."""
+    return reason.startswith("cancelled") or reason in {number.name for number in _FORWARDED}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from distdbg.launch.meeting import IS_HOST, LOCAL_ADDRESS, NODE_RANK
 from distdbg.launch.place import LOCAL, Place
 from distdbg.launch.shown import check_named_ranks, shown_ranks
 from distdbg.launch.topology import MachineFacts, Shares, share_out
-from distdbg.launch.torchrun_flags import SWITCH_VARIABLES, value_mistake
+from distdbg.launch.torchrun_flags import KILLS_AFTER_S, SWITCH_VARIABLES, value_mistake
 from distdbg.settings import JobSettings
 
 #: Stand in the plan of nodes that have not met: the launcher fills them in when they have.
@@ -168,6 +169,10 @@ def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) 
         found.append(Variable("DISTDBG_OVERFIT_BATCH", str(settings.overfit_batch), "distdbg: --overfit-batch"))
     if settings.guards:
         found.append(Variable(GUARDS_VARIABLE, write_modes(settings.guards), "distdbg: --guard"))
+    name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # not the flag: a torch that has none refuses it
+    theirs = "shutdown-timeout" in settings.torchrun or name in {**environ, **settings.env}
+    if settings.grace > KILLS_AFTER_S and not theirs:
+        found.append(Variable(name, str(ceil(settings.grace)), "distdbg: --grace"))
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
     restarts = settings.nodes > 1 and not is_one_of_many(settings) and int(settings.torchrun.get("max-restarts", "0"))
     if restarts and name not in {**environ, **settings.env}:

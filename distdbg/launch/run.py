@@ -8,13 +8,14 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import EXIT_HUNG, EXIT_LOST, CannotStart
 from distdbg.launch.console import Console, Show
 from distdbg.launch.disk import DiskWriter
-from distdbg.launch.explain import explain, tell_finding
+from distdbg.launch.explain import explain
 from distdbg.launch.hang import HangWatch, close_look_after
 from distdbg.launch.job_record import complete_later, job_record, write_job
 from distdbg.launch.journal import Journal
@@ -23,11 +24,12 @@ from distdbg.launch.lint_in_passing import LintInPassing
 from distdbg.launch.live import LiveView, PlainView, leave_dead_terminal
 from distdbg.launch.local import AgentCommand, LocalNodes
 from distdbg.launch.nodes import Nodes
+from distdbg.launch.on_finding import tell_finding
 from distdbg.launch.remarks import Remarks
 from distdbg.launch.showing import Showing
 from distdbg.launch.shown_shapes import shapes_line
 from distdbg.launch.state import RunState
-from distdbg.model import fold_ranks, unfold_ranks
+from distdbg.model import unfold_ranks
 from distdbg.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
 #: A file system that does not answer for this long is not waited for at the end.
 _REPORT_WITHIN_S = 60.0
-_Result = TypeVar("_Result")
 
 
 def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
@@ -56,12 +57,19 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
         raise
     fallback = EXIT_HUNG if ended_hung else _fallback_code(nodes)
     journal.note("agents-gone", exit_codes=[a.exit_code for a in nodes.agents], cancelled_by=nodes.cancelled_by)
-    report = _within(_REPORT_WITHIN_S, lambda: _report(settings, run)) if disk.flush(10.0) else None
+    report, because = _judged(settings, run, journal) if disk.flush(10.0) else (None, "does not answer")
     code = fallback if report is None or report.exit_code is None else report.exit_code
     journal.note("finished", exit_code=code)
     disk.close(5.0)
     if report is None:
-        print(f"distdbg: {run.path} does not answer: no report; exit code {code} is torchrun's", file=sys.stderr)
+        print(f"distdbg: {run.path} {because}: no report; exit code {code} is torchrun's", file=sys.stderr)
+    else:
+        if settings.profile:
+            from distdbg.launch.shown_profiles import say_profiles
+
+            say_profiles(run)
+        if settings.on_finding and report.findings:
+            tell_finding(settings.on_finding, run.report_json)
     return code
 
 
@@ -145,6 +153,8 @@ def _own_arguments(settings: JobSettings, run: RunDir, plan: Plan, attempt: int)
     own = ["--run-dir", str(run.path), "--grace", str(settings.grace), "--stdin", stdin]
     own += ["--rank-env", json.dumps(plan.rank_env)]
     own += ["--attempt", str(attempt), "--close-look", str(close_look_after(settings))]
+    handled = settings.torchrun.get("signals-to-handle")
+    own += ["--torchrun-handles", handled] if handled else []
     own += ["--brought"] if plan.place.container else []
     own += ["--prom-dir", str(settings.prom_dir.absolute())] if settings.prom_dir else []
     own += ["--metrics-port", str(settings.metrics_port)] if settings.metrics_port else []
@@ -181,34 +191,36 @@ def _fallback_code(nodes: Nodes) -> int:
     return worst if worst >= 0 else 128 - worst
 
 
-def _report(settings: JobSettings, run: RunDir) -> Report:
+def _judged(settings: JobSettings, run: RunDir, journal: Journal) -> tuple[Report | None, str]:
+    """The report, which is shown; or None, and what the run directory does. An error of ours costs the job nothing."""
+    built: list[Report] = []
+    because = "does not answer"
+    try:
+        _within(_REPORT_WITHIN_S, lambda: _report(settings, run, built.append))
+    except Exception as error:
+        traceback.print_exc()
+        print("distdbg: this is an error of distdbg's own; please report it with the lines above", file=sys.stderr)
+        journal.note("report-failed", error=repr(error), traceback=traceback.format_exc())
+        because = "could not be explained"
+    return next(iter(built), None), because
+
+
+def _report(settings: JobSettings, run: RunDir, built: Callable[[Report], None]) -> None:
     text, report = explain(run)
+    built(report)
     leave_dead_terminal()
     print(text, file=sys.stderr)
-    if settings.profile:
-        _say_profiles(run)
     if "shapes" in settings.watch:
         print(f"distdbg: {shapes_line(run)}", file=sys.stderr)
-    if settings.on_finding and report.findings:
-        tell_finding(settings.on_finding, run.report_json)
-    return report
 
 
-def _say_profiles(run: RunDir) -> None:
-    ranks = [rank for attempt in run.attempts()[-1:] for rank, files in attempt.ranks().items() if files.profiles()]
-    if ranks:
-        command = f"distdbg profile {os.path.relpath(run.path)}"
-        print(f"distdbg: profiles of ranks {fold_ranks(ranks)}: `{command}` reads and merges them", file=sys.stderr)
-
-
-def _within(seconds: float, work: Callable[[], _Result]) -> _Result | None:
-    """The result, or None where a file system holds the work up for too long."""
-    results: list[_Result] = []
+def _within(seconds: float, work: Callable[[], None]) -> None:
+    """Do it; where a file system holds it up for longer, it is left alone. Raises what it raises."""
     failure: list[BaseException] = []
 
     def body() -> None:
         try:
-            results.append(work())
+            work()
         except BaseException as error:
             failure.append(error)
 
@@ -217,4 +229,3 @@ def _within(seconds: float, work: Callable[[], _Result]) -> _Result | None:
     thread.join(seconds)
     if failure:
         raise failure[0]
-    return results[0] if results else None

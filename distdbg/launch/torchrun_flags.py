@@ -65,9 +65,9 @@ FLAGS: tuple[Flag, ...] = (
     Flag("logs-specs", help="A torchrun.logs_specs entry point; distdbg then keeps no logs.", from_env=False),
     Flag("numa-binding", help="Bind ranks to CPUs near their GPUs; see torch/numa/binding.py.", from_env=False),
     Flag(
-        "signals-to-handle", help="Signals that torchrun passes on, by name.  [default: SIGTERM,SIGINT,SIGHUP,SIGQUIT]"
+        "signals-to-handle", help="Signals by which torchrun ends its ranks.  [default: SIGTERM,SIGINT,SIGHUP,SIGQUIT]"
     ),
-    Flag("shutdown-timeout", help="Seconds between torchrun's SIGTERM and SIGKILL.  [default: 30]"),
+    Flag("shutdown-timeout", help="Seconds from torchrun's SIGTERM to SIGKILL.  [default: 30, or --grace if longer]"),
     Flag("virtual-local-rank", takes_value=False, help="Each rank sees its GPU as device 0."),
 )
 _BY_NAME = {flag.name: flag for flag in FLAGS}
@@ -218,6 +218,8 @@ def _is_on(flag: Flag, value: str) -> bool:
 SWITCH_VARIABLES = tuple(flag.variable for flag in FLAGS if not flag.takes_value)
 
 
+#: Between torchrun's signal to its ranks and SIGKILL, where nothing else is said.
+KILLS_AFTER_S = 30
 _NUMBERS = {
     "max-restarts": (int, "a number of restarts"),
     "node-rank": (int, "the number of a node"),
@@ -248,6 +250,14 @@ OWN_KEYS = {
     "module": "`module: NAME`",
     "no-python": "`command: PROGRAM`",
 }
+
+
+def grace_note(grace: float) -> list[str]:
+    """A word where the installed torchrun kills its ranks before their grace period is over, whatever it is told."""
+    flags = installed_flags() if grace > KILLS_AFTER_S else {}
+    if not flags or "shutdown-timeout" in flags:
+        return []
+    return [f"--grace {grace:g}: this torch's torchrun kills its ranks {KILLS_AFTER_S} s after it told them to end"]
 
 
 def check_names(flags: Mapping[str, str]) -> list[tuple[str, str]]:

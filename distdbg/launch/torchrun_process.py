@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Set
 from pathlib import Path
 
 from distdbg.launch import processes
@@ -21,12 +22,22 @@ _FAILURE = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+
 class TorchrunProcess:
     """`streams` are the descriptors to read what it says from; empty where it has the terminal (no capture).
 
-    `brought`: this Python is an image's, for which distdbg is not installed.
+    `handles` are the names of the signals that end its ranks. `brought`: this Python is an image's, for which distdbg
+    is not installed.
     """
 
     def __init__(
-        self, argv: list[str], node_dir: Path, run_dir: Path, *, capture: bool, stdin: str, brought: bool = False
+        self,
+        argv: list[str],
+        node_dir: Path,
+        run_dir: Path,
+        *,
+        capture: bool,
+        stdin: str,
+        handles: Set[str],
+        brought: bool = False,
     ) -> None:
+        self.handles = handles & {number.name for number in signal.Signals}
         environment = os.environ | {"DISTDBG_NODE_DIR": str(node_dir), "DISTDBG_RUN_DIR": str(run_dir)}
         reader, writer = os.pipe2(os.O_CLOEXEC) if capture else (-1, -1)
         parent = os.getpid()
@@ -70,8 +81,13 @@ class TorchrunProcess:
     def release(self) -> None:
         processes.kill(self.pid, signal.SIGCONT)
 
-    def terminate(self) -> None:
-        processes.kill(self.pid, signal.SIGTERM)
+    def terminate(self, reason: str) -> None:
+        """It gives its ranks the signal that it gets: the one that the reason names, where it handles that one.
+
+        Ctrl-C (SIGINT) is a person's wish for a gentle end, as any other reason: SIGTERM.
+        """
+        as_it_came = reason in self.handles and reason != "SIGINT"
+        processes.kill(self.pid, signal.Signals[reason] if as_it_came else signal.SIGTERM)
         self.release()
 
     def kill(self) -> None:

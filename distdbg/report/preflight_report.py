@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distdbg.checks import all_checks
+from distdbg.checks import run_checks
 from distdbg.evidence.preflight import Preflight, unknowns
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
@@ -17,8 +17,9 @@ _EXPLAIN = ("unreachable", "interface-wrong", "duplicate-node-rank")
 def preflight_report(preflight: Preflight) -> Report:
     """Without a run and an outcome: nothing was run."""
     evidence = RunEvidence(job={}, attempt=0, ranks=(), nodes=(), preflight=preflight)
-    found = order(finding for check in all_checks() for finding in check.run(evidence))
+    found, failed = run_checks(evidence)
+    found = order(found)
     why = next((f.id for f in found if f.severity == "error" and f.id in _EXPLAIN), None)
     told = [replace(f, explained_by=why) if f.id == "all-reduce-failed" and why else f for f in found]
     told.sort(key=lambda finding: finding.explained_by is not None)  # the root first
-    return Report(outcome=None, run={}, findings=tuple(told), unknown=tuple(unknowns(preflight)))
+    return Report(outcome=None, run={}, findings=tuple(told), unknown=(*failed, *unknowns(preflight)))

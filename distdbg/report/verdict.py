@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from distdbg.checks import all_checks
+from distdbg.checks import run_checks
 from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.evidence.broken_agents import broken_agents
 from distdbg.evidence.failure import RankFailure, ended_with, failures
@@ -26,7 +26,7 @@ _SEVERITY = {"error": 0, "warning": 1, "info": 2}
 
 def build_report(evidence: RunEvidence) -> Report:
     """Run every check and judge what they found. Costs next to nothing where nothing failed."""
-    found = [finding for check in all_checks() for finding in check.run(evidence)]
+    found, failed = run_checks(evidence)
     cancelled = _cancelled_first(evidence, found)
     if cancelled:
         found = [f for f in found if f.cause_class not in _CONSEQUENCES]
@@ -42,7 +42,7 @@ def build_report(evidence: RunEvidence) -> Report:
         run=run_facts(evidence),
         exit_code=code,
         exit_code_of=whose,
-        unknown=(*_why_hung(evidence, findings, outcome), *evidence.unknown, *_blind_spots(evidence)),
+        unknown=(*failed, *_why_hung(evidence, findings, outcome), *evidence.unknown, *_blind_spots(evidence)),
         ranks=tuple(rank_summaries(evidence)),
     )
 

@@ -97,6 +97,7 @@ class NodeFiles:
 
     @property
     def agent_log(self) -> Path:
+        """The last words of an agent that died of an error of its own."""
         return self.folder / "agent.log"
 
     @property

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import json
 import re
 import sys
@@ -59,3 +62,36 @@ def test_two_nodes_train_survive_a_kill_amid_a_save_and_resume_exactly(distdbg, 
     for name, weight in weights["whole"].items():
         torch.testing.assert_close(weights["cut"][name], weight, rtol=0, atol=1e-5, msg=name)
     sys.modules.pop("gpt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["ddp", "fsdp"])
+def test_on_many_ranks_nobody_is_without_validation_and_no_job_without_training(monkeypatch, script):
+    import torch
+
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    module, gpt = importlib.import_module(script), importlib.import_module("gpt")
+    monkeypatch.setattr(gpt, "Text", functools.cache(gpt.Text))
+    windows = len(gpt.Text("validation", gpt.Config.context))
+    for world in (1, 24, 1000):
+        monkeypatch.setattr(module.dist, "get_world_size", lambda world=world: world)
+        seen, counts = set(), set()
+        for rank in range(world):
+            monkeypatch.setattr(module.dist, "get_rank", lambda rank=rank: rank)
+            batches = gpt.loader("validation", 16)
+            seen |= set(batches.sampler)
+            counts.add(len(batches))
+        assert len(seen) == windows and len(counts) == 1 and counts != {0}, world
+    with pytest.raises(SystemExit, match="1000 ranks: take a smaller --batch-size"):
+        gpt.loader("train", 16)
+
+    class Mean(torch.nn.Module):
+        def forward(self, x, _y):
+            return x.mean()
+
+    monkeypatch.setattr(module.dist, "all_reduce", lambda _total: None)
+    batches = [(torch.ones(3, 1), torch.ones(3, 1)), (torch.zeros(1, 1), torch.zeros(1, 1))]
+    more = (contextlib.nullcontext(),) if script == "ddp" else ()
+    assert module.validate(Mean(), batches, torch.device("cpu"), *more) == 0.75
+    for name in (script, "gpt"):
+        sys.modules.pop(name)

@@ -328,7 +328,7 @@ def test_host_oom_tells_who_grew_since_when_and_what_it_was_doing(run):
             file.write(json.dumps({"t": step, "ranks": own}) + "\n")
     cause = run.closes(oom_after=1).report().findings[0].cause
     assert "It was in its backward of step 400." in cause
-    assert "grown by 5.00 MiB a step since step 130, and went on growing" in cause
+    assert "grown by 5.00 MiB a step since step 0, and went on growing" in cause
     assert "Its own memory was 1.00 GiB at step 0, 2.90 GiB at step 390." in cause
     assert "Rank 2 of the same node held more, 9.00 GiB" in cause
 

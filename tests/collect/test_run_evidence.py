@@ -73,6 +73,14 @@ def test_foreign_files_do_not_block(run):
     assert because == {"exit.json": "not a regular file", "facts.jsonl": "not a regular file"}
 
 
+def test_what_had_no_room_is_unknown(run):
+    for rank in (0, 1):
+        run.fact(rank, op="fact", kind="not-kept", what="heartbeat page", error="No space left on device")
+    assert [(u.what, u.because) for u in run.evidence().unknown] == [
+        ("heartbeat page of ranks 0-1", "its node had no room: No space left on device")
+    ]
+
+
 def test_log_lost_is_unknown(run):
     run.event(0, "log-lost", t=5, rank=1, stream="stdout", bytes=123, because="No space left on device")
     assert ("123 bytes of stdout of rank 1", "No space left on device") in [

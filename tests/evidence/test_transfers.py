@@ -57,6 +57,13 @@ def test_numbers_outlive_what_a_ring_has_kept():
     assert awaited({0: ahead, 1: theirs, 2: []}, function="recv", peer=1) == {("recv from rank 1", (1,))}
 
 
+def test_nobody_is_blamed_whose_calls_found_no_room():
+    page = {"heard": 7, "quiet_s": 12.0, "step": 4, "calls": 3}
+    ranks = {0: made(c10d("recv"), calls=[send(1)]), 1: made(c10d("recv"), page=page)}
+    found = transfers(Standing(0, Doing.TRANSFER, "", function="send", peer=1), evidence(ranks).dump)
+    assert [(what, awaited) for what, awaited, _ in found] == [("send", ())]
+
+
 def test_numbers_begin_anew():
     assert awaited({0: [recv(1, number=1)], 1: [send(0, number=NUMBERS)]}) == {("recv from rank 1", (1,))}
     assert awaited({0: [recv(1, number=NUMBERS)], 1: [send(0, number=1)]}) == {("wait", ())}

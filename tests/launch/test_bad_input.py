@@ -99,11 +99,21 @@ def test_a_script_that_cannot_be_read(mortal, tmp_path):
         (["--show-ranks", "x-y"], "x-y"),
         (["--preset", "debgu"], "debug"),
         (["--nproc-per-nodes", "2"], "nproc-per-node"),
+        (["--nodes", "2", "--nnodes", "3"], "--nodes 2 and --nnodes 3"),
+        (["--nodes", "2", "--nnodes", "1:2"], "--nodes 2 and --nnodes 1:2"),
     ],
 )
 def test_options_that_make_no_sense(distdbg, tmp_path, options, says):
     script(tmp_path)
     refused(distdbg, *options, "train.py", says=[says])
+
+
+@pytest.mark.parametrize(("options", "environment"), [(["--nnodes", "2:2"], {}), ([], {"PET_NNODES": "1:4"})])
+def test_a_number_of_nodes_that_is_said_twice(distdbg, tmp_path, options, environment):
+    """The same is well, and what is typed goes before a variable, as for torchrun."""
+    script(tmp_path)
+    result = distdbg("launch", "--dry-run", "--nodes", "2", *options, "train.py", env=environment)
+    assert result.code == 0 and result.out.count("--nnodes 2 ") == 2, result
 
 
 def test_no_script_at_all(distdbg):

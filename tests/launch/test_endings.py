@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.collect.run_evidence import load_evidence
+from distdbg.evidence.broken_agents import broken_agents
 from distdbg.launch import processes
 from distdbg.rundir import list_runs
 
@@ -98,6 +100,50 @@ def test_ctrl_c_ends_the_job_gently(tmp_path):
     assert job.report()["findings"] == [], "a cancelled job has nothing wrong with it"
 
 
+HANDLES = ("--signals-to-handle", "SIGTERM,SIGUSR1")
+
+
+@pytest.mark.parametrize(
+    ("sent", "options", "saved"),
+    [("SIGHUP", (), "SIGHUP"), ("SIGQUIT", (), "SIGQUIT"), ("SIGUSR1", HANDLES, "SIGUSR1"), ("SIGINT", (), "SIGTERM")],
+)
+def test_ranks_get_the_signal_that_torchrun_would_pass_on_and_the_time_to_save(tmp_path, sent, options, saved):
+    """But for Ctrl-C, which docs/launch.md says differs."""
+    job = Job(tmp_path, "saves", *options)
+    number = signal.Signals[sent]
+    job.process.send_signal(number)
+    if sent == "SIGHUP":  # the shell sends one, and the kernel
+        wait_until(lambda: any(job.events("stopping")))
+        job.process.send_signal(number)
+    assert job.finish() == 128 + number, job.output
+    assert {path.name for path in tmp_path.glob("SIG*")} == {f"{saved}-{rank}" for rank in range(4)}
+    assert (job.report()["outcome"], job.report()["findings"]) == ("cancelled", [])
+    if sent == saved:
+        assert plain_torchrun(tmp_path / "plain", number, *options) == {f"{saved}-0"}
+
+
+def plain_torchrun(folder, number, *options):
+    """What its rank has noted."""
+    folder.mkdir()
+    words = ["-m", "torch.distributed.run", *options, str(WAITS), str(folder), "saves"]
+    with subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL) as process:
+        wait_until((folder / "ready-0").exists)
+        process.send_signal(number)
+    return {path.name for path in folder.glob("SIG*")}
+
+
+def test_torchruns_own_shutdown_timeout_is_the_users_and_else_the_grace_period(tmp_path):
+    job = Job(tmp_path, "stubborn", "--grace", "200", "--shutdown-timeout", "1")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.finish() == 143, job.output
+    assert not any(job.events("killing")), "torchrun killed them"
+    read = "from torch.distributed.launcher.api import LaunchConfig as C; print(C(1, 1, 1).shutdown_timeout)"
+    shown = subprocess.run([*command("--grace", "200", "--dry-run", str(WAITS))], capture_output=True, text=True)
+    line = next(line for line in shown.stdout.splitlines() if "SHUTDOWN_TIMEOUT" in line)
+    code = f"{line}\n{sys.executable} -c '{read}'"
+    assert subprocess.run(["sh", "-c", code], capture_output=True, text=True).stdout == "200\n"
+
+
 def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace_period(tmp_path):
     job = Job(tmp_path, "stubborn", "--grace", "1")
     job.process.send_signal(signal.SIGTERM)
@@ -158,3 +204,45 @@ def test_nothing_outlives_a_torchrun_killed_by_sigkill(tmp_path):
     assert job.finish() not in (0, None), job.output
     assert job.gone()
     assert job.report()["outcome"] == "failed"
+
+
+def plant(folder, code):
+    """`code` runs in the launcher and in the agents, before anything of theirs; the environment that it takes."""
+    (folder / "planted").mkdir()
+    (folder / "planted" / "sitecustomize.py").write_text(code)
+    (folder / "train.py").write_text("print('trained')")
+    return {"PYTHONPATH": str(folder / "planted")}
+
+
+def test_an_error_of_ours_in_the_report_costs_the_job_nothing(distdbg, tmp_path):
+    code = """
+import sys
+if "distdbg" in sys.orig_argv:
+    from distdbg.report import verdict
+    def breaks(_evidence):
+        raise KeyError("planted")
+    verdict.build_report = breaks
+"""
+    result = distdbg("launch", "train.py", env=plant(tmp_path, code))
+    assert (result.code, result.out) == (0, "trained\n"), result
+    assert "KeyError: 'planted'" in result.err and "could not be explained" in result.err
+    events = [json.loads(line) for line in result.run.events.read_text().splitlines()]
+    assert [e["event"] for e in events[-3:]] == ["agents-gone", "report-failed", "finished"]
+    assert events[-1]["exit_code"] == 0
+
+
+def test_the_last_words_of_an_agent_stand_in_the_run(distdbg, tmp_path):
+    code = """
+import sys
+if any(word.endswith("/agent.py") for word in sys.orig_argv):
+    from distdbg.launch import rank_watch
+    def breaks(*_given, **_named):
+        raise KeyError("planted")
+    rank_watch.RankWatch.__init__ = breaks
+"""
+    result = distdbg("launch", "train.py", env=plant(tmp_path, code))
+    assert result.code == 1, result
+    (node,) = result.run.attempt(1).nodes()
+    said = node.agent_log.read_text()
+    assert said.startswith("Traceback") and said.endswith("KeyError: 'planted'\n") and "trained" not in said
+    assert [agent.exit_code for agent in broken_agents(load_evidence(result.run))] == [1]

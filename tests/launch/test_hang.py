@@ -23,7 +23,7 @@ WAITS = """
     import torch
     import torch.distributed as dist
     dist.init_process_group("gloo")
-    for step in range(60):
+    for step in range(100):  # after the hang longer than the second between two looks
         if step == 40 and dist.get_rank() == 1:
             while not Path(sys.argv[1], "go").exists():
                 time.sleep(0.05)

@@ -54,6 +54,9 @@ def test_two_nodes_by_two_ranks(distdbg, tmp_path):
     events = [json.loads(line) for line in result.run.events.read_text().splitlines()]
     shown = {e["node_rank"]: e["after_s"] for e in events if e["event"] == "shown"}
     assert shown.keys() == {0, 1} and all(0 <= after_s < 2 for after_s in shown.values()), "on a local disk"
+    for node in result.run.attempt(1).nodes():
+        told = [e for e in map(json.loads, node.events.read_text().splitlines()) if e["event"] == "node-dir"]
+        assert len(told) == 1 and not Path(told[0]["folder"]).exists(), "what the ranks wrote there is left"
     assert (result.cwd / "distdbg-runs" / "latest").resolve() == result.run.path
     assert result.run.path.stat().st_mode & 0o777 == 0o700
 
@@ -142,13 +145,15 @@ def test_secrets_are_masked_and_the_environment_has_origins(distdbg, tmp_path, n
     for words in (["init", "-q"], ["add", "who.py"], ["commit", "-qm", "first"]):
         subprocess.run([*git, *words], check=True)
     environment = {"WANDB_API_KEY": "0123456789abcdef", "DATABASE": "postgres://me:hunter2@host/db", "PLAIN": "shown"}
-    result = distdbg("launch", script(tmp_path, "pass"), "--token=s3cr3t-value", env=environment)
+    arguments = ["--token=s3cr3t-value", "--password", "20241105", "https://h/api?token=abcdefgh12345"]
+    result = distdbg("launch", script(tmp_path, "pass"), *arguments, env=environment)
     text = result.run.job.read_text()
     assert result.code == 0
-    for secret in ("0123456789abcdef", "hunter2", "s3cr3t-value"):
-        assert secret not in text
-        for path in result.run.path.glob("report/*"):
-            assert secret not in path.read_text(), path
+    written = [p for p in result.run.path.rglob("*") if p.is_file() and p.name not in ("stdout.log", "stderr.log")]
+    assert {"events.jsonl", "job.json", "report.html"} <= {path.name for path in written}
+    for secret in ("0123456789abcdef", "hunter2", "s3cr3t-value", "20241105", "abcdefgh12345"):
+        for path in written:
+            assert secret.encode() not in path.read_bytes(), path
     job = json.loads(text)
     assert {"name", "value", "origin"} <= set(job["environment"][0])
     assert job["versions"]["torch"]
@@ -191,8 +196,11 @@ def test_sixty_four_ranks(distdbg, tmp_path):
 
 def test_on_finding_gets_the_report(distdbg, tmp_path):
     name = script(tmp_path, "raise SystemError('planted')")
-    result = distdbg("launch", "--on-finding", "cat > seen.json", name)
+    events = "distdbg-runs/latest/events.jsonl"
+    result = distdbg("launch", "--on-finding", f"cat > seen.json; cp {events} events; exit 5", name)
     assert result.code == 1, result
+    last = json.loads((tmp_path / "events").read_text().splitlines()[-1])
+    assert (last["event"], last["exit_code"]) == ("finished", 1), "however long it takes, the run is told to its end"
     assert json.loads((tmp_path / "seen.json").read_text())["findings"][0]["id"] == "rank-exception"
 
 

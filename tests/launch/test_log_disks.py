@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.launch.explain import explain, tell_finding
+from distdbg.launch.explain import explain
+from distdbg.launch.on_finding import tell_finding
 from distdbg.rundir import RunDir
 from tests.conftest import Command
 from tests.launch.file_systems import freezable_file_system, quota, tiny_file_system
@@ -30,6 +31,18 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple
         return
     with tiny_file_system(tmp_path / "tiny") as folder:
         yield folder, {}, "full"
+
+
+def test_a_page_that_cannot_be_drawn_costs_the_page_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_given: object) -> str:
+        raise KeyError("planted")
+
+    monkeypatch.setattr("distdbg.collect.report_files.render_html", breaks)
+    made = MadeRun(tmp_path)
+    made.exits(1, 3)
+    text, report = explain(made.closes().dir)
+    assert report.exit_code == 3 == json.loads(made.dir.report_json.read_text())["exit_code"]
+    assert text.endswith("please report this: KeyError('planted')")
 
 
 def test_a_run_on_a_disk_of_1_mb_succeeds_and_says_what_was_lost(

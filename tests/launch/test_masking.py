@@ -15,6 +15,16 @@ def test_names_that_sound_secret(name):
 
 
 @pytest.mark.parametrize(
+    "name",
+    "DB_PASSWORD PGPASSWORD --passwd MYSQL_PWD DB_PASS CLIENT_SECRET WANDB_API_KEY apiKey AWS_ACCESS_KEY OTP".split(),
+)
+def test_a_password_that_is_a_number(name):
+    assert mask(name, "20241105") == MASK
+    assert mask_argv([f"{name}=123456", "--db-password", "123456"]) == [f"{name}={MASK}", "--db-password", MASK]
+    assert mask("X", f"{name}=1234; {name}: 5") == f"{name}={MASK}; {name}: {MASK}"
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("PATH", "/usr/bin:/bin"),
@@ -22,6 +32,9 @@ def test_names_that_sound_secret(name):
         ("TOKENIZERS_PARALLELISM", "false"),
         ("MAX_TOKENS", "4096"),
         ("BATCH_TOKENS", "1.5M"),
+        ("NUM_KEYS", "8"),
+        ("PAD_TOKEN_ID", "0"),
+        ("CONFIG", '{"num_key_value_heads": 8, "max_tokens": 4096, "key": 3}'),
         ("USE_AUTH_TOKEN", "true"),
         ("GIT_AUTHOR_NAME", "Ada"),
         ("SSH_AUTH_SOCK", "/tmp/agent"),
@@ -55,6 +68,10 @@ def test_what_is_no_secret_stays(name, value):
         ("https://onlytoken@host/x", f"https://{MASK}@host/x"),
         ("postgres://me:p@ss@host/db", f"postgres://{MASK}@host/db"),
         ("http://h/p?user=me&sig=abcdef&token=ghi", f"http://h/p?user=me&sig={MASK}&token={MASK}"),
+        ("https://h/api?token=abcdefgh12345", f"https://h/api?token={MASK}"),
+        ("h:80/api?token=abcdefgh12345", f"h:80/api?token={MASK}"),
+        ("url=https://h/api?api_key=12345678", f"url=https://h/api?api_key={MASK}"),
+        ('{"password": "abc def", "n": 2}', f'{{"password": "{MASK}", "n": 2}}'),
         ("Authorization: Bearer abcdef123456", f"Authorization: {MASK} {MASK}"),
         ("export HF_TOKEN='abc'; python x.py", f"export HF_TOKEN='{MASK}'; python x.py"),
         ('{"lr": 1, "api_key": "abc", "n": 2}', f'{{"lr": 1, "api_key": "{MASK}", "n": 2}}'),
@@ -71,6 +88,7 @@ def test_secrets_within_a_value(value, shown):
 def test_arguments():
     argv = ["train.py", "--token", "s3cret", "--api-key=abc", "--lr", "1e-3", "postgres://u:p@h/d", "--env"]
     argv += ["WANDB_API_KEY=abc", "--env=HF_TOKEN=abc", "--max-tokens", "4096", "--password", "--resume", "-k", "v"]
+    argv += ["--hook", "https://h/api?token=abc", "--env=URL=https://h/api?token=abc"]
     assert mask_argv(argv) == [
         "train.py",
         "--token",
@@ -88,10 +106,14 @@ def test_arguments():
         "--resume",
         "-k",
         "v",
+        "--hook",
+        f"https://h/api?token={MASK}",
+        f"--env=URL=https://h/api?token={MASK}",
     ]
 
 
 def test_a_long_value_does_not_take_long():
     assert len(mask("X", "a=" * 200_000)) == 400_000
+    assert mask("X", "a-" * 60_000) == "a-" * 60_000
     assert len(mask("X", "://" + "@a" * 100_000)) > 100
     assert mask("X", "-----BEGIN PRIVATE KEY-----" * 2000)

@@ -127,6 +127,18 @@ def test_restarts_over_local_nodes_get_a_store_of_their_own():
     assert shared({"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0"}, nodes=2, torchrun={"max-restarts": "1"}) == "0"
 
 
+def test_torchrun_waits_as_long_as_the_grace_period():
+    def told(environ=None, **settings):
+        (node,) = plan(environ, **settings).nodes
+        return {v.name: v.value for v in node.environment}.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")
+
+    assert told(grace=30.5) == "31"
+    assert told() is None, "its own 30 s are enough"
+    assert told(grace=300, torchrun={"shutdown-timeout": "5"}) is None
+    assert told({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}, grace=300) in (None, "5")
+    assert told(grace=300, env={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}) == "5"
+
+
 def test_programs():
     assert plan(script=None, module="m", args=["a"]).program == (str(BOOT), "-m", "m", "a")
     assert plan(script=None, command="sh", args=["-c", "x"]).program == ("--no-python", "--", "sh", "-c", "x")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distdbg.errors import UsageError
-from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_environment, normalise
+from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_environment, grace_note, normalise
 
 OWN = {"--nodes": True, "--dry-run": False, "--name": True, "--help": False}
 
@@ -84,6 +84,8 @@ def test_a_flag_that_only_the_installed_torch_has(monkeypatch, tmp_path):
     read = normalise(["--warp_factor", "9", "--shield", "--nnodes=1", "t.py"], OWN)
     assert read == [OTHER, "warp-factor=9", OTHER, "shields", "--nnodes=1", "--", "t.py"]
     assert check_names({"warp-factor": "9"}) == []
+    assert grace_note(30) == []
+    assert "torchrun kills its ranks 30 s after" in grace_note(300)[0], "it has no --shutdown-timeout"
 
 
 def test_the_torchrun_part_of_a_job_file():

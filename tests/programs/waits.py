@@ -1,6 +1,7 @@
 """Says that it is ready by making a file named for its rank, then waits; argument 2 says how it takes signals.
 
 plain: as Python does · stubborn: ignores SIGTERM · notes: notes SIGUSR1 and SIGUSR2 in files and goes on
+saves: notes whatever it is ended by in a file, a while later, and ends
 """
 
 import os
@@ -16,6 +17,17 @@ if manner == "stubborn":
 if manner == "notes":
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda n, _: (folder / f"{signal.Signals(n).name}-{rank}").touch())
+
+
+def save(number, _frame):
+    time.sleep(1)
+    (folder / f"{signal.Signals(number).name}-{rank}").touch()
+    sys.exit(0)
+
+
+if manner == "saves":
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
+        signal.signal(number, save)
 (folder / f"writing-{rank}").write_text(str(os.getpid()))
 (folder / f"writing-{rank}").rename(folder / f"ready-{rank}")  # whole or not there
 time.sleep(300)

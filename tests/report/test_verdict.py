@@ -2,6 +2,8 @@
 
 import pytest
 
+from distdbg import checks
+from distdbg.checks import Check, all_checks
 from distdbg.model import CauseClass, Finding
 from distdbg.report.verdict import explain, order
 from tests.made_run import GLOO_LOST, MadeRun
@@ -117,6 +119,23 @@ def test_stopping_because_another_node_failed_is_no_cancel(tmp_path):
     run.rest(-15, t=9.0, asked=8.0)
     report = run.closes().report()
     assert (report.outcome, report.exit_code) == ("failed", 137)
+
+
+def test_a_check_that_fails_costs_the_others_nothing(tmp_path, monkeypatch):
+    def breaks(_run):
+        yield finding("found-before", CauseClass.OBSERVATION, None, severity="info")
+        raise KeyError("planted")
+
+    broken = Check("breaks", (all_checks()[0].docs[0],), breaks)
+    monkeypatch.setattr(checks, "all_checks", lambda: [broken, *all_checks()])
+    run = MadeRun(tmp_path)
+    run.raises(2, "ValueError", "boom", t=7.0)
+    run.rest(-15, t=9.0, asked=7.5)
+    report = run.closes().report()
+    assert (report.exit_code, [f.id for f in report.findings]) == (1, ["rank-exception", "found-before"])
+    assert [(u.what, u.because) for u in report.unknown] == [
+        (broken.docs[0].id, "check breaks failed: KeyError('planted'); please report it")
+    ]
 
 
 def test_success_needs_every_rank(tmp_path):

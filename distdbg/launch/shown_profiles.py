@@ -1,0 +1,42 @@
+"""At the end of a launch with --profile: the ranks' traces become one file, as `distdbg profile` makes it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from distdbg.collect.profile_sets import ProfileSet, profile_sets
+from distdbg.errors import DistdbgError
+from distdbg.evidence.profile_clock import words
+from distdbg.model import fold_ranks
+
+if TYPE_CHECKING:
+    from distdbg.rundir import RunDir
+
+#: A MB takes about half a second, and a batch job's nodes would wait for it.
+_MOST_BYTES = 32 << 20
+
+
+def say_profiles(run: RunDir) -> None:
+    """Where they are merged, with the clocks' error; of many, how to do that."""
+    attempts = run.attempts()
+    for found in [one for one in profile_sets(run) if one.attempt == attempts[-1]]:
+        what = f"profiles of steps {found.first}-{found.last} of ranks {fold_ranks(sorted(found.files))}"
+        _say(f"{what}: {_merged(found) or f'`distdbg profile {os.path.relpath(run.path)}` reads and merges them'}")
+
+
+def _merged(found: ProfileSet) -> str:
+    """Empty where that is left to whoever wants it."""
+    try:
+        if sum(path.stat().st_size for path in found.files.values()) > _MOST_BYTES:
+            return ""
+        merged = found.merge(lambda _: None)
+    except (OSError, DistdbgError) as error:
+        _say(f"the profiles were not merged: {error}")
+        return ""
+    return f"{os.path.relpath(merged.path)}, for ui.perfetto.dev\n  {words(merged.clocks)}"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"distdbg: {text}\n")
