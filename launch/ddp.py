@@ -53,11 +53,12 @@ def forward_backward(ddp, group, device, autocast):
 def validate(model, batches, device, autocast):
     """The mean loss over all ranks' shares. Takes the bare model: without gradients DDP has nothing to add."""
     model.eval()
-    total = torch.zeros(2, device=device)  # sum of losses, number of batches
+    total = torch.zeros(2, device=device)  # sum of losses, number of windows
     for batch in batches:
+        x, y = (tensor.to(device, non_blocking=True) for tensor in batch)
         with autocast:
-            loss = model(*(tensor.to(device, non_blocking=True) for tensor in batch))
-        total += torch.stack((loss, torch.ones_like(loss)))
+            loss = model(x, y)
+        total += torch.stack((loss, torch.ones_like(loss))) * len(x)  # not all batches are as long
     model.train()
     dist.all_reduce(total)
     return (total[0] / total[1]).item()

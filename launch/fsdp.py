@@ -71,10 +71,11 @@ def forward_backward(model, group, device):
 def validate(model, batches, device):
     """The mean loss over all ranks' shares."""
     model.eval()
-    total = torch.zeros(2, device=device)  # sum of losses, number of batches
+    total = torch.zeros(2, device=device)  # sum of losses, number of windows
     for batch in batches:
-        loss = model(*(tensor.to(device, non_blocking=True) for tensor in batch))
-        total += torch.stack((loss, torch.ones_like(loss)))
+        x, y = (tensor.to(device, non_blocking=True) for tensor in batch)
+        loss = model(x, y)
+        total += torch.stack((loss, torch.ones_like(loss))) * len(x)  # not all batches are as long
     model.train()
     dist.all_reduce(total)
     return (total[0] / total[1]).item()

@@ -93,20 +93,26 @@ class ResumableSampler(DistributedSampler[tuple[Tensor, Tensor]]):
 
 def loader(split: str, batch_size: int) -> DataLoader[tuple[Tensor, Tensor]]:
     """This rank's share of a split, shuffled anew in each epoch where it is for training (if told: set_epoch)."""
-    # drop_last twice makes all batches equal: no rank has one more than the others, for which it would wait in vain,
-    # and a mean of means is the mean. What one epoch leaves out, the next one shuffles in.
+    # All ranks get as many batches: one that had more would wait for the others in vain. Training drops what does not
+    # go round, and all its batches are equal; what one epoch leaves out, the next one shuffles in. Validation leaves
+    # nothing out: the sampler gives some windows twice instead, and the last batch is shorter, on all ranks.
+    training = split == "train"
     text = Text(split, Config.context)
-    sampler = ResumableSampler(text, shuffle=split == "train", drop_last=True)
+    sampler = ResumableSampler(text, shuffle=training, drop_last=training)
     # A generator of its own: each epoch draws a seed for loader workers, and that must not shift the dropout.
     # No workers here, the text is in memory; from a disk it would take num_workers=4, persistent_workers=True.
-    return DataLoader(
+    batches = DataLoader(
         text,
         batch_size,
         sampler=sampler,
-        drop_last=True,
+        drop_last=training,
         pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),
     )
+    if len(batches) == 0:  # or a job would end well that has trained nothing
+        share = f"{len(text)} windows of text are no batch of {batch_size} for each of {sampler.num_replicas} ranks"
+        raise SystemExit(f"{share}: take a smaller --batch-size")
+    return batches
 
 
 def adamw(model: nn.Module, lr: float) -> torch.optim.AdamW:
