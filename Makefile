@@ -12,8 +12,8 @@ RUN    := $(VENV)/bin/python -m
 PYTEST := $(RUN) pytest --dist loadgroup -n
 # What tests call beside Python: packages of Debian and Ubuntu.
 SYSTEM_PACKAGES := gcc libc6-dev git util-linux e2fsprogs zsh fish fonts-dejavu-core
-# A browser for the pages: 18 packages, and a hundred more with all that it recommends. Ubuntu has it as a snap alone;
-# Chrome does as well: make system-packages BROWSER_PACKAGES=
+# A browser for the pages: 18 packages, and a hundred more with all that it recommends. Without one those tests are
+# skipped: not every distribution has it (Ubuntu has a snap), and Chrome does as well.
 BROWSER_PACKAGES := chromium-headless-shell
 # What the cluster in a box is made of (tests/cluster).
 BED_PACKAGES := iproute2 util-linux procps slurm-wlm libslurm-dev munge openssh-client openssh-server
@@ -48,18 +48,18 @@ bench: $(VENV)/.ready-test  ## measure what distdbg costs, against plain torchru
 
 # install-missing(PACKAGES, OPTIONS): nothing is asked of the network where all are there
 define install-missing
-	@missing=$$(dpkg-query -W -f '$${Package} $${db:Status-Status}\n' $(1) 2>/dev/null \
+	missing=$$(dpkg-query -W -f '$${Package} $${db:Status-Status}\n' $(1) 2>/dev/null \
 	  | awk -v want='$(1)' '$$2 == "installed" { have[$$1] = 1 } \
 	      END { n = split(want, w, " "); for (i = 1; i <= n; i++) if (!(w[i] in have)) printf "%s ", w[i] }'); \
 	if [ -n "$$missing" ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(2) $$missing; fi
 endef
 
 system-packages:  ## install what the tests need from Debian (root)
-	$(call install-missing,$(SYSTEM_PACKAGES))
-	$(call install-missing,$(BROWSER_PACKAGES),--no-install-recommends)
+	@$(call install-missing,$(SYSTEM_PACKAGES))
+	-@$(call install-missing,$(BROWSER_PACKAGES),--no-install-recommends)
 
 bed:  ## install what the cluster in a box is made of (root)
-	$(call install-missing,$(BED_PACKAGES))
+	@$(call install-missing,$(BED_PACKAGES))
 
 clean:  ## remove what make made (runs stay)
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
