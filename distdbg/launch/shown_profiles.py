@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,14 +17,25 @@ if TYPE_CHECKING:
 
 #: A MB takes about half a second, and a batch job's nodes would wait for it.
 _MOST_BYTES = 32 << 20
+_HOW = "`distdbg profile {}` reads and merges them"
 
 
 def say_profiles(run: RunDir) -> None:
-    """Where they are merged, with the clocks' error; of many, how to do that."""
+    """Where they are merged, with the clocks' error; of many, how to do that. Ctrl-C leaves the rest."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        _say_each(run)
+    except KeyboardInterrupt:
+        _say(f"the profiles were not merged: {_HOW.format(os.path.relpath(run.path))}")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _say_each(run: RunDir) -> None:
     attempts = run.attempts()
     for found in [one for one in profile_sets(run) if one.attempt == attempts[-1]]:
         what = f"profiles of steps {found.first}-{found.last} of ranks {fold_ranks(sorted(found.files))}"
-        _say(f"{what}: {_merged(found) or f'`distdbg profile {os.path.relpath(run.path)}` reads and merges them'}")
+        _say(f"{what}: {_merged(found) or _HOW.format(os.path.relpath(run.path))}")
 
 
 def _merged(found: ProfileSet) -> str:
@@ -31,11 +43,20 @@ def _merged(found: ProfileSet) -> str:
     try:
         if sum(path.stat().st_size for path in found.files.values()) > _MOST_BYTES:
             return ""
-        merged = found.merge(lambda _: None)
+        merged = found.merge(_progress)
     except (OSError, DistdbgError) as error:
         _say(f"the profiles were not merged: {error}")
         return ""
+    finally:
+        _progress("")
     return f"{os.path.relpath(merged.path)}, for ui.perfetto.dev\n  {words(merged.clocks)}"
+
+
+def _progress(text: str) -> None:
+    """On a terminal only; the empty text wipes it."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{f'distdbg: {text} …' if text else ''}")
+        sys.stderr.flush()
 
 
 def _say(text: str) -> None:
