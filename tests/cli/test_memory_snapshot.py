@@ -79,7 +79,7 @@ def test_a_run_that_has_ended_gives_none(distdbg, tmp_path):
 
 @pytest.mark.slow
 def test_ranks_that_are_silent_are_named(distdbg, tmp_path):
-    made = MadeRun(tmp_path, ranks=2, nodes=1)
+    made = MadeRun(tmp_path, ranks=2, nodes=1, started=time.time())
     made.dir.control.touch()
     done = distdbg("memory", "snapshot", str(made.dir.path), "--ranks", "1", "--within", "1")
     assert done.code == 6 and "rank 1 gave none: it did not answer within 1 s" in done.err, done
