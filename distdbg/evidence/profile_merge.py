@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from distdbg.evidence.profile_names import CATEGORY, LINES_TRACK, TRACK
+
 #: A rank has so many numbers for its processes: itself, its GPUs, what the profiler shows as one.
 _PIDS = 1000
 _ABOUT_PROCESS = {"process_name": "name", "process_labels": "labels", "process_sort_index": "sort_index"}
 #: What kineto tells of itself is none of the rank's processes.
 _ABOUT_PROFILER = ("Spans", "Traces", "")
 _IDS = ("External id", "correlation")
+#: More than any thread's own number: Linux gives at most 2**22.
+_ANNOTATIONS = 10_000_000
+_OURS = (TRACK, LINES_TRACK)
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,17 @@ class Place:
 
 
 class Renumbering:
-    """One for a trace. The first process that has events is the rank, any other (a GPU) is told by its own name."""
+    """One for a trace. The first process that has events is the rank, any other (a GPU) is told by its own name.
+
+    A thread's annotations get a track of their own beside it: they begin and end in the midst of the Python functions
+    that make them, and of slices that cross each other on one track Perfetto drops one.
+    """
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._pids: dict[object, int] = {}
         self._said: dict[object, dict[str, str]] = {}
+        self._annotated: set[tuple[int, int]] = set()
 
     def event(self, event: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """`event` itself, changed, and before it what names its process."""
@@ -51,6 +61,8 @@ class Renumbering:
             number = self._pids[_key(pid)] = (self._place.rank + 1) * _PIDS + len(self._pids)
             yield from self._names(pid, number)
         event["pid"] = number
+        if event.get("cat") == CATEGORY and event.get("tid").__class__ is int and event["tid"] not in _OURS:
+            yield from self._beside(event)
         if "ts" in event and event["ts"].__class__ in (int, float) and event.get("ph") != "M":
             event["ts"] = round(event["ts"] + self._place.shift_us, 3)
         if "id" in event:
@@ -61,6 +73,15 @@ class Renumbering:
                 if key in args:
                     args[key] = self._own(args[key])
         yield event
+
+    def _beside(self, event: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        pid, thread = event["pid"], event["tid"]
+        event["tid"] = thread + _ANNOTATIONS
+        if (pid, thread) not in self._annotated:
+            self._annotated.add((pid, thread))
+            for name, args in (("thread_name", {"name": f"annotations of thread {thread}"}),
+                               ("thread_sort_index", {"sort_index": thread})):  # fmt: skip
+                yield {"ph": "M", "name": name, "pid": pid, "tid": event["tid"], "ts": 0, "args": args}
 
     def _own(self, number: object) -> object:
         """An id that no other rank has: flows and launches must not lead into another rank's."""

@@ -52,6 +52,28 @@ def events(path):
         return json.load(file)["traceEvents"]
 
 
+def crossing(found):
+    """Slices that begin within another one of their track, and end after it."""
+    tracks = {}
+    for event in found:
+        if event["ph"] == "X":
+            begin = round(event["ts"] * 1000)
+            tracks.setdefault((event["pid"], event["tid"]), []).append(
+                (begin, -round(event["dur"] * 1000), event["name"])
+            )
+    bad = []
+    for slices in tracks.values():
+        ends = []
+        for begin, lasts, name in sorted(slices):
+            while ends and ends[-1] <= begin:
+                ends.pop()
+            if ends and begin - lasts > ends[-1]:
+                bad.append(name)
+            else:
+                ends.append(begin - lasts)
+    return bad
+
+
 @pytest.mark.slow
 def test_steps_of_all_ranks_come_in_one_file(tmp_path):
     (tmp_path / "train.py").write_text(TRAIN)
@@ -77,6 +99,7 @@ def test_steps_of_all_ranks_come_in_one_file(tmp_path):
     assert {name.partition(" on ")[0] for name in names} == {f"rank {rank}" for rank in range(4)}
     ids = [(e["id"], e["ph"], e["cat"]) for e in merged if e["ph"] in "sf"]
     assert ids and len(set(ids)) == len(ids), "an arrow must not lead into another rank"
+    assert crossing(merged) == [], "Perfetto drops one of two slices that cross each other"
     again = distdbg(tmp_path, "profile", "--json")
     assert json.loads(again.out)["schema"] == "distdbg.report/1" and "merged-steps-6-8" in again.err
 

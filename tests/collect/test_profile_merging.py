@@ -79,6 +79,20 @@ def test_ranks_stand_beside_each_other(tmp_path):
     assert 'aten::mm "µ"' in {e["name"] for e in events}
 
 
+def test_annotations_have_a_track_of_their_own_beside_their_thread(tmp_path):
+    event = {"ph": "X", "pid": 4242, "tid": 4242, "ts": 1.0, "dur": 9.0, "cat": "user_annotation", "name": "mine"}
+    events = [event, {**event, "tid": 4300}, {**event, "name": "yours"}, {**event, "tid": 1, "name": "distdbg:step 4"}]
+    path = tmp_path / "0.json"
+    path.write_text(json.dumps({"baseTimeNanoseconds": BASE, "traceEvents": events}))
+    merge([RankTrace(0, path)], tmp_path / "all.json.gz", print)
+    found = read(tmp_path / "all.json.gz")["traceEvents"]
+    names = {e["tid"]: e["args"]["name"] for e in found if e["name"] == "thread_name"}
+    where = [(e["name"], names.get(e["tid"], e["tid"])) for e in found if e["ph"] == "X"]
+    mine, other = "annotations of thread 4242", "annotations of thread 4300"
+    assert where == [("mine", mine), ("mine", other), ("yours", mine), ("distdbg:step 4", 1)]
+    assert len(names) == 2
+
+
 def test_times_count_from_one_base_wherever_it_stands(tmp_path):
     traces = (trace(tmp_path / "a", 0), trace(tmp_path / "b", 1, base=BASE + 5_000_000),
               trace(tmp_path / "c", 2, base=BASE - 2_000_000, at_end=True))  # fmt: skip
