@@ -43,11 +43,11 @@ def test_hosts_are_apart(bed):
     for name in ("node1", "node2"):
         assert bed.run(name, "hostname").stdout == f"{name}\n"
         assert bed.run(name, "cat", "/etc/hostname").stdout == f"{name}\n"
-        bed.run(name, "sh", "-c", f"echo {name} > /tmp/one-hosts; echo {name} >> {bed.shared}/ours; touch /dev/shm/{name}")
-    assert bed.run("node1", "cat", "/tmp/one-hosts").stdout == "node1\n"
+        bed.run(name, "sh", "-c", f"echo {name} > /tmp/ours; echo {name} >> {bed.shared}/ours; touch /dev/shm/{name}")
+    assert bed.run("node1", "cat", "/tmp/ours").stdout == "node1\n"
     assert bed.run("node1", "ls", "/dev/shm").stdout == "node1\n"
     assert (bed.shared / "ours").read_text() == "node1\nnode2\n"
-    assert not Path("/tmp/one-hosts").exists()
+    assert not Path("/tmp/ours").exists()
     assert len(bed.run("node1", "ps", "-e", "-o", "comm=").stdout.split()) == 2  # sleep, ps
     assert "br0" not in os.listdir("/sys/class/net")
 
