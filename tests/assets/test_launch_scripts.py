@@ -63,6 +63,10 @@ def test_two_nodes_train_survive_a_kill_amid_a_save_and_resume_exactly(distdbg, 
         torch.testing.assert_close(weights["cut"][name], weight, rtol=0, atol=1e-5, msg=name)
     sys.modules.pop("gpt")
 
+    on_three = ("--batch-size", 4, "--accumulate", 2, "--steps", 53, "--resume")
+    done = distdbg("launch", "--nproc-per-node", 3, SCRIPTS / script, "--out", tmp_path / "cut", *on_three)
+    assert done.code == 0 and "resumed at step 52" in done.out, done
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["ddp", "fsdp"])
