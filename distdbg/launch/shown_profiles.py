@@ -17,18 +17,21 @@ if TYPE_CHECKING:
 
 #: A MB takes about half a second, and a batch job's nodes would wait for it.
 _MOST_BYTES = 32 << 20
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _HOW = "`distdbg profile {}` reads and merges them"
 
 
 def say_profiles(run: RunDir) -> None:
-    """Where they are merged, with the clocks' error; of many, how to do that. Ctrl-C leaves the rest."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Where they are merged, with the clocks' error; of many, how to do that. Who would end us ends this alone."""
+    heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in heard}
     try:
         _say_each(run)
     except KeyboardInterrupt:
         _say(f"the profiles were not merged: {_HOW.format(os.path.relpath(run.path))}")
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number in heard:
+            signal.signal(number, before[number])
 
 
 def _say_each(run: RunDir) -> None:
