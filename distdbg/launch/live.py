@@ -157,7 +157,7 @@ def summary(state: RunState) -> str:
     counts = [f"{len(state.with_state(s))} {s}" for s in _STYLE if state.with_state(s)]
     if not counts:
         return "starting"
-    words = [f"{len(state.ranks)} ranks: {', '.join(counts)}"]
+    words = [f"{len(state.ranks)} rank{'s' * (len(state.ranks) != 1)}: {', '.join(counts)}"]
     if state.step is not None:
         words.append(f"step {state.step}")
     if state.rate:
