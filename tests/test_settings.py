@@ -14,6 +14,8 @@ from distdbg.errors import JobFileError, UsageError
 from distdbg.launch.job_schema import job_schema
 from distdbg.launch.torchrun_flags import check_names
 from distdbg.settings import JobSettings, SlurmSettings, settle
+from distdbg.settings.values import WATCH_LEVELS
+from distdbg.worker.watch import LEVELS
 
 
 def checked(settings):
@@ -217,3 +219,8 @@ def test_plugins_of_pydantic_are_the_users_own(tmp_path):
         done = subprocess.run([sys.executable, "-c", ask, "PYDANTIC_DISABLE_PLUGINS"], env=env, capture_output=True,
                               text=True, check=True)  # fmt: skip
         assert done.stdout == f"False {before}\n"
+
+
+def test_what_can_be_watched_is_what_ranks_know():
+    """The worker side imports nothing of the launcher's, and says it for itself."""
+    assert LEVELS == WATCH_LEVELS

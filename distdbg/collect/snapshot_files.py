@@ -12,7 +12,7 @@ from pathlib import Path
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.memory_answer import MemoryAnswer, from_plain
-from distdbg.evidence.memory_levels import ALL_HOLDERS, MOST_HOLDERS
+from distdbg.evidence.memory_levels import COMPARED_HOLDERS, MOST_HOLDERS
 from distdbg.evidence.rank_names import rank_that_is_said
 from distdbg.rundir import RunDir
 
@@ -77,7 +77,7 @@ def read_one(path: Path, device: int | None) -> MemoryAnswer:
 
     Raises as read_snapshots, UsageError where it is not one.
     """
-    answers = read_snapshots([path], holders=ALL_HOLDERS).answers
+    answers = read_snapshots([path], holders=COMPARED_HOLDERS).answers
     chosen = [a for a in answers if device is None or a.device == device]
     if len(chosen) != 1:
         have = ", ".join(f"{a.path} device {a.device}" for a in answers[:4]) + (", …" if len(answers) > 4 else "")

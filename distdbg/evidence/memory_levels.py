@@ -24,7 +24,7 @@ from distdbg.evidence.memory_trace import Trace, living_at
 
 _RESERVES = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 #: The largest are told; of a file that is compared with another, so many that all are.
-MOST_HOLDERS, ALL_HOLDERS = 40, 2000
+MOST_HOLDERS, COMPARED_HOLDERS = 40, 2000
 _MOST_MODULES = 40
 _FEWEST_STEPS = 3
 _FEWEST_VALLEYS = 6

@@ -55,7 +55,10 @@ def ask_ranks(  # noqa: PLR0917 -- two callers, which name what is not plain
     """
     living = living_ranks(run)
     if not living:
-        raise NothingToAnalyse(f"{run.id} does not run: no rank of it lives", "`distdbg runs` lists the runs that do.")
+        raise NothingToAnalyse(
+            f"{run.id} does not run: no rank of it lives, as far as its agents have told within {_SILENT_S:.0f} s",
+            "`distdbg runs` lists the runs that do.",
+        )
     strange = sorted((wanted or frozenset()) - living)
     if strange:
         raise UsageError(

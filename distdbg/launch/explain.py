@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from distdbg.rundir import RunDir
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distdbg.evidence.profile import RankProfile
     from distdbg.model import Report
 
 
@@ -27,15 +30,23 @@ def explain(run: RunDir) -> tuple[str, Report]:
     evidence = with_profiles(with_snapshots(load_evidence(run), run), run)
     report = build_report(evidence)
     text = render_text(report, color=sys.stderr.isatty())
-    if evidence.profiles:
-        from distdbg.report.profile_text import profile_text
-
-        width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-        text += f"\n\n{profile_text(evidence.profiles, color=sys.stderr.isatty(), width=width)}\n"
     try:
         write_report(run, report, evidence)
     except OSError as error:
         text += f"\ndistdbg: the report could not be written, this is all of it: {error.strerror or error}"
     except Exception as error:
         text += f"\ndistdbg: not all of the report could be made; please report this: {error!r}"
-    return text, report
+    return text + _step_table(evidence.profiles), report
+
+
+def _step_table(profiles: Sequence[RankProfile]) -> str:
+    """Where their time goes; what cannot be shown costs the verdict nothing."""
+    if not profiles:
+        return ""
+    from distdbg.report.profile_text import profile_text
+
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    try:
+        return f"\n\n{profile_text(profiles, color=sys.stderr.isatty(), width=width)}\n"
+    except Exception as error:
+        return f"\ndistdbg: the table of the profiles could not be made; please report this: {error!r}"

@@ -8,7 +8,7 @@ import pytest
 from distdbg.evidence.memory_analysis import analyse
 from distdbg.evidence.memory_answer import as_plain, from_plain, gib
 from distdbg.evidence.memory_diff import difference
-from distdbg.evidence.memory_levels import ALL_HOLDERS
+from distdbg.evidence.memory_levels import COMPARED_HOLDERS
 from distdbg.evidence.memory_oom import rewound
 from distdbg.evidence.memory_trace import Rare, Segment
 from distdbg.report.memory_report import memory_report
@@ -578,7 +578,7 @@ def grown(*new):
 def test_a_difference_is_of_all_stacks_and_says_what_it_leaves_out():
     """Beyond the forty largest a stack has no figure of its own: it is not taken for gone."""
     new = range(500, 505)
-    (a,), (b,) = analyse(snapshot(grown()), ALL_HOLDERS), analyse(snapshot(grown(*new)), ALL_HOLDERS)
+    (a,), (b,) = analyse(snapshot(grown()), COMPARED_HOLDERS), analyse(snapshot(grown(*new)), COMPARED_HOLDERS)
     whole, _ = difference(a, b)
     (cut,) = analyse(snapshot(grown(*new)))
     partly, _ = difference(a, cut)

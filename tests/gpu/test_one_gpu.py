@@ -133,4 +133,4 @@ def test_what_recording_costs_is_measured_and_bounded(tmp_path):
     subprocess.run([sys.executable, BENCHMARKS / "memory_recording.py", "--rounds", "5", "--json", written], check=True)
     told = json.loads(written.read_text())
     assert told["short"]["lines"] > 0 and told["transformer"]["more_share"] < 0.25, told
-    assert 0 < told["driver"]["mem_get_info_us"] < told["driver"]["nvml_us"], told
+    assert all(us > 0 for us in told["driver"].values()), told

@@ -8,19 +8,12 @@ import pytest
 import torch
 
 from distdbg.worker import traced_outputs
-from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.watch import search
 from distdbg.worker.watch.search import Search
+from tests.worker.test_watch import Ears
 
 pytestmark = pytest.mark.slow  # torch in this process
-
-
-class Ears(Bus):
-    """A bus that listens to no torch."""
-
-    def _await(self, module, place):
-        pass
 
 
 class Rank:

@@ -19,7 +19,7 @@ import os
 import sys
 
 from distdbg.worker.handing import Hand, no_room, write_bytes
-from distdbg.worker.watch.figures import is_finite, local
+from distdbg.worker.watch.figures import is_finite, probe
 from distdbg.worker.watch.plain import Plain, nbytes, state_of
 from distdbg.worker.watch.random_states import plain_states, random_states
 from distdbg.worker.wrapping import inner_of, is_ddp, is_fsdp1
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 torch: Any = sys.modules["torch"]
 SCHEMA = "distdbg.nonfinite/1"
 _LONGEST_SCRIPT = 4 << 20
-#: Of a gradient: what is looked at before each step.
-_PROBED = 1 << 16
 
 
 class Dump:
@@ -189,8 +187,7 @@ def _others_see(model: Any, fields: dict[str, object]) -> bool:  # noqa: ANN401
     if fields.get("made") == "gradient" or fields.get("bad_weights"):
         return True
     gradients = [p.grad for p in model.parameters() if p.grad is not None and not p.grad.is_sparse]
-    probed = (local(g).reshape(-1)[:_PROBED] for g in gradients if g.device.type == "cpu")
-    bad = [not is_finite(one) for one in probed]
+    bad = [not is_finite(probe(g)) for g in gradients if g.device.type == "cpu"]
     return bool(bad) and len(bad) == len(gradients) and all(bad)
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]
+_PROBED = 1 << 16
 
 
 def tensors_in(value: object, most: int = 8) -> list[Any]:
@@ -33,6 +34,11 @@ def tensors_in(value: object, most: int = 8) -> list[Any]:
 def local(tensor: Any) -> Any:  # noqa: ANN401
     """This rank's part of a DTensor: to ask for the whole would be a collective."""
     return getattr(tensor, "_local_tensor", tensor).detach()
+
+
+def probe(tensor: Any) -> Any:  # noqa: ANN401
+    """A part of a gradient, quickly looked at."""
+    return local(tensor).reshape(-1)[:_PROBED]
 
 
 def is_finite(tensor: Any) -> bool:  # noqa: ANN401

@@ -14,7 +14,7 @@ from distdbg.worker.guards._base import is_ignored, users_line
 from distdbg.worker.guards._passes import weak
 from distdbg.worker.places import roots_of
 from distdbg.worker.watch import outputs
-from distdbg.worker.watch.figures import is_finite, local
+from distdbg.worker.watch.figures import is_finite, probe
 from distdbg.worker.watch.late import Late
 from distdbg.worker.watch.origin import bad_gradients, bad_weights, origin
 from distdbg.worker.watch.saves import Saves
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 torch: Any = sys.modules["torch"]
 #: So many losses in a row that are not finite, and no step between them: no scaler needs so many to find its scale.
 _MOST_SKIPPED = 64
-_PROBED = 1 << 16
 _NO_MODEL = {"made": "unknown", "because": "no model was seen that is surely the one that is trained: "
                                            "distdbg.watch(model) names it"}  # fmt: skip
 
@@ -209,5 +208,5 @@ def _probe(optimizer: Any) -> Any:  # noqa: ANN401
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.grad is not None and not parameter.grad.is_sparse:
-                return local(parameter.grad).reshape(-1)[:_PROBED]
+                return probe(parameter.grad)
     return None
