@@ -35,6 +35,8 @@ MARK = "DISTDBG_TEST_FOLDER"
 FOREIGN = ("SLURM_", "PET_", "TORCHELASTIC_", "NCCL_", "TORCH_", "GLOO_", "DISTDBG_", "GROUP_", "OMPI_", "PMI_")
 FOREIGN_NAMES = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ROLE_RANK"}
 FOREIGN_NAMES |= {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONPATH", "XDG_RUNTIME_DIR"}
+#: On the path of every Python that a test starts: it knows how to end beside gloo's threads.
+AT_EXIT = Path(__file__).parent / "at_exit"
 #: Of a file whose tests are all slow.
 SLOW_FILE = re.compile(r"^pytestmark = .*\bpytest\.mark\.slow\b", re.MULTILINE)
 
@@ -137,6 +139,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv(MARK, str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(AT_EXIT))
 
 
 @pytest.fixture(autouse=True)

@@ -15,12 +15,14 @@ DOCS = (
         severity="warning",
         title="a rank aborted after its script had finished",
         meaning="The script ran to its end; afterwards, while the interpreter took its objects apart, native code "
-        "aborted (gloo's threads do so now and then: `terminate called without an active exception`). The training is "
-        "complete, but the process has a bad exit code, and so has the job.",
+        "aborted. A thread of gloo's does so on a busy machine (`terminate called without an active exception`): it "
+        "frees the last collective when the interpreter is ending already. The training is complete, but the process "
+        "has a bad exit code, and so has the job.",
         how_seen="The worker side saw the script's end before the signal; standard error holds the last words.",
-        remedy="At the end of the script delete the DDP model and the optimizers, gc.collect(), then "
-        "torch.distributed.destroy_process_group().",
-        source="https://pytorch.org/docs/stable/distributed.html#shutdown",
+        remedy="Before init_process_group(): import torch.distributed.nn.functional, whose functions otherwise keep "
+        "the group for ever (DDP imports it). At the end: delete the DDP model and the optimizers, gc.collect(), then "
+        "torch.distributed.destroy_process_group(), which now waits for gloo's threads.",
+        source="https://github.com/pytorch/pytorch/issues/190489",
     ),
 )
 

@@ -40,7 +40,7 @@ class Head:
     def __init__(self, bed, folder, user=None):
         self.bed, self.folder, self.user = bed, folder, user
         self.env = {name: value for name, value in os.environ.items() if name.startswith(("HOME", "DISTDBG_", "XDG_"))}
-        self.env |= {"PYTHONPATH": str(ROOT), "TERM": "dumb"}
+        self.env |= {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'at_exit'}", "TERM": "dumb"}
 
     def command(self, *words):
         return ["sh", "-c", 'cd "$0" && exec "$@"', str(self.folder), *map(str, words)]

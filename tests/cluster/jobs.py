@@ -104,7 +104,8 @@ def jobs(bed: Bed) -> Iterator[Callable[..., Job]]:
         (folder / "train.py").write_text(train)
         words = [sys.executable, "-m", "distdbg", "launch", "--nproc-per-node", "2", "--show-ranks", "all", *args]
         line = ["sh", "-c", 'cd "$0" && exec "$@"', str(folder), *inside, *words, "train.py", str(steps)]
-        variables = {"STEPS": str(folder / "steps"), "PYTHONPATH": os.getcwd(), **(env or {})}
+        path = f"{os.getcwd()}:{os.getcwd()}/tests/at_exit"
+        variables = {"STEPS": str(folder / "steps"), "PYTHONPATH": path, **(env or {})}
         with (folder / "out").open("wb") as out:
             begun.append(Job(bed, folder, bed.popen(on, *line, env=variables, stdout=out, stderr=out)))
         return begun[-1]

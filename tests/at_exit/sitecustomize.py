@@ -1,0 +1,41 @@
+"""For every Python that a test starts: the end of the interpreter waits until gloo's threads sleep.
+
+torch's gloo tells a script that a collective is done, and only then frees it in a thread of its own. After a
+backward() such a work holds a Python object (torch/autograd/graph.py stashes the context): the thread asks for the
+interpreter, and where that is ending by then, it is ended inside C++, and the process aborts (-6), however well the
+training went. On a busy machine that is one launch in a hundred. Source: https://github.com/pytorch/pytorch/issues/190489
+"""
+
+import atexit
+import os
+import sys
+import time
+
+_NAME = "pt_gloo_runloop"
+#: A thread that never sleeps is not waited for longer.
+_AT_MOST_S = 5.0
+
+
+def _busy(task: str) -> bool:
+    try:
+        with open(f"/proc/self/task/{task}/stat") as file:
+            name, _, rest = file.read().partition("(")[2].rpartition(")")
+    except OSError:
+        return False
+    return name == _NAME and rest.split()[0] != "S"
+
+
+def _wait_for_gloo() -> None:
+    until = time.monotonic() + _AT_MOST_S
+    asleep = 0
+    while asleep < 2 and time.monotonic() < until:
+        time.sleep(0.001)  # lets go of the interpreter, for which such a thread may be waiting
+        asleep = 0 if any(map(_busy, os.listdir("/proc/self/task"))) else asleep + 1
+
+
+def _at_exit() -> None:
+    if "torch" in sys.modules:
+        _wait_for_gloo()
+
+
+atexit.register(_at_exit)
