@@ -6,13 +6,17 @@ import ast
 import re
 
 from distdbg.lint._rule import Context
-from distdbg.lint._script import argument
+from distdbg.lint._script import argument, names_in
 
 _OF_TORCH = re.compile(
     r"^(?:barrier|monitored_barrier|all_reduce|all_gather\w*|all_to_all\w*|broadcast|broadcast_object_list|reduce|"
     r"reduce_scatter\w*|gather|gather_object|scatter|scatter_object_list|new_group|new_subgroups\w*)$"
 )
 _OF_ACCELERATE = {"wait_for_everyone", "gather", "gather_for_metrics", "reduce", "save_state"}
+#: under DDP alone save_state waits for nobody
+_SAVES_TOGETHER = re.compile(
+    r"(?:FullyShardedDataParallel|DeepSpeed|MegatronLM)Plugin\(|automatic_checkpoint_naming\s*=\s*True"
+)
 #: names that mean a collective whatever module or helper they come from
 _UNMISTAKABLE = {"all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "reduce_scatter_tensor",
                  "all_gather_single", "reduce_scatter_single", "broadcast_object_list", "monitored_barrier",
@@ -20,7 +24,16 @@ _UNMISTAKABLE = {"all_reduce", "all_gather", "all_gather_object", "all_gather_in
 _CHECKPOINTS = re.compile(
     r"^torch\.distributed\.checkpoint\.(?:\w+\.)?(?:save|load|async_save|get_model_state_dict|get_state_dict|get_optimizer_state_dict)$"
 )
-_GROUP_PLACE = {"barrier": 0, "all_reduce": 2, "all_gather": 2, "broadcast": 2, "reduce": 3, "gather": 3, "scatter": 3}
+_GROUP_PLACE = {
+    **dict.fromkeys(("barrier", "monitored_barrier"), 0),
+    **dict.fromkeys(
+        ("all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "all_gather_single"), 2
+    ),
+    **dict.fromkeys(("all_to_all", "broadcast", "broadcast_object_list"), 2),
+    **dict.fromkeys(("reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"), 3),
+    **dict.fromkeys(("gather", "gather_object", "scatter", "scatter_object_list"), 3),
+    "all_to_all_single": 4,
+}
 
 
 def collective(context: Context, call: ast.Call) -> str:
@@ -34,7 +47,8 @@ def collective(context: Context, call: ast.Call) -> str:
     if not isinstance(call.func, ast.Attribute):
         return ""
     if last in _OF_ACCELERATE and context.values.sites(call.func.value, "accelerator"):
-        return f"accelerator.{last}"
+        alone = last == "save_state" and not _SAVES_TOGETHER.search(context.script.text)
+        return "" if alone else f"accelerator.{last}"
     if last == "state_dict" and _sharded_fully(context, call.func.value):
         return "state_dict of an FSDP model"
     return name if last in _UNMISTAKABLE and _of_a_module(context, call.func) and not _of_a_group(call, last) else ""
@@ -51,7 +65,9 @@ def _of_a_module(context: Context, function: ast.Attribute) -> bool:
 def _of_a_group(call: ast.Call, last: str) -> bool:
     """A collective of a smaller group is often guarded by who belongs to it."""
     given = argument(call, _GROUP_PLACE.get(last, -1), "group") or argument(call, -1, "process_group")
-    return given is not None and not (isinstance(given, ast.Constant) and given.value is None)
+    if given is None or (isinstance(given, ast.Constant) and given.value is None):
+        return False
+    return "WORLD" not in names_in(given)
 
 
 def _sharded_fully(context: Context, model: ast.expr) -> bool:

@@ -30,6 +30,7 @@ Kind = Literal[
 ]
 _BY_NAME: dict[str, Kind] = {
     "zero_grad": "zero",
+    "_foreach_zero_": "zero",
     "set_epoch": "set_epoch",
     "clip_grad_norm_": "clip",
     "clip_grad_value_": "clip",

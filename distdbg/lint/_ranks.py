@@ -39,13 +39,19 @@ class Ranks:
     def names(self) -> set[str]:
         """Names of this file that hold the rank or a question about it, parameters that are given it included."""
         nodes: list[ast.AST] = self.script.all(*_TELLING)
-        found = names_for_rank(nodes)
+        found = names_for_rank(nodes, self._spawned())
         for _ in range(2):
             given = self._given(found) - found
             if not given:
                 break
             found = names_for_rank(nodes, found | given)
         return found
+
+    def _spawned(self) -> set[str]:
+        """What `mp.spawn(train)` gives `train` first is the number of the process."""
+        spawns = [c for c in self.script.calls("spawn") if "multiprocessing" in self.script.call_names[c]]
+        firsts = [a for call in spawns for function in self.values.callees(call) for a in function.args.args[:1]]
+        return {a.arg for a in firsts if len(a.arg) > 2}
 
     def _given(self, known: set[str]) -> set[str]:
         found: set[str] = set()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint._loops import for_evaluation
+from distdbg.lint._origins import made_of
 from distdbg.lint._rule import Context, Hit
 from distdbg.lint._script import argument, has_stars, names_in
 from distdbg.model import FindingDoc
@@ -54,12 +55,8 @@ def check(context: Context) -> Iterator[Hit]:
 
 
 def _hears_of_ranks(context: Context, loader: ast.Call) -> bool:
-    """The rank is an argument of the data set, or of what made it."""
+    """The rank is an argument of the data set, or of what it was made of."""
     data = argument(loader, 0, "dataset")
     if data is None:
         return True
-    key, made = context.values.key(data), [data]
-    for assigned in context.script.all(ast.Assign):
-        if key is not None and any(context.values.key(t) == key for t in assigned.targets):
-            made += [assigned.value]
-    return any(context.ranks.mentions(one) or "world_size" in names_in(one) for one in made)
+    return any(context.ranks.mentions(one) or "world_size" in names_in(one) for one in made_of(context, data))

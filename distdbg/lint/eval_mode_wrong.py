@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from distdbg.lint._events import Event
 from distdbg.lint._rule import Context, Hit
-from distdbg.lint._script import LOOPS
+from distdbg.lint._script import LOOPS, Loop, names_in
 from distdbg.model import FindingDoc
 
 DOCS = (
@@ -35,6 +36,8 @@ def check(context: Context) -> Iterator[Hit]:
         if not context.loops.trains(loop) or "eval" not in kinds or "train" in kinds:
             continue
         mode = next(e for e in does if e.kind == "eval")
+        if _on_purpose(context, loop, does):
+            continue
         if not _trained(context, mode.receiver) or any(c.args for c in context.script.calls("train")):
             continue
         yield Hit(
@@ -48,6 +51,20 @@ def check(context: Context) -> Iterator[Hit]:
 
     if not context.events.of("eval") and context.loops.training:
         yield from _never_entered(context)
+
+
+def _on_purpose(context: Context, loop: Loop, does: list[Event]) -> bool:
+    """`model.eval()` right before the training, in epochs that evaluate nothing: tuned with dropout off."""
+    script, modes = context.script, [e for e in does if e.kind == "eval"]
+    statement = script.statement_of(modes[0].top)
+    if len(modes) > 1 or modes[0].call is not modes[0].top or statement not in loop.body:
+        return False
+    if any(context.loops.in_evaluation(o) or context.loops.without_grad(o) for o in script.within(loop, *LOOPS)):
+        return False
+    model = names_in(statement) - {"eval"}
+    behind = loop.body[loop.body.index(statement) + 1 :]
+    follows = next((s for s in behind if isinstance(s, LOOPS) or names_in(s) & model or context.loops.reached(s)), None)
+    return follows is not None and context.loops.trains(follows)
 
 
 def _never_entered(context: Context) -> Iterator[Hit]:

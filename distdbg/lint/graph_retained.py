@@ -95,7 +95,7 @@ def _kept(context: Context, loop: Loop, carrier: str, backward: ast.Call) -> Ite
         value, target = _keeping(node)
         if value is None or target is None or not _carries(value, carrier):
             continue
-        if not _outlives(context, loop, target) or _summed_for_backward(context, target):
+        if not _outlives(context, _of_a_step(context, loop), target) or _summed_for_backward(context, target):
             continue
         if _freed_before(context, loop, node, carrier) or context.loops.without_grad(node):
             continue
@@ -136,6 +136,12 @@ def _carries(value: ast.expr, carrier: str) -> bool:
     return isinstance(node, ast.Name) and node.id == carrier
 
 
+def _of_a_step(context: Context, loop: Loop) -> Loop:
+    """The loop itself, or around one over micro-batches the loop that steps."""
+    around = [outer for outer in context.script.loops_around(loop)[:1] if context.loops.trains(outer)]
+    return around[0] if around and not context.loops.trains(loop) else loop
+
+
 def _outlives(context: Context, loop: Loop, target: ast.expr) -> bool:
     """It is not made anew inside the loop."""
     key = context.values.key(target)
@@ -143,7 +149,8 @@ def _outlives(context: Context, loop: Loop, target: ast.expr) -> bool:
         return isinstance(target, ast.Subscript) and _outlives(context, loop, target.value)
     for assigned in context.script.within(loop, ast.Assign, ast.AnnAssign):
         targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
-        if any(context.values.key(t) == key for t in targets) and _keeping(assigned)[0] is None:
+        stored = [n for t in targets for n in ast.walk(t) if isinstance(getattr(n, "ctx", None), ast.Store)]
+        if any(context.values.key(n) == key for n in stored) and _keeping(assigned)[0] is None:
             return False
     made = [n for n in ast.walk(target) if isinstance(n, ast.Name)]
     return bool(made)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from distdbg.lint._loops import for_evaluation
+from distdbg.lint._origins import made_of
 from distdbg.lint._rule import Context, Hit
 from distdbg.lint._script import argument, names_in
 from distdbg.model import FindingDoc
@@ -47,7 +48,7 @@ def check(context: Context) -> Iterator[Hit]:
         data = argument(loader, 0, "dataset")
         if data is None or any(for_evaluation(w) for w in names_in(data)):
             continue
-        made = _made_of(context, data)
+        made = made_of(context, data)
         share = next((one for one in dealt if any(script.contains(part, one) for part in made)), None)
         if share is not None:
             yield Hit(
@@ -76,18 +77,3 @@ def _is_dealt_out(context: Context, node: ast.Subscript | ast.Call) -> bool:
     if first is None or step is None:
         return False
     return context.ranks.mentions(first) and any(_RANKS.search(name) for name in names_in(step))
-
-
-def _made_of(context: Context, data: ast.expr) -> list[ast.AST]:
-    """The expression, those that its names were assigned from, and the classes that are called in them."""
-    script, values = context.script, context.values
-    found: list[ast.AST] = [data]
-    for part in found:  # grows meanwhile
-        keys = {values.key(inner) for inner in script.within(part, ast.Name, ast.Attribute)} - {None}
-        assigned = (a for a in script.all(ast.Assign) if any(values.key(t) in keys for t in a.targets))
-        calls = script.within(part, ast.Call) if not isinstance(part, ast.ClassDef) else []
-        classes = (made for call in calls if (made := values.class_named(call.func)) is not None)
-        for one in (*(a.value for a in assigned), *classes):
-            if one not in found and len(found) < 32:
-                found.append(one)
-    return found

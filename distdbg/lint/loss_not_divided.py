@@ -35,7 +35,7 @@ def check(context: Context) -> Iterator[Hit]:
         if one.guard is None or not any(ACCUMULATES.search(w) for w in names_in(one.guard.test)):
             continue
         places: list[ast.AST] = [one.loop, *context.loops.reached(one.loop)]
-        if any(_divides(n) for place in places for n in context.script.within(place, ast.BinOp)):
+        if any(_divides(n) for place in places for n in context.script.within(place, ast.BinOp, ast.Call)):
             continue
         yield Hit(
             "loss-not-divided",
@@ -47,8 +47,11 @@ def check(context: Context) -> Iterator[Hit]:
         )
 
 
-def _divides(node: ast.BinOp) -> bool:
+def _divides(node: ast.BinOp | ast.Call) -> bool:
     """A division, or a product with a factor that was one: `loss * scale`."""
-    if isinstance(node.op, ast.Div):
-        return True
-    return isinstance(node.op, ast.Mult) and any(re.search(r"accum|inv|scale|weight", w) for w in names_in(node))
+    match node:
+        case ast.BinOp(op=ast.Div()) | ast.Call(func=ast.Attribute(attr="div" | "divide" | "true_divide")):
+            return True
+        case ast.BinOp(op=ast.Mult()) | ast.Call(func=ast.Attribute(attr="mul" | "multiply")):
+            return any(re.search(r"accum|inv|scale|weight", w) for w in names_in(node))
+    return False

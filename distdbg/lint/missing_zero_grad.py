@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from distdbg.lint._events import Event, Events
@@ -22,10 +23,12 @@ DOCS = (
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
     ),
 )
+_HOOKS = ("register_step_pre_hook", "register_step_post_hook", "register_post_accumulate_grad_hook",
+          "register_optimizer_step_pre_hook", "register_optimizer_step_post_hook")  # fmt: skip
 
 
 def check(context: Context) -> Iterator[Hit]:
-    if context.frameworks & {"lightning", "trainer", "deepspeed"}:
+    if context.frameworks & {"lightning", "trainer", "deepspeed"} or _cleared_by_a_hook(context):
         return
     for loop in context.loops.training:
         does = context.loops.does(loop)
@@ -70,8 +73,6 @@ def _plain(context: Context, steps: list[Event]) -> bool:
 
 def _cleared_by_others(context: Context, loop: Loop) -> bool:
     """The optimizer or the model is handed, in the loop, to a function that this file does not hold."""
-    import ast
-
     for call in context.script.within(loop, ast.Call):
         if context.values.callees(call):
             continue
@@ -83,4 +84,14 @@ def _cleared_by_others(context: Context, loop: Loop) -> bool:
                 return True
             if "zero_grad" in names_in(given):
                 return True
+    return False
+
+
+def _cleared_by_a_hook(context: Context) -> bool:
+    """A hook of the optimizer clears, or is one that this file does not hold."""
+    script, zeros = context.script, context.events.of("zero")
+    for call in script.calls(*_HOOKS):
+        places = [*(a for a in call.args if isinstance(a, ast.Lambda)), *context.loops.reached(call)]
+        if not places or any(script.contains(place, zero) for place in places for zero in zeros):
+            return True
     return False

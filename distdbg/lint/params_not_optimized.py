@@ -43,7 +43,9 @@ def check(context: Context) -> Iterator[Hit]:
             ):
                 continue
             replaced = any(_replaces(context, t, model) for t in assigned.targets) and _is_new(context, assigned.value)
-            if replaced and not _built_again(context, optimizer, assigned):
+            if replaced and not (
+                _built_again(context, optimizer, assigned) or _done_with(context, optimizer, assigned)
+            ):
                 yield Hit(
                     "params-not-optimized",
                     "warning",
@@ -72,8 +74,26 @@ def _is_new(context: Context, value: ast.expr) -> bool:
 
 
 def _built_again(context: Context, optimizer: ast.Call, after: ast.AST) -> bool:
-    """Another optimizer is built below, as transfer learning does in stages."""
+    """Another optimizer is built below, or by what is called there, as transfer learning does in stages."""
+    script, begin = context.script, context.script.begin
+    later = [c for c in script.all(ast.Call) if script.scopes[c] is script.scopes[after] and begin[c] > begin[after]]
+    reached = {function for call in later for function in context.loops.reached(call)}
     return any(
-        o is not optimizer and context.script.begin[o] > context.script.begin[after]
+        o is not optimizer and (begin[o] > begin[after] or script.function_of(o) in reached)
         for o in context.values.of_kind("optimizer")
+    )
+
+
+def _done_with(context: Context, optimizer: ast.Call, after: ast.AST) -> bool:
+    """The optimizer was given to nobody, and is not heard of again."""
+    script, values, made = context.script, context.values, context.script.parents[optimizer]
+    if not isinstance(made, ast.Assign) or script.loops_around(after):
+        return False
+    keys = {values.key(target) for target in made.targets}
+    uses = [n for n in script.all(ast.Name) if isinstance(n.ctx, ast.Load) and values.key(n) in keys]
+    return bool(uses) and all(
+        isinstance(script.parents[use], ast.Attribute)
+        and script.scopes[use] is script.scopes[after]
+        and script.begin[use] < script.begin[after]
+        for use in uses
     )

@@ -35,23 +35,22 @@ def check(context: Context) -> Iterator[Hit]:
         return
     if context.frameworks & {"lightning", "trainer", "deepspeed"}:
         return
-    wrapped = bool(context.values.of_kind("ddp") or context.values.of_kind("fsdp"))
+    wrapper = next((kind for kind in ("ddp", "fsdp") if context.values.of_kind(kind)), "")
     found = False
     for one in accumulations(context) if context.distributed else ():
         found = True
-        yield _hit(
-            one.backward.top,
-            "warning" if wrapped else "info",
-            "every micro-batch averages all gradients over the ranks",
-        )
+        yield _hit(one.backward.top, wrapper, "every micro-batch averages all gradients over the ranks")
     if not found:
         yield from _in_a_train_step(context)
         yield from _in_a_branch(context)
 
 
-def _hit(node: ast.AST, severity: str, text: str) -> Hit:
-    if severity == "warning":
+def _hit(node: ast.AST, wrapper: str, text: str) -> Hit:
+    if wrapper == "ddp":
         return Hit("redundant-allreduce", "warning", "likely", node, text)
+    if wrapper == "fsdp":
+        why = "under FSDP gradients that are not reduced cost memory: whoever reduces each micro-batch may mean it"
+        return Hit("redundant-allreduce", "info", "likely", node, f"{text}; {why}")
     return Hit("redundant-allreduce", "info", "possible", node, f"{text}, if the model is wrapped in DDP or FSDP")
 
 
@@ -67,7 +66,7 @@ def _in_a_train_step(context: Context) -> Iterator[Hit]:
         does = context.loops.does(loop)
         back = [e for e in does if e.kind == "backward"]
         if back and not any(e.kind in ("step", "scaler_step", "zero") for e in context.loops.does(function)):
-            yield _hit(back[0].top, "info", "each round of this loop averages all gradients over the ranks")
+            yield _hit(back[0].top, "", "each round of this loop averages all gradients over the ranks")
 
 
 def _in_a_branch(context: Context) -> Iterator[Hit]:
@@ -83,7 +82,7 @@ def _in_a_branch(context: Context) -> Iterator[Hit]:
             continue
         otherwise = [c for s in node.orelse for c in context.script.within(s, ast.Call)]
         if any(e.kind in ("step", "scaler_step") for e in other) or any(_steps(context, c) for c in otherwise):
-            yield _hit(back[0].top, "info", "an accumulating backward pass averages all gradients over the ranks")
+            yield _hit(back[0].top, "", "an accumulating backward pass averages all gradients over the ranks")
 
 
 def _steps(context: Context, call: ast.Call) -> bool:

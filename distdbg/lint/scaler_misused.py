@@ -35,7 +35,8 @@ def check(context: Context) -> Iterator[Hit]:
         scaled = [e for e in does if e.kind == "backward" and Events.scaled(e)]
         if not scaled:
             continue
-        yield from _past_the_scaler(does, scaled)
+        if not context.script.calls("get_scale"):  # else it may be divided by
+            yield from _past_the_scaler(does, scaled)
         steps = [e for e in does if e.kind == "scaler_step"]
         if steps and not any(e.kind == "update" for e in does) and not context.script.calls("update"):
             yield _hit(steps[0], "certain", "scaler.step without scaler.update: the scale never adapts", scaled[0])

@@ -81,8 +81,11 @@ def _counts_epochs(context: Context, site: ast.Call) -> bool:
     most = argument(site, 1, "T_max")
     if most is None:
         return False
-    words = names_in(most)
+    words, made = names_in(most), [most]
     for assigned in context.script.all(ast.Assign):
         if any(isinstance(t, ast.Name) and t.id in words for t in assigned.targets):
             words = words | names_in(assigned.value)
+            made.append(assigned.value)
+    if any(isinstance(part, ast.Mult) for one in made for part in ast.walk(one)):
+        return False  # `epochs * per_epoch`, whatever that is called
     return any(_EPOCHS.search(w) for w in words) and not any(_BATCHES.search(w) for w in words)

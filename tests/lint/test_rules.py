@@ -33,6 +33,14 @@ def test_a_rule_finds_what_its_files_mark_and_nothing_else(path: Path) -> None:
         assert not {(f.evidence[0].line, f.id) for f in findings if f.severity != "info"}
 
 
+@pytest.mark.parametrize(("name", "severity"), [("bad_modulo", "warning"), ("bad_fsdp", "info")], ids=["ddp", "fsdp"])
+def test_who_reduces_each_micro_batch_under_fsdp_may_mean_it(name: str, severity: str) -> None:
+    path = HERE / "redundant-allreduce" / f"{name}.py"
+    (finding,) = lint_text(path.name, path.read_text(encoding="utf-8")).findings
+    assert finding.severity == severity
+    assert ("may mean it" in finding.summary) == (severity == "info")
+
+
 def test_every_rule_has_a_folder_with_a_mistake_and_two_that_look_like_it() -> None:
     for doc in docs():
         names = [p.name[:4] for p in (HERE / doc.id).glob("*.py")]
