@@ -16,7 +16,8 @@ DOCS = (
         meaning="The state of the DDP or compiled wrapper was saved, and not that of the model inside. The plain model "
         "refuses these names; with strict=False it loads nothing at all, and says so in a return value only.",
         how_seen="A guard looks at the names in what torch.save is given: all of one dict of tensors begin so, and "
-        "the model that is trained is wrapped.",
+        "the model that is trained is wrapped. A script that names the prefix, as one that strips it does, is left "
+        "alone.",
         remedy="Save model.module.state_dict(), or model._orig_mod.state_dict() below torch.compile.",
         source="https://github.com/pytorch/pytorch/issues/9176",
     ),

@@ -16,7 +16,8 @@ DOCS = (
         meaning="torch.save to the name of the last checkpoint cuts that file to nothing and then writes: a job that "
         "is killed meanwhile, out of memory or out of time, has neither the old one nor the new one.",
         how_seen="A guard sees torch.save open a name for the second time and find the inode that it wrote before, "
-        "with no other file of at least half the size beside it, in a script that copies no files.",
+        "with no other file of at least half the size beside it, nor one elsewhere that this rank saved once, in a "
+        "script that copies no files.",
         remedy="Write under another name, then rename: torch.save(state, part); os.replace(part, path). Or launch with "
         "`--guard checkpoint-not-atomic=fix`.",
         source="https://docs.python.org/3/library/os.html#os.replace",

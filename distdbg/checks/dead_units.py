@@ -17,8 +17,9 @@ DOCS = (
         meaning="A unit whose ReLU is off for every input passes no gradient back, and so can never come on again: the "
         "layer is smaller than it was meant to be, and costs as much.",
         how_seen="With `--watch gradients`: of a linear or convolutional layer with 64 units or more, at least 30 % "
-        "have had a gradient of exactly zero in all samples (at least eight). A layer without any may be unused "
-        "or cut off by intent, and is none; the last layer's units are classes, and are not looked at.",
+        "have had a gradient of exactly zero in all samples (at least eight), and so has what reads them. A layer "
+        "without any may be unused or cut off by intent, and is none; what no later layer reads (classes, boxes, "
+        "actions) is not looked at.",
         remedy="Lower the learning rate or the bias that pushed them below zero; use GELU, SiLU or LeakyReLU; "
         "normalise before the activation. In half precision without a scaler they may be too small to be held.",
         source="https://arxiv.org/abs/1903.06733",

@@ -17,7 +17,8 @@ DOCS = (
         "Where they are chosen by name, a pattern like `LayerNorm.weight` misses what is called `norm1.weight`, and "
         "nobody notices.",
         how_seen="A guard looks once at the optimizer's groups. One decays nothing and holds vectors only, which shows "
-        "the intention; another decays, and holds vectors as well.",
+        "the intention; another decays, and holds vectors as well. Where norms alone are exempt, biases of other "
+        "layers are none.",
         remedy="Choose what is exempt by its shape: `p.ndim < 2`, or by the class of its module.",
         source="https://github.com/karpathy/minGPT/pull/24",
     ),

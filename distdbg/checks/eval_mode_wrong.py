@@ -17,10 +17,11 @@ DOCS = (
         "until model.train() is called.",
         how_seen="A guard in each rank: a model trained in train mode, was called in eval mode without autograd, and "
         "then, still in eval mode, in three steps of an optimizer that holds its parameters. All its dropouts and "
-        "batch norms are in eval mode, and none of its parameters has been frozen meanwhile. Or, at least twice and "
-        "with training in between: a pass over data that is not trained on, to its end, with one forward a batch, no "
-        "autograd and no step, found the model, whose dropouts and batch norms are all on, in train mode; no model was "
-        "ever called in eval mode, and the script does not name it.",
+        "batch norms are in eval mode, none of its parameters has been frozen meanwhile, and the script nowhere "
+        "chooses the mode, as train(epoch < 2) does. Or, at least twice and with training in between: a pass over data "
+        "that is not trained on, to its end, with one forward a batch, no autograd and no step, found the model, whose "
+        "dropouts and batch norms are all on, in train mode; no model was ever called in eval mode, and the script "
+        "does not name it.",
         remedy="Call model.eval() before each evaluation, and model.train() after it, or at the start of every epoch.",
         source="https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval",
     ),

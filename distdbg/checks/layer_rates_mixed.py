@@ -17,7 +17,8 @@ DOCS = (
         "along, and a part that no pattern names falls to the default: torch refuses one parameter in two groups, and "
         "sees none of this.",
         how_seen="A guard looks once at the optimizer's groups. At least three quarters of a list of layers have one "
-        "rate each, which rises or falls from layer to layer; the others have two, or one that breaks the order.",
+        "rate each, which rises or falls from layer to layer; the others have two, or one that breaks the order. A "
+        "part that has one rate in all layers that have it is left out.",
         remedy="Take the number of the layer out of the name (`int(name.split('.')[1])`) instead of looking for a part "
         "of it, and print what each group holds.",
         source="https://arxiv.org/abs/1801.06146",

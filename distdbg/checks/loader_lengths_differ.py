@@ -20,8 +20,9 @@ DOCS = (
         "and the others wait for it in their next step for ever (uneven-inputs), or train on without it.",
         how_seen="A guard in each rank tells how many batches the loader of a training loop has, and how many steps "
         "came of a pass that went through all of it. The same loop and pass, on ranks over which DDP or FSDP averages "
-        "the gradients: one with fewer batches came to its end, and another made more steps, or hangs. Under join(), "
-        "and where a loop is left after a number of steps that all ranks agree on, lengths may differ.",
+        "the gradients: one with fewer batches came to its end, and another made more steps, and more backwards until "
+        "the script ended, or hangs. Under join(), and where a loop is left, or gone round again, until a number of "
+        "steps that all ranks agree on, lengths may differ.",
         remedy="Give every rank the same number of batches: DistributedSampler pads, drop_last=True cuts. Where "
         "lengths must differ, train within `with model.join():` or stop after as many steps as the shortest rank has.",
         source="https://docs.pytorch.org/tutorials/advanced/generic_join.html",
@@ -43,6 +44,7 @@ class _Pass:
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
     told = set()
+    totals = _totals(evidence)
     for one in _passes(evidence):
         batches = one.batches()
         least = min(batches.values(), default=0)
@@ -51,7 +53,8 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         where = next(iter(one.begins.values())).where if one.begins else None
         if not ended or not longer or where in told:
             continue
-        went_on = [rank for rank in longer if one.steps.get(rank, 0) > max(one.steps[short] for short in ended)]
+        most = max(one.steps[short] for short in ended)
+        went_on = [rank for rank in longer if one.steps.get(rank, 0) > most and _has_more(totals, rank, ended)]
         hangs = not went_on and any(diverged(evidence, Kind.UNEVEN, ""))
         if went_on or hangs:
             told.add(where)
@@ -68,6 +71,22 @@ def _passes(evidence: RunEvidence) -> Iterable[_Pass]:
         elif isinstance(steps, int):
             one.steps[fact.rank] = steps
     return found.values()
+
+
+def _totals(evidence: RunEvidence) -> Mapping[int, tuple[int, bool]]:
+    """Of each rank whose script came to an end: its backwards in all, and whether it ended without an error."""
+    told = [(fact.rank, fact.fields) for fact in facts(evidence, "loader-lengths-differ")]
+    return {
+        rank: (count, fields.get("by_itself") is True)
+        for rank, fields in told
+        if isinstance(count := fields.get("backwards"), int)
+    }
+
+
+def _has_more(totals: Mapping[int, tuple[int, bool]], rank: int, ended: Iterable[int]) -> bool:
+    """Backwards than one that has ended by itself. Who goes round a shorter loader more often makes as many."""
+    known = [totals[short] for short in ended if short in totals]
+    return rank in totals and any(totals[rank][0] > count and by_itself for count, by_itself in known)
 
 
 def _finding(evidence: RunEvidence, one: _Pass, batches: Mapping[int, int], *, hangs: bool) -> Finding:

@@ -16,7 +16,9 @@ DOCS = (
         meaning="DistributedSampler shuffles by seed and epoch. As long as nobody tells it the epoch, every epoch "
         "deals out the same batches in the same order to the same ranks: the model trains, and a little worse.",
         how_seen="A guard in each rank: two passes in which at least half of the batches were taken and the optimizer "
-        "stepped, of one sampler that shuffles, with the same `epoch` in it. A batch that is peeked at is no pass.",
+        "stepped, of one sampler that shuffles, with the same `epoch` in it. A batch that is peeked at is no pass. A "
+        "script that names set_epoch is judged at its end, by three passes, since it may go through its data several "
+        "times an epoch; where a sampler has an order of its own, the first batches were the same, too.",
         remedy="Call sampler.set_epoch(epoch) at the head of each epoch, or launch with `--guard "
         "missing-set-epoch=fix`.",
         source="https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler",

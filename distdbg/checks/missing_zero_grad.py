@@ -17,7 +17,7 @@ DOCS = (
         "so far: the training diverges, or looks like one with a far too large learning rate.",
         how_seen="A guard looks at one parameter in a few steps: its gradient is the same tensor, untouched, from one "
         "step of the optimizer to the next backward, and that backward adds to it; three times in a row. Accumulation "
-        "over micro-batches, SAM, GANs and gradients cleared by hand are none.",
+        "over micro-batches, SAM, GANs and gradients cleared or written by hand are none.",
         remedy="Call optimizer.zero_grad() once for each optimizer step, before the backward or after the step.",
         source="https://docs.pytorch.org/tutorials/recipes/recipes/zeroing_out_gradients.html",
     ),

@@ -19,8 +19,9 @@ DOCS = (
         "on nothing is learnt.",
         how_seen="With `--watch numerics` a rank looks at the loss where a backward begins, and at one gradient before "
         "each step. Where one is not finite, it looks at what the modules of that forward had made, in their order. "
-        "What a scaler of gradients skips, and masks of -inf that end within a module, are none. It is an error where "
-        "an optimizer stepped on such gradients, else a warning.",
+        "What a scaler of gradients or the optimizer itself skips, masks of -inf that end within a module, and NaN "
+        "in the data that a module masks, are none. It is an error where an optimizer stepped on such gradients, else "
+        "a warning.",
         remedy="Look at the named module with the input that is told: a logarithm or division needs an epsilon, a "
         "square root at 0 has no finite gradient, half precision overflows at 65504; clip gradients or lower the "
         "learning rate where values grow before. For bad data, look at the batch of that rank and step.",

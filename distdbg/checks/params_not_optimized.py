@@ -16,7 +16,9 @@ DOCS = (
         meaning="They are part of the model, want gradients and get them, and stay what they were at the start: the "
         "optimizer was made of other parameters, or before a part was added, replaced or wrapped.",
         how_seen="A guard compares the parameters of the DDP or FSDP2 model that have a gradient with those of all "
-        "optimizers that step, in three windows of ten steps.",
+        "optimizers that step, in three windows of ten steps, and where some are missing between them, too. Before the "
+        "run ends it is likely only: an optimizer may still come. Where optimizers hold other parameters of the same "
+        "sizes, those may be copies.",
         remedy="Make the optimizer of model.parameters(), after the model is whole and wrapped; freeze with "
         "requires_grad_(False) what is not to be trained.",
         source="https://docs.pytorch.org/docs/stable/optim.html#constructing-it",
@@ -29,7 +31,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         fields = found[0].fields
         names = fields.get("names")
         shown = ", ".join(map(str, names)) if isinstance(names, list) else ""
-        copies = fields.get("none_held") is True
+        none_held, copied = fields.get("none_held") is True, fields.get("copied") is True
         yield observe(
             evidence,
             DOCS[0],
@@ -37,8 +39,10 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             f"{fields.get('count')} of {fields.get('parameters')} parameters get gradients and are in no optimizer "
             f"that steps at {place(found[0])}: {shown}",
             "None of the model's parameters is in an optimizer: it holds copies, or those of another model."
-            if copies
+            if none_held
+            else "Optimizers hold others of the same sizes: copies of these, it may be."
+            if copied
             else "",
-            severity="info" if copies else "warning",
-            confidence="possible" if copies else "certain",
+            severity="info" if none_held or copied else "warning",
+            confidence="possible" if none_held or copied else "certain" if fields.get("ended") else "likely",
         )

@@ -17,7 +17,8 @@ DOCS = (
         "CosineAnnealingLR that is made for the number of epochs and moved with each step goes up and down "
         "many times an epoch.",
         how_seen="At the end of the script: how often the schedule moved, the length it was made for, and how many "
-        "passes over a loader and steps of the optimizer there were. All of them must fit.",
+        "passes over a loader and steps of the optimizer there were. All of them must fit: a OneCycleLR made for fewer "
+        "than half of the steps counts epochs, of which not all came.",
         remedy="Call scheduler.step() as often as its length counts: after each batch for OneCycleLR, after each epoch "
         "where T_max counts epochs.",
         source="https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.OneCycleLR.html",

@@ -17,7 +17,8 @@ DOCS = (
         "ends before the learning rate has reached its value, and nothing says so. Often the length was counted in "
         "micro-batches, or for one rank, and the schedule moves with each step of all ranks.",
         how_seen="At the end of a script that ended by itself: a LinearLR that rises, a OneCycleLR or a schedule of "
-        "transformers had made fewer moves than its own warm-up has, and the rate was below its peak. The last pass "
+        "transformers had made fewer moves than its own warm-up has, and the rate was below its peak and still its "
+        "own: a SequentialLR ends the warm-up itself. The last pass "
         "over the data was gone through to the end, or the schedule had made all the moves it was planned for.",
         remedy="Give the warm-up a few percent of the steps that the run will really make.",
         source="https://huggingface.co/docs/transformers/main_classes/optimizer_schedules",

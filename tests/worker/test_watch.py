@@ -192,12 +192,15 @@ def test_a_skipped_step_is_nothing_and_a_taken_one_is_told_once(rank, net):
     rank.watch.model(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 
-    def step(x, take):
+    def step(x, take, skip=False):
         loss = net(x).sum()
         rank.backward(loss)
         loss.backward()
         if take:
             rank.hear("optimizer", optimizer)
+            if not skip:
+                optimizer.step()
+            rank.hear("step", optimizer)
         optimizer.zero_grad()
 
     bad = torch.full((2, 4), float("nan"))
@@ -205,9 +208,11 @@ def test_a_skipped_step_is_nothing_and_a_taken_one_is_told_once(rank, net):
     step(torch.randn(2, 4), take=True)
     assert rank.told == []
     optimizer.found_inf = torch.ones(1)
-    step(bad, take=True)
+    step(bad, take=True, skip=True)
     del optimizer.found_inf
     assert rank.told == []
+    step(bad, take=True, skip=True)
+    assert rank.told == [], "the optimizer left it out by itself"
     step(torch.randn(2, 4), take=True)
     step(bad, take=True)
     step(bad, take=True)

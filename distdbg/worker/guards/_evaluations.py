@@ -25,6 +25,10 @@ DELIBERATE = re.compile(
     r"\.eval\(|\.train\(\s*(mode\s*=\s*)?(False|not\b)|\.training\b|monte.?carlo|mc.?dropout|update_bn|running_(mean|var)",
     re.IGNORECASE,
 )
+#: Words of one that decides on the mode anew: `train(epoch < 2)`, `train(not frozen)`, `train(was_training)`.
+MODE_CHOSEN = re.compile(
+    r"(?<!super\(\))\.train\(\s*(mode\s*=\s*)?(not\b|[^(),]*([<>]|[!=]=)|[\w.]*(mode|training|is_train)\s*\))"
+)
 _BATCHES = 3
 _ROUNDS = 2
 _MOST = 64

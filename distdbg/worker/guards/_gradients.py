@@ -32,6 +32,10 @@ class Probe:
         same = gradient is not None and self._gradient is not None and self._gradient() is gradient
         return gradient if same else None
 
+    def is_of(self, model: Any) -> bool:  # noqa: ANN401
+        parameter = self._parameter() if self._parameter is not None else None
+        return any(one is parameter for one in model.parameters())
+
 
 def probe_of(parameters: Any) -> Probe | None:  # noqa: ANN401
     """The first one that has a gradient which is not zero, as far as that can be seen."""

@@ -52,6 +52,11 @@ class PassGuard(Guard):
     def finish(self) -> None:
         self._close()
 
+    def now_of(self, iterator: Any) -> Pass | None:  # noqa: ANN401
+        """The pass that goes on, where it is this iterator's and of interest."""
+        ours = self._now is not None and self._now[0]() is getattr(iterator, "_index_sampler", None)
+        return self._now[1] if self._now is not None and ours else None
+
     def _pass_begins(self, iterator: Any) -> None:  # noqa: ANN401
         self._close()
         self._left -= 1

@@ -21,11 +21,19 @@ class Unit:
     """`heads` are the modules whose forward gathers it. `shares`: (a module, how many numbers of its own it has here).
 
     `trained` are the dtypes at rest of its parameters that want gradients; `policy` is what the script gave as mixed
-    precision, or None.
+    precision, or None. `over` so many ranks it is sharded.
     """
 
-    def __init__(self, heads: Iterable[Any], shares: list[tuple[Any, int]], trained: set[Any], policy: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        heads: Iterable[Any],
+        shares: list[tuple[Any, int]],
+        trained: set[Any],
+        policy: Any,  # noqa: ANN401
+        over: int = 0,
+    ) -> None:
         self.heads, self.shares, self.trained, self.policy = tuple(heads), shares, trained, policy
+        self.over = over
 
     @property
     def size(self) -> int:
@@ -103,7 +111,8 @@ def policy_dtype(units: Iterable[Unit]) -> str:
 def _second(group: Any) -> Unit:  # noqa: ANN401
     shares = [(p._module_info.module, p._orig_size.numel()) for p in group.fsdp_params]
     trained = {p.sharded_param.dtype for p in group.fsdp_params if p.sharded_param.requires_grad}
-    return Unit(group.modules, shares, trained, group.mp_policy)
+    over = getattr(group.mesh_info, "shard_mesh_size", 1)
+    return Unit(group.modules, shares, trained, group.mp_policy, over)
 
 
 def _first(unit: Any) -> Unit:  # noqa: ANN401
@@ -111,4 +120,5 @@ def _first(unit: Any) -> Unit:  # noqa: ANN401
     flat = handle.flat_param
     shares = [(info.module, shape.numel()) for info, shape in zip(flat._param_infos, flat._shapes, strict=True)]
     trained = {handle._orig_param_dtype} if flat.requires_grad else set()
-    return Unit((unit, unit._fsdp_wrapped_module), shares, trained, unit.mixed_precision)
+    over = unit.process_group.size() if handle.uses_sharded_strategy else 1
+    return Unit((unit, unit._fsdp_wrapped_module), shares, trained, unit.mixed_precision, over)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.guards._source import mentioned
 from distdbg.worker.wrapping import is_replicated
 
 TYPE_CHECKING = False
@@ -14,13 +16,18 @@ if TYPE_CHECKING:
 #: who writes -> the argument that is written
 _GIVEN = {("torch.serialization", "save"): "obj", ("safetensors.torch", "save_file"): "tensors"}
 _PREFIXES = ("module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.")
+#: What takes the prefix away where the file is read.
+_STRIPS = re.compile(r"[\"']module\.|_orig_mod\.|consume_prefix")
 
 
 class CheckpointModulePrefix(Guard):
     id = "checkpoint-module-prefix"
     modes = ("off", "warn", "error")
     costs = "about 10 us for each torch.save and save_file"
-    blind = "what neither torch.save nor safetensors write; models with a part called `module` that is no wrapper's"
+    blind = (
+        "what neither torch.save nor safetensors write; models with a part called `module` that is no wrapper's; "
+        "scripts that name the prefix, as who takes it away does"
+    )
 
     def begin(self) -> None:
         self.listen("save", self._save)
@@ -36,6 +43,8 @@ class CheckpointModulePrefix(Guard):
             own = getattr(model, "module", None) if prefix.startswith("module.") else model
             if prefix.startswith("module.") and (own is None or not is_replicated(model)):
                 continue  # a model that calls a part of its own so
+            if mentioned(_STRIPS):
+                return
             where = users_line()
             self.say(where, f"all names of the checkpoint begin with {prefix}", prefix=prefix, names=names[:3],
                      count=len(names))  # fmt: skip

@@ -1,7 +1,8 @@
 """The only checkpoint there is is overwritten in place: a job that is killed while it writes has none left.
 
 A file that is written under another name and renamed has another inode each time, since the one before is still in use.
-Where another file of about its size lies beside it, or the script copies files, nothing is said.
+Where another file of about its size lies beside it, or one that this rank wrote elsewhere and has left alone since, or
+the script copies files, nothing is said.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class CheckpointNotAtomic(Guard):
 
     def begin(self) -> None:
         self._written: dict[str, tuple[int, int, int]] = {}
+        self._again: set[str] = set()
         if self.mode == "fix":
             asides_of(self).publish.append(self._publish)
             return  # nothing is overwritten in place
@@ -46,11 +48,9 @@ class CheckpointNotAtomic(Guard):
     def _publish(self, save: Save, before: os.stat_result | None) -> None:
         """It is about to be renamed: told of where the name is used again, as without it."""
         target = save.target
-        if target in self._written and before is not None and not _is_beside(target, before.st_size):
-            if not mentioned(_COPIES):
-                self.say(users_line(), path=target, bytes=before.st_size, fixed=True)
-        elif len(self._written) < _MOST_FILES:
-            self._written[target] = 0, 0, 0
+        if target in self._written and before is not None and not self._has_other(target, before.st_size):
+            self.say(users_line(), path=target, bytes=before.st_size, fixed=True)
+        self._remember(target, (0, 0, 0))
 
     def _begins(self, path: Any) -> None:  # noqa: ANN401
         """torch has opened it by now, and cut it to nothing."""
@@ -59,17 +59,40 @@ class CheckpointNotAtomic(Guard):
             return
         file = os.stat(path)
         size = before[2]
-        if (file.st_dev, file.st_ino) == before[:2] and not _is_beside(path, size) and not mentioned(_COPIES):
+        if (file.st_dev, file.st_ino) == before[:2] and not self._has_other(path, size):
             self.say(users_line(), path=os.path.realpath(path), bytes=size)
 
     def _ends(self, path: Any) -> None:  # noqa: ANN401
-        if not isinstance(path, str) or (path not in self._written and len(self._written) >= _MOST_FILES):
+        if not isinstance(path, str):
             return
         if self.desk.asides is not None and self.desk.asides.writing(path):
             return  # another guard has it written elsewhere, and renamed
         file = os.stat(path)
         if (file.st_mode & 0o170000) == 0o100000:
-            self._written[path] = file.st_dev, file.st_ino, file.st_size
+            self._remember(path, (file.st_dev, file.st_ino, file.st_size))
+
+    def _remember(self, path: str, file: tuple[int, int, int]) -> None:
+        """The newest last."""
+        if self._written.pop(path, None) is not None:
+            self._again.add(path)
+        elif len(self._written) >= _MOST_FILES:
+            self._again.discard(oldest := next(iter(self._written)))
+            del self._written[oldest]
+        self._written[path] = file
+
+    def _has_other(self, path: str, size: int) -> bool:
+        own = os.stat(path).st_ino
+        once = (other for other in self._written if other != path and other not in self._again)
+        return _is_beside(path, size) or any(_is_there(one, size, own) for one in once) or mentioned(_COPIES)
+
+
+def _is_there(path: str, size: int, own: int) -> bool:
+    """Whether a file of at least half the size has the name still. A link is none."""
+    try:
+        file = os.stat(path)
+    except OSError:
+        return False
+    return file.st_ino != own and 2 * file.st_size >= size
 
 
 def _is_beside(path: str, size: int) -> bool:

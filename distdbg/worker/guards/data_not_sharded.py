@@ -1,7 +1,10 @@
-"""What the first batch of a training loader looks like on this rank: whether all ranks read the same is judged outside.
+"""What the first batch of a training loader looks like on this rank: whether all ranks train on the same is judged
+outside.
 
-A first batch is known again by a checksum of some of its numbers, on the CPU alone. Ranks that share a model by tensor
-or pipeline parallelism must read the same: with the fact goes over which ranks the model is trained in parallel.
+A batch is known again by a checksum, and counts once a tensor like one of its own enters the forward of the model: a
+rank may take its part of a batch that all ranks read, or only begin with it and make something of its own. Ranks that
+share a model by tensor or pipeline parallelism must read the same: with the fact goes over which ranks the model is
+trained in parallel.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import sys
 
 from distdbg.worker.guards._base import users_line
+from distdbg.worker.guards._batches import first_input, is_one_of, print_of, shapes_of
 from distdbg.worker.guards._groups import data_parallel_ranks
 from distdbg.worker.guards._passes import PassGuard, samplers_of
 
@@ -16,24 +20,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from distdbg.worker.guards._batches import Shape
     from distdbg.worker.guards._passes import Pass
 
-#: Of each tensor so many numbers at its head are looked at, and of a batch so many things.
-_NUMBERS = 256
-_THINGS = 8
+#: First batches that are looked at, and forwards that may be the one of such a batch: a GAN's first is another model's.
+_BATCHES = 24
+_FORWARDS = 4
 
 
 class DataNotSharded(PassGuard):
     id = "data-not-sharded"
-    costs = "about 50 us for each of the first three passes over a loader"
+    costs = "up to 1 ms for each tensor in the first batch of a pass over a loader, at most 24 times"
     blind = (
         "models without DDP or FSDP, whose ranks may share data on purpose; IterableDataset; batches of fewer than "
-        "four different numbers; batches that the loader puts on a device"
+        "four different numbers; batches that the loader puts on a device; batches of which the model gets no tensor "
+        "in the shape that the loader gave it"
     )
 
     def begin(self) -> None:
         super().begin()
-        self._batches_left = 24
+        self._batches_left, self._forwards_left = _BATCHES, 0
         self.listen("pass-begins", self._first_batch)
 
     def pass_begins(self, now: Pass, _iterator: Any) -> bool:  # noqa: ANN401
@@ -44,54 +50,59 @@ class DataNotSharded(PassGuard):
 
     def _first_batch(self, began: tuple[Any, Any]) -> None:
         iterator, batch = began
-        if (
-            self._now is None
-            or self._now[0]() is not getattr(iterator, "_index_sampler", None)
-            or self._batches_left <= 0
-        ):
+        now = self.now_of(iterator)
+        if now is None or self._batches_left <= 0:
             return
         self._batches_left -= 1
-        numbers: list[str] = []
-        _collect(batch, numbers, _THINGS)
-        if len(set(" ".join(numbers).split())) >= 4:
-            from zlib import crc32
+        self.deaf("forward")
+        found = print_of(batch)
+        if found is not None:
+            now.about = _Batch(found, shapes_of(batch), iterator)
+            self._forwards_left = _FORWARDS
+            self.listen("forward", self._forward)
 
-            names = [type(sampler).__name__ for sampler in samplers_of(iterator)]
-            self._now[1].about = crc32("\n".join(numbers).encode("utf-8", "replace")), names, _length(iterator)
+    def _forward(self, _module: object) -> None:
+        batch: _Batch | None = None if self._now is None else self._now[1].about
+        self._forwards_left -= 1
+        if batch is None or self._forwards_left <= 0:
+            self.deaf("forward")
+        if batch is None or not sys.modules["torch"].is_grad_enabled():
+            return
+        given = first_input()
+        if given is not None and is_one_of(tuple(given.shape), batch.shapes):
+            batch.enters(given)
+            self.deaf("forward")
 
     def trained(self, now: Pass) -> None:
-        ranks = data_parallel_ranks(self.desk.model())
-        if now.about is None or ranks is None or len(ranks) < 2:
+        ranks, batch = data_parallel_ranks(self.desk.model()), now.about
+        if batch is None or not batch.entered or ranks is None or len(ranks) < 2:
             return
-        print_, names, length = now.about
         number = sum(1 for key in self._told if now.where and key[:2] == tuple(now.where[:2]))
         if number < 3:
-            self.say(now.where, "", number, batch=print_, samplers=names, items=length, batches=now.total, among=ranks)
+            self.say(now.where, "", number, batch=batch.print, samplers=batch.samplers, items=batch.items,
+                     part=batch.part, batches=now.total, among=ranks)  # fmt: skip
 
 
-def _length(iterator: Any) -> int:  # noqa: ANN401
-    try:
-        return len(iterator._dataset)
-    except Exception:
-        return -1
+class _Batch:
+    """The first one of a pass. `part` is that of the data that the sampler deals out: its own number where they are
+    several, so that data of which all items are alike is sharded, too."""
 
+    def __init__(self, found: int, shapes: list[Shape], iterator: Any) -> None:  # noqa: ANN401
+        self.print, self.shapes = found, shapes
+        self.entered = False
+        samplers = list(samplers_of(iterator))
+        self.samplers = [type(sampler).__name__ for sampler in samplers]
+        of_several = [getattr(s, "rank", None) for s in samplers if getattr(s, "num_replicas", 1) != 1]
+        self.part = next((rank for rank in of_several if isinstance(rank, int)), 0)
+        try:
+            self.items = len(iterator._dataset)
+        except Exception:
+            self.items = -1
 
-def _collect(thing: Any, numbers: list[str], most: int) -> None:  # noqa: ANN401
-    """The first numbers and words in a batch, as text. Nothing is read from a device."""
-    if len(numbers) >= most:
-        return
-    torch = sys.modules["torch"]
-    if type(thing) is torch.Tensor:
-        if thing.device.type == "cpu" and thing.layout is torch.strided and thing.numel():
-            part = thing.detach().reshape(-1)[:_NUMBERS] if thing.is_contiguous() else thing.detach()[:1].reshape(-1)
-            numbers.append(" ".join(map(repr, part[:_NUMBERS].tolist())))
-    elif isinstance(thing, (str, int, float)):
-        numbers.append(repr(thing)[:200])
-    elif isinstance(thing, dict):
-        for value in list(thing.values())[:most]:
-            _collect(value, numbers, most)
-    elif isinstance(thing, (list, tuple)):
-        for value in thing[:most]:
-            _collect(value, numbers, most)
-    elif hasattr(thing, "data") and isinstance(thing.data, dict):  # transformers' BatchEncoding
-        _collect(thing.data, numbers, most)
+    def enters(self, given: Any) -> None:  # noqa: ANN401
+        """What can be read without waiting for a device must be the same, too."""
+        from zlib import crc32
+
+        self.entered = True
+        if given.device.type == "cpu":
+            self.print = crc32(f"{self.print} {print_of(given)}".encode())

@@ -1,7 +1,8 @@
 """Norms and biases under weight decay, in an optimizer that exempts others: a pattern of names that misses some.
 
 Only where the intention can be seen: one group decays nothing and holds nothing but vectors, another decays and holds
-vectors, too. Who decays everything in one group may mean it. Embeddings are decayed by many on purpose.
+vectors, too. Who decays everything in one group may mean it, and so may who exempts norms and no other bias. Embeddings
+are decayed by many on purpose.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ class DecayedNorms(Guard):
         if not decayed or not spared or not all(map(_is_vector, spared)):
             return
         names = _norms_and_biases(model)
-        vectors = [names[id(p)] for group in decayed for p in group["params"] if id(p) in names]
-        if vectors and any(id(p) in names for p in spared):
+        kinds = {names[id(p)][1] for p in spared if id(p) in names}
+        known = [names[id(p)] for group in decayed for p in group["params"] if id(p) in names]
+        vectors = [name for name, of_norm in known if of_norm or False in kinds]
+        if vectors and kinds:
             self.say(users_line(), "norms or biases are decayed, while others are exempt", id(optimizer),
                      names=vectors[:_MOST_NAMES], count=len(vectors), exempt=len(spared))  # fmt: skip
 
@@ -64,11 +67,12 @@ def _is_vector(parameter: Any) -> bool:  # noqa: ANN401
     return bool(parameter.requires_grad and parameter.dim() <= 1)
 
 
-def _norms_and_biases(model: Any) -> dict[int, str]:  # noqa: ANN401
-    """id of a vector -> its name: all that a norm has, and what is called a bias."""
+def _norms_and_biases(model: Any) -> dict[int, tuple[str, bool]]:  # noqa: ANN401
+    """id of a vector -> its name, and whether it is a norm's: all that a norm has, and what is called a bias."""
     found = {}
     for path, module in inner_of(model).named_modules():
         for name, parameter in module._parameters.items():
-            if parameter is not None and _is_vector(parameter) and (name == "bias" or "Norm" in type(module).__name__):
-                found[id(parameter)] = f"{path}.{name}".replace("_orig_mod.", "")
+            of_norm = "Norm" in type(module).__name__
+            if parameter is not None and _is_vector(parameter) and (of_norm or name == "bias"):
+                found[id(parameter)] = f"{path}.{name}".replace("_orig_mod.", ""), of_norm
     return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 from distdbg.worker.guards._base import Guard, users_line
-from distdbg.worker.guards._evaluations import DELIBERATE, Evaluations
+from distdbg.worker.guards._evaluations import DELIBERATE, MODE_CHOSEN, Evaluations
 from distdbg.worker.guards._gradients import parameters_of
 from distdbg.worker.guards._passes import weak
 from distdbg.worker.guards._source import mentioned
@@ -109,7 +109,8 @@ class EvalModeWrong(Guard):
         held = set(map(id, parameters_of(optimizer)))
         wanted = [p for p in module.parameters() if p.requires_grad]
         kinds = _kinds(module, training=False)
-        if kinds and len(wanted) >= one.trainable and all(id(p) in held for p in wanted):
+        as_ever = len(wanted) >= one.trainable and all(id(p) in held for p in wanted)
+        if kinds and as_ever and not mentioned(MODE_CHOSEN):
             self.say(one.where, "training goes on in eval mode", silenced=kinds, times=one.wrong)
 
 
@@ -136,11 +137,12 @@ class _Model:
 
 
 def _kinds(module: Any, *, training: bool) -> list[str]:  # noqa: ANN401
-    """The kinds of its dropouts and batch norms, where all of them are in this mode."""
+    """The kinds of its dropouts and batch norms, where all of them are in this mode. Frozen batch norms know no mode,
+    and are of another class than torch's."""
+    norm = sys.modules["torch"].nn.modules.batchnorm._NormBase
     alike = [
         m
         for m in module.modules()
-        if ("BatchNorm" in type(m).__name__ and getattr(m, "track_running_stats", True))
-        or ("Dropout" in type(m).__name__ and getattr(m, "p", 0) > 0)
+        if (isinstance(m, norm) and m.track_running_stats) or ("Dropout" in type(m).__name__ and getattr(m, "p", 0) > 0)
     ]
     return [] if any(m.training is not training for m in alike) else sorted({type(m).__name__ for m in alike})

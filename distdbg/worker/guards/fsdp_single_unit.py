@@ -16,7 +16,7 @@ class FsdpSingleUnit(Guard):
     id = "fsdp-single-unit"
     modes = ("off", "warn")
     costs = "once, about 1 ms for 1,000 modules"
-    blind = "models of under 10 million parameters"
+    blind = "models of under 10 million parameters; what lies whole on each rank, as over a mesh of one"
 
     def window(self) -> None:
         self.listen("forward", self._forward)
@@ -25,14 +25,15 @@ class FsdpSingleUnit(Guard):
         self.deaf()
 
     def _forward(self, module: Any) -> None:  # noqa: ANN401
-        sizes = [unit.size for unit in units_of(module)]
-        if not sizes:
+        units = units_of(module)
+        if not units:
             return
         self.deaf()
+        sizes = [unit.size for unit in units if unit.over != 1] or [0]
         total, largest = sum(sizes), max(sizes)
         layers = _repeated(module) if total >= LARGE and largest >= _SHARE * total else None
         if layers is not None:
-            self.say(users_line(), units=len(sizes), largest=largest, total=total, layer=layers[0], layers=layers[1])
+            self.say(users_line(), units=len(units), largest=largest, total=total, layer=layers[0], layers=layers[1])
 
 
 def _repeated(module: Any) -> tuple[str, int] | None:  # noqa: ANN401

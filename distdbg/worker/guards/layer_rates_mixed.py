@@ -2,7 +2,8 @@
 
 torch refuses a parameter that is in two groups; a pattern like `layers.1` that takes `layers.10` along it cannot see.
 Only where the intention can be seen: in a list of layers nearly all have one rate each, and those rates rise, or fall,
-without a break. Biases and norms that have a rate of their own in every layer are none.
+without a break. Biases and norms that have a rate of their own in every layer are none, nor is a part that has one rate
+wherever there is one, as cross-attention that was put into some of the layers.
 """
 
 from __future__ import annotations
@@ -68,14 +69,19 @@ def _rates(optimizer: Any) -> dict[int, float]:  # noqa: ANN401
 
 
 def _lists(names: dict[int, str], rates: dict[int, float]) -> dict[str, Rates]:
-    """The first list of layers in each name: `blocks` -> {0: {1e-4}, 1: {2e-4}}."""
-    found: dict[str, Rates] = {}
+    """The first list of layers in each name: `blocks` -> {0: {1e-4}, 1: {2e-4}}. Parts of one rate are left out."""
+    parts: dict[tuple[str, str], dict[int, float]] = {}
     for key, name in names.items():
         words = name.split(".")
         place = next((n for n, word in enumerate(words) if n and word.isdigit()), None)
         if place is not None and key in rates:
-            layers = found.setdefault(".".join(words[:place]), {})
-            layers.setdefault(int(words[place]), set()).add(rates[key])
+            part = ".".join(words[:place]), ".".join(words[place + 1 :])
+            parts.setdefault(part, {})[int(words[place])] = rates[key]
+    found: dict[str, Rates] = {}
+    for (before, _), layers in parts.items():
+        if len(layers) < 2 or len(set(layers.values())) > 1:
+            for number, rate in layers.items():
+                found.setdefault(before, {}).setdefault(number, set()).add(rate)
     return found
 
 

@@ -1,11 +1,14 @@
 """How many batches this rank's loader has, and how many steps came of them: whether all ranks have as many is judged
 outside.
 
-Told early in a pass, before a rank could hang for want of the others, and again at its end. Under `join()` lengths may
-differ; who leaves the loop sooner on purpose tells no end.
+Told early in a pass, before a rank could hang for want of the others, and again at its end; and at the end of the
+script how many backwards there were. Under `join()` lengths may differ; who leaves the loop sooner on purpose tells no
+end.
 """
 
 from __future__ import annotations
+
+import sys
 
 from distdbg.worker.guards._base import Guard, users_line
 from distdbg.worker.guards._groups import data_parallel_ranks
@@ -34,7 +37,7 @@ class LoaderLengthsDiffer(Guard):
     def begin(self) -> None:
         self._begun: _Begun | None = None
         self._numbers: dict[tuple[object, ...], tuple[int, int]] = {}
-        self._left = _MOST_PASSES
+        self._left, self._backwards = _MOST_PASSES, self.desk.backwards
         self.listen("pass", self._begins)
         self.listen("data-end", self._ends)
 
@@ -73,6 +76,13 @@ class LoaderLengthsDiffer(Guard):
             if begun.number is not None:
                 steps = self.desk.steps - begun.steps
                 self.say(begun.where, "", (begun.number, "ends"), number=begun.number, steps=steps)
+
+    def finish(self) -> None:
+        """Ranks that went round their loaders as often as they liked have as many; who failed in one has begun it."""
+        if self._told:
+            error = sys.exc_info()[1]
+            by_itself = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+            self.say(None, backwards=self.desk.backwards - self._backwards, by_itself=by_itself)
 
 
 class _Begun:

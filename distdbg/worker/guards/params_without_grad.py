@@ -121,6 +121,7 @@ class _Look:
         """None where the optimizer's state does not tell who had a gradient."""
         wanted = [p for p in parameters_of(optimizer) if p.requires_grad and p.numel()]
         state = optimizer.state
-        without = {id(p) for p in wanted if p.grad is None and not state.get(p)}
+        stateless = [p for p in wanted if not state.get(p)]
+        without = {id(p) for p in stateless if p.grad is None}
         self.steps, self.parameters = steps, len(wanted)
-        return without if 2 * len(without) < len(wanted) else set()
+        return without if 2 * len(without) < len(wanted) and len(stateless) < len(wanted) else set()

@@ -43,6 +43,8 @@ class RedundantAllreduce(Guard):
         self._forward = None
         if not module.training or getattr(module, "require_backward_grad_sync", None) is not True:
             return
+        if module.process_group.size() < 2:
+            return
         model = self._of.setdefault(id(module), _Model(module))
         self._forward = model, users_line()
 

@@ -64,7 +64,8 @@ class SchedulerCadence(PassGuard):
                 continue
             wrong = ""
             if one.kind == "OneCycleLR" and abs(one.moved - passes) <= 1 and one.planned >= 5 * max(one.moved, 1):
-                wrong = "steps"
+                # a length that is no match for the steps counts epochs, and the training was stopped early
+                wrong = "steps" if 2 * one.planned >= one.steps else ""
             elif one.kind == "CosineAnnealingLR" and one.planned == passes and 10 * one.moved >= 9 * one.steps:
                 wrong = "passes"
             if wrong:

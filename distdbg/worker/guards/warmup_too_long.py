@@ -56,7 +56,7 @@ class WarmupTooLong(Guard):
             self._epochs, self._ended_at = self.desk.epochs, self.desk.steps
         self._passes += 1
         for one in self._schedules:
-            one.look()
+            one.look(self.desk.steps)
         self._schedules = [one for one in self._schedules if one.warms_up]
         if not self._schedules or self._passes > _MOST_PASSES:
             self._schedules = []
@@ -67,7 +67,7 @@ class WarmupTooLong(Guard):
         if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
             return
         for one in self._schedules:
-            one.look()
+            one.look(self.desk.steps)
             steps = self.desk.steps - one.since
             # a run that stops early, or is one of several, says nothing against a plan that the warm-up fits in; so a
             # plan in micro-batches, of which a step takes four, cannot be told from a run of its first quarter
@@ -88,7 +88,7 @@ class _Schedule:
         self.warmup = self.rate = self.peak = 0.0
         self.warms_up = True
 
-    def look(self) -> None:
+    def look(self, steps: int) -> None:
         scheduler = self.of()
         if scheduler is None:
             return
@@ -97,8 +97,11 @@ class _Schedule:
         if found is None or not isinstance(rate, (int, float)):
             self.warms_up = False
             return
-        self.warms_up = scheduler.last_epoch < found.moves and self.rate <= rate < found.peak
-        self.kind, self.moves, self.rate, self.peak = type(scheduler).__name__, scheduler.last_epoch, rate, found.peak
+        # a SequentialLR stops moving what it is past, one move before the end: then the rate is no longer theirs
+        moves, last = scheduler.last_epoch, getattr(scheduler, "_last_lr", None) or [rate]
+        rules = last[0] == rate or moves + 1 >= steps - self.since
+        self.warms_up = rules and moves + 1 < found.moves and self.rate <= rate < found.peak
+        self.kind, self.moves, self.rate, self.peak = type(scheduler).__name__, moves, rate, found.peak
         self.warmup, self.planned = found.moves, found.planned
 
     def is_slow(self, steps: int) -> bool:

@@ -22,7 +22,9 @@ class WeightsDesynced(Guard):
     default = "off"
     most = 100
     costs = "one pass over the weights at steps 11, 110, 1010 and each thousand: about 5 ms for 26 million on a CPU"
-    blind = "FSDP, whose ranks have different shards; buffers; parameters beyond the 2,000th"
+    blind = (
+        "FSDP, whose ranks have different shards; buffers; parameters that DDP is told to ignore, or beyond the 2,000th"
+    )
 
     def window_ends(self) -> None:
         model = self.desk.model()
@@ -30,7 +32,10 @@ class WeightsDesynced(Guard):
         if model is None or ranks is None or len(ranks) < 2:
             return
         torch = sys.modules["torch"]
-        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad][:_MOST_NORMS]
+        own = {f"module.{name}" for name in getattr(model, "parameters_to_ignore", ())}
+        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad and n not in own][:_MOST_NORMS]
+        if not named:
+            return
         with torch.no_grad():
             norms: list[Any] = [repr(float(norm)) for norm in torch._foreach_norm([p.detach() for _, p in named])]
         self.say(None, "", self.desk.steps, names=[name for name, _ in named], norms=norms, among=ranks)

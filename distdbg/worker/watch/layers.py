@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 torch: Any = sys.modules["torch"]
 #: A layer with fewer units is not looked at for dead ones; of more layers the first are.
 _FEWEST_ROWS, _MOST_WITH_ROWS = 64, 512
+_MOST_READERS = 4
+_CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
 
 class Layers:
@@ -43,11 +45,13 @@ class Layers:
             self.places.append((len(self.names) - 1, place))
             if _has_units(module, parameters[place]) and len(self.rows) < _MOST_WITH_ROWS:
                 self.rows[place] = int(local(parameters[place]).shape[0])
-        self._leave_out_last()
+        #: place -> those that may read these units, and in how many groups they do; none where it is sharded
+        self.readers: dict[int, list[tuple[int, int]]] = {}
+        self._find_readers([(place, parameters[place], known.get(self._ids[place])) for place in placed])
         #: place -> which rows have had a gradient, and in so many samples
         self.alive: dict[int, Any] = {}
         self.samples = 0
-        self.sharded = any(hasattr(p, "_local_tensor") for p in parameters) or any(map(is_fsdp1, models))
+        self.sharded = any(map(_is_sharded, parameters)) or any(map(is_fsdp1, models))
         self.copies, self.is_copy = _copies(models)
         self.optimizer = type(optimizer).__name__
 
@@ -63,11 +67,23 @@ class Layers:
         return {"layers": self.names, "kinds": self.kinds, "rows": rows, "sharded": self.sharded,
                 "copies": self.copies, "of": self.optimizer}  # fmt: skip
 
-    def _leave_out_last(self) -> None:
-        """The rows of a model's last layer are classes or words, of which some never come."""
-        for layer, place in self.places:
-            if layer == self.count - 1:
-                self.rows.pop(place, None)
+    def _find_readers(self, parameters: list[tuple[int, Any, Any]]) -> None:
+        """The next layers that take as many features as it has rows. Where there is none its rows are what the model
+        gives: classes, boxes or words, of which some never come."""
+        later: list[tuple[int, int, int, int]] = []
+        for place, parameter, known in reversed(parameters):
+            if parameter.dim() < 2:
+                continue
+            if place in self.rows:
+                rows, is_conv = parameter.shape[0], parameter.dim() > 2
+                fits = [(other, groups) for other, takes, groups, dim in reversed(later)
+                        if takes == rows or (is_conv and dim == 2 and takes % rows == 0)]  # fmt: skip
+                if not fits:
+                    del self.rows[place]
+                self.readers[place] = [] if _is_sharded(parameter) else [fit for fit in fits[:_MOST_READERS] if fit[1]]
+            groups = known[2].groups if known is not None and isinstance(known[2], _CONVOLUTIONS) else 1
+            takes = parameter.shape[1] * groups
+            later.append((place, takes, 0 if _is_sharded(parameter) else groups, parameter.dim()))
 
 
 def _names(models: list[Any], own: set[int]) -> dict[int, tuple[int, str, Any, str]]:
@@ -94,12 +110,15 @@ def _names(models: list[Any], own: set[int]) -> dict[int, tuple[int, str, Any, s
 
 def _has_units(module: Any, parameter: Any) -> bool:  # noqa: ANN401
     """Whether the rows of this parameter are a layer's output units, all of each of them held here."""
-    nn = torch.nn
-    if not isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)) or parameter.dim() < 2:
+    if not isinstance(module, (torch.nn.Linear, *_CONVOLUTIONS)) or parameter.dim() < 2:
         return False
     placements = getattr(parameter, "placements", ())
     whole = all(p.is_replicate() or (p.is_shard() and p.dim == 0) for p in placements)
     return whole and local(parameter).dim() > 1 and local(parameter).shape[0] >= _FEWEST_ROWS
+
+
+def _is_sharded(parameter: Any) -> bool:  # noqa: ANN401
+    return hasattr(parameter, "_local_tensor")
 
 
 def _copies(models: list[Any]) -> tuple[int, bool]:

@@ -2,7 +2,8 @@
 
 On the CPU the loss is read at once. On a GPU it is copied to the host beside the training, and read at a later step,
 when it has come: then the next forward is listened to, and judged if its loss is not finite either. Nothing is told
-before an optimizer steps on it: a scaler of gradients that leaves a step out is well. Once told, the watch is over.
+before an optimizer has stepped on it: a scaler of gradients that leaves a step out is well, and so is an optimizer that
+does. Once told, the watch is over.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import sys
 from math import isfinite
 
 from distdbg.worker.guards._base import is_ignored, users_line
+from distdbg.worker.guards._gradients import parameters_of
 from distdbg.worker.guards._passes import weak
 from distdbg.worker.places import roots_of
 from distdbg.worker.watch import outputs
-from distdbg.worker.watch.figures import is_finite, probe
+from distdbg.worker.watch.figures import is_finite, local, probe
 from distdbg.worker.watch.late import Late
 from distdbg.worker.watch.origin import bad_gradients, bad_weights, origin
 from distdbg.worker.watch.saves import Saves
@@ -47,6 +49,7 @@ class NumericsWatch:
         self._pending: tuple[dict[str, object], Where | None] | None = None
         self._held: dict[str, Any] | None = None
         self._skipped = 0
+        self._before: dict[int, int] | None = None
         self._armed = self._over = False
         self._loss, self._gradient = Late(), Late()
         self._events = (("forward", self._forward), ("backward", self._backward), ("optimizer", self._optimizer),
@@ -156,16 +159,19 @@ class NumericsWatch:
             bad = self._pending is not None and not is_finite(gradient)
         else:
             bad = not isfinite(float(gradient.sum())) and not is_finite(gradient)
-        if self._pending is not None:
-            self._tell(stepped=bad, optimizer=optimizer)
-        elif bad:
-            self._gradients_are_bad(optimizer)
+        if bad:
+            if self._pending is None:
+                self._gradients_are_bad()
+            self._save(optimizer)
+            self._before = _bad_ones(optimizer)
+        elif self._pending is not None:
+            self._tell(stepped=False, optimizer=optimizer)
 
     def _hold(self) -> None:
         """What went into the forward that was judged, until it is told or turns out to be nothing."""
         self._held = None if self._dump is None else self._dump.last()
 
-    def _gradients_are_bad(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _gradients_are_bad(self) -> None:
         model = self._model()
         fields: dict[str, object] = {"at": self._session.page.steps() + 1}
         if model is None:
@@ -175,26 +181,39 @@ class NumericsWatch:
             fields |= {**bad_gradients(model, order), **bad_weights(model)}
         self._pending = fields, users_line()
         self._hold()
-        self._tell(stepped=True, optimizer=optimizer)
 
-    def _stepped(self, _optimizer: object) -> None:
+    def _stepped(self, optimizer: Any) -> None:  # noqa: ANN401
+        before, self._before = self._before, None
+        if before is not None and self._pending is not None:
+            stepped = _have_changed(optimizer, before)
+            if stepped or "dump" in self._pending[0]:
+                self._tell(stepped=stepped, optimizer=optimizer)
+            elif not self._skipped:
+                self._pending = None  # it leaves such steps out by itself; of a bad loss the count goes on
         outputs.forget()
         if self._dump is not None:
             self._held = None
             self._dump.forget()
 
     def _tell(self, *, stepped: bool, optimizer: object = None, failed: bool = False) -> None:
+        self._save(optimizer, failed=failed)
         if self._pending is None:
             return
         (fields, where), self._pending = self._pending, None
         if not is_ignored("non-finite", where):
-            if self._dump is not None:
-                self._unhook()
-                named = type(optimizer).__name__ if optimizer is not None else ""
-                fields["dump"] = self._dump.write(self._held, self._model(), fields, named, failed=failed)
             self._session.fact("guard", guard="non-finite", mode="warn", step=fields.pop("at"), where=where,
                                stepped=stepped, **fields)  # fmt: skip
         self.end()
+
+    def _save(self, optimizer: object, *, failed: bool = False) -> None:
+        """Before the step, if there is one to come."""
+        if self._pending is None or self._dump is None or "dump" in self._pending[0]:
+            return
+        fields, where = self._pending
+        if not is_ignored("non-finite", where):
+            self._unhook()
+            named = type(optimizer).__name__ if optimizer is not None else ""
+            fields["dump"] = self._dump.write(self._held, self._model(), fields, named, failed=failed)
 
 
 def _is_on_cpu(model: Any) -> bool:  # noqa: ANN401
@@ -210,3 +229,15 @@ def _probe(optimizer: Any) -> Any:  # noqa: ANN401
             if parameter.grad is not None and not parameter.grad.is_sparse:
                 return probe(parameter.grad)
     return None
+
+
+def _bad_ones(optimizer: Any) -> dict[int, int]:  # noqa: ANN401
+    """id of each parameter whose gradient is not finite -> its version."""
+    dense = (p for p in parameters_of(optimizer) if p.grad is not None and not p.grad.is_sparse)
+    return {id(p): local(p)._version for p in dense if not is_finite(p.grad)}
+
+
+def _have_changed(optimizer: Any, before: dict[int, int]) -> bool:  # noqa: ANN401
+    """Through `.data` no version moves: then the weights themselves show it."""
+    bad = [p for p in parameters_of(optimizer) if id(p) in before]
+    return any(local(p)._version != before[id(p)] for p in bad) or not all(map(is_finite, bad))

@@ -1,8 +1,9 @@
 """Which module made the first value that is not finite: judged over what the modules of one forward have made.
 
 A module's output that is not finite and ends within a module whose own output is finite (a mask of attention) is meant
-so. What goes into the first one that is not decides: was it finite, the module made it; was it not, it was made before
-it, in the forward of the module around it; was the model's own input not finite, it is the data.
+so, and so is an input of a module whose output is finite (NaN where a value is missing). What goes into the first one
+that is not decides: was it finite, the module made it; was it not, it was made before it, in the forward of the module
+around it; was the model's own input not finite, it is the data.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ def origin(calls: list[Made]) -> dict[str, object]:
     finite) or unknown, with the reason in `because`."""
     if not calls:
         return {"made": "unknown", "because": "no module was heard"}
+    traceless = _is_traceless(calls)
     for number, call in enumerate(calls):
         bad = next((one for one in call.outputs if not is_finite(one)), None)
-        if bad is None and _finite(call.inputs, lost=call.lost_input) is not False:
+        masks = traceless or _gives_finite(call)
+        if bad is None and (masks or _finite(call.inputs, lost=call.lost_input) is not False):
             continue
         around = _around(calls, number)
-        if any(_finite(outer.outputs, lost=outer.lost_output) for outer in around):
+        if any(map(_gives_finite, around)):
             continue
         found = _by_input(call, around)
         if found["made"] == "module":  # what stood before it is of no interest: finite values went in
@@ -36,7 +39,8 @@ def origin(calls: list[Made]) -> dict[str, object]:
         elif found["made"] != "data":
             found["gone"] = sum(other.lost_output for other in calls[:number])
         return found
-    lost = [call.name for call in calls if call.lost_output]
+    lost = [call.name for n, call in enumerate(calls)
+            if call.lost_output and not any(map(_gives_finite, _around(calls, n)))]  # fmt: skip
     if lost:
         some = ", ".join(name or "the model itself" for name in lost[-3:])
         return {"made": "unknown", "because": f"outputs were no longer there ({len(lost)}, such as of {some})"}
@@ -87,6 +91,13 @@ def _by_input(call: Made, around: list[Made]) -> dict[str, object]:
     return {"made": "near", "because": "what came into it was not finite", **told}
 
 
+def _is_traceless(calls: list[Made]) -> bool:
+    """Nothing that is left shows it but the batch, and finite values went into a module: it may have been masked."""
+    batch = {id(one) for one in calls[-1].inputs}
+    made = [one for call in calls for one in (*call.outputs, *call.inputs) if id(one) not in batch]
+    return all(map(is_finite, made)) and any(call.inputs and all(map(is_finite, call.inputs)) for call in calls)
+
+
 def _around(calls: list[Made], number: int) -> list[Made]:
     """The modules that it was called within, from the inside: they are done after it."""
     found: list[Made] = []
@@ -96,6 +107,10 @@ def _around(calls: list[Made], number: int) -> list[Made]:
             found.append(later)
             inner = later
     return found
+
+
+def _gives_finite(call: Made) -> bool:
+    return bool(call.outputs) and _finite(call.outputs, lost=call.lost_output) is True
 
 
 def _finite(tensors: list[Any], *, lost: bool) -> bool | None:

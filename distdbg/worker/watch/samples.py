@@ -63,12 +63,17 @@ class Sample:
         self.figures = torch.stack(figures)
 
     def _rows(self, gradients: list[Any]) -> list[Any]:
-        """Of each layer that may still have dead units: how many rows have had no gradient at all so far."""
+        """Of each layer that may still have dead units: how many rows have had no gradient at all so far, nor any of
+        what reads them: a unit that is never on has neither, an output that no loss asks for has no reader."""
         alive, counts = self._layers.alive, []
+        of = {place: gradient for (_, place), gradient in zip(self._present, gradients, strict=True)}
         for (_, place), gradient in zip(self._present, gradients, strict=True):
             if place not in self._layers.rows:
                 continue
             now = gradient.flatten(1).abs().sum(1) != 0
+            readers = [one for one in self._layers.readers[place] if one[0] in of]
+            if readers:
+                now |= torch.stack([_is_read(of[one], len(now), groups) for one, groups in readers]).all(0)
             known = alive.get(place)
             alive[place] = now if known is None else known.logical_or_(now)
             counts.append((~alive[place]).sum())
@@ -109,6 +114,13 @@ class Sample:
             elif place in layers.rows:
                 dead[str(of[place])] = int(count)
         return dead
+
+
+def _is_read(gradient: Any, units: int, groups: int) -> Any:  # noqa: ANN401
+    """Which of the units that a layer takes have a gradient there; of a convolution's channels a linear one takes each
+    as several features."""
+    sizes = gradient.unflatten(0, (groups, -1)).abs()
+    return sizes.sum((1, *range(3, sizes.dim()))).reshape(units, -1).sum(1) != 0
 
 
 def _held(tensor: Any) -> Any:  # noqa: ANN401
