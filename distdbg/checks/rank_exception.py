@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from distdbg.checks._findings import findings_of
+from distdbg.checks._findings import finding, groups
+from distdbg.evidence.failure import RankFailure, failures
+from distdbg.evidence.failure_exception import HANDLED
 from distdbg.evidence.run import RunEvidence
-from distdbg.model import Finding, FindingDoc
+from distdbg.model import CauseClass, Finding, FindingDoc
 
 DOCS = (
     FindingDoc(
@@ -14,8 +17,9 @@ DOCS = (
         severity="error",
         title="a rank raised an exception",
         meaning="A rank ended with an exception that its script did not catch, or with an exit code other than 0. "
-        "Of several, the one that began it comes first: an exception that was still being handled when the peers "
-        "died, then one that is not about communication; lost connections are consequences.",
+        "Of several, the one that began it comes first: one that is not about communication, before one that was "
+        "still being handled when the peers died (where only connections were lost, that one began it); lost "
+        "connections are consequences.",
         how_seen="The worker side reports the exception at once and, when a sibling dies, what each rank was "
         "handling; without it, the last traceback on standard error, then torchelastic's error file.",
         remedy="Mend the line that the finding names. `distdbg findings` lists the kinds that are recognised by their "
@@ -26,4 +30,20 @@ DOCS = (
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
-    return findings_of(evidence, "rank-exception")
+    for group in groups(f for f in failures(evidence) if f.finding == "rank-exception"):
+        yield _told(finding(evidence, group), group[0])
+
+
+def _told(found: Finding, lead: RankFailure) -> Finding:
+    if lead.cause_class is CauseClass.VICTIM and lead.doubt == HANDLED:
+        return replace(
+            found,
+            severity="info",
+            cause_class=CauseClass.OBSERVATION,
+            summary=f"{found.summary} and was still handling it when another rank failed",
+            remedy="Nothing, if the script is meant to handle it.",
+        )
+    if lead.kind == "exit" and lead.doubt and lead.citation is not None:
+        last = lead.citation.quote.rpartition("\n")[2]
+        return replace(found, summary=f"{found.summary.removesuffix(' and left no traceback')} after: {last[:200]}")
+    return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from distdbg.checks._findings import hosts, who
 from distdbg.evidence.failure import RankFailure, failures
@@ -17,7 +19,8 @@ DOCS = (
         meaning="A rank ended well while other ranks were in a collective that needed it; they failed with lost "
         "connections. torchrun blames one of those, because it takes exit code 0 for success.",
         how_seen="A rank that exited 0 before the first communication error of the others, where no rank has an error "
-        "of its own. Ranks that merely finish at different times in a job that succeeds are not meant.",
+        "of its own, and that is a member of the process group which failed, if that is known. Ranks that merely "
+        "finish at different times in a job that succeeds are not meant.",
         remedy="Look for sys.exit, return or break under a condition that differs by rank, and for datasets of "
         "different lengths (then drop_last, a DistributedSampler or torch.distributed.algorithms.join.Join).",
         source="https://pytorch.org/docs/stable/notes/ddp.html",
@@ -26,6 +29,9 @@ DOCS = (
 #: An agent notes the end of a process a little after its peers have felt it; and a script that destroys its process
 #: groups in its last lines ends a little after that.
 _LATE_NOTE_S = 0.5
+#: Kinds of message that tell of a wait for somebody, not of a peer that is gone.
+_TIMEOUTS = {"monitored-barrier", "gloo-timeout", "store-timeout"}
+_ABSENT = re.compile(r"Ranks? (\d[\d, ]{0,4000}) failed to pass monitoredBarrier")
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
@@ -35,7 +41,12 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         return
     first = min(lost, key=lambda f: (f.t or float("inf"), f.rank.rank))
     aborted = {f.rank.rank for f in found if f.kind == "abort-at-exit"}
-    early = [r for r in evidence.ranks if (r.exit_code == 0 or r.rank in aborted) and _left_before(r, first)]
+    needed = _needed(evidence, first)
+    early = [
+        r
+        for r in evidence.ranks
+        if (r.exit_code == 0 or r.rank in aborted) and r.rank in needed.ranks and _left_before(r, first)
+    ]
     if not early or len(early) + len(lost) > len(evidence.ranks):
         return
     ranks = tuple(sorted(r.rank for r in early))
@@ -46,7 +57,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     yield Finding(
         id="rank-exited-early",
         severity="error",
-        confidence=_confidence(early, lost, first),
+        confidence=_confidence(early, lost, first) if needed.known else "likely",
         summary=f"{who(evidence, ranks)} left by {way}{f' at step {step}' if step else ''} while "
         f"{who(evidence, others)} still needed {'it' if len(ranks) == 1 else 'them'}",
         cause=f"After that, {who(evidence, others)} failed: {_told(first)}",
@@ -61,6 +72,41 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         cause_class=CauseClass.EARLY_EXIT,
         first_seen=min(_left(r) for r in early),
     )
+
+
+@dataclass(frozen=True)
+class _Needed:
+    """The ranks that one may have waited for, and whether all of them were surely needed."""
+
+    ranks: frozenset[int]
+    known: bool
+
+
+def _needed(evidence: RunEvidence, first: RankFailure) -> _Needed:
+    """Members of the group that it failed in: that of its last call, where it failed in that; else any of its groups.
+
+    Who waits for something until its time is up has often begun no new call: then the last one's group is meant, too.
+    """
+    everybody = frozenset(r.rank for r in evidence.ranks)
+    had = evidence.dump.ranks.get(first.rank.rank) if evidence.dump is not None else None
+    call = had.calls[-1] if had is not None and had.calls else None
+    made = [frozenset(ranks) for ranks in first.rank.groups.values()]
+    waited = first.known is not None and first.known.id in _TIMEOUTS
+    place = (first.where.file, first.where.line) if first.where is not None else None
+    there = call is not None and (call.file, call.line) == place
+    if call is not None and (there or waited):
+        group = first.rank.groups.get(call.group) if call.group else tuple(sorted(everybody))
+        if group is not None:
+            return _Needed(_absent(first, group) or frozenset(group), there)
+    return _Needed(everybody, bool(made) and all(group >= everybody for group in made) and not waited)
+
+
+def _absent(failure: RankFailure, group: tuple[int, ...]) -> frozenset[int]:
+    """Those that a monitored barrier names, by their number within the group; empty where it names none."""
+    if (named := _ABSENT.search(failure.message)) is None:
+        return frozenset()
+    numbers = (int(word) for word in re.findall(r"\d{1,9}", named[1]))
+    return frozenset(group[n] for n in numbers if n < len(group))
 
 
 def _told(failure: RankFailure) -> str:

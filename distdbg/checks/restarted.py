@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.checks._findings import signal_name
-from distdbg.evidence.failure import failure_of
+from distdbg.evidence.failure import failure_of, weighed
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import Citation, Finding, FindingDoc, fold_ranks
 
@@ -27,12 +27,12 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     for attempt, ranks in sorted(evidence.earlier_attempts.items()):
         if not ranks:
             continue
-        own = [(rank, failure) for rank in ranks if (failure := failure_of(rank)) is not None]
-        first = min(own, key=lambda pair: (pair[1].cause_class, pair[1].t or 0.0), default=None)
+        own = weighed([failure for rank in ranks if (failure := failure_of(rank)) is not None])
+        first = min(own, key=lambda failure: (failure.cause_class, failure.t or 0.0), default=None)
         if first is None:
             told, which = "its ranks were stopped", ranks
         else:
-            told, which = f"rank {first[0].rank}: {first[1].headline[:200] or _how(first[0])}", (first[0],)
+            told, which = f"rank {first.rank.rank}: {first.headline[:200] or _how(first.rank)}", (first.rank,)
         yield Finding(
             id="restarted",
             severity="warning",

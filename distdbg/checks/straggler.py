@@ -31,7 +31,7 @@ DOCS = (
         "the phases that its agent sees each rank in, ten times a second: the slow one is longer in one of "
         "its own, the others are longer where they wait; in profiles of the same steps, by what each rank takes "
         "beside communication and waiting for a processor, and at which line. Ranks that are slow by turns are not "
-        "meant.",
+        "meant, nor those of a launch without a process group: nobody waits there.",
         remedy="Look at what this rank does more in the phase that is named: larger or slower data, a slower disk, a "
         "throttled or shared GPU or CPU, work that only it does (logging, evaluation, a profiler). `distdbg hang-dump` "
         "on the running job shows its stack while the others wait.",
@@ -51,9 +51,10 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
     if hang is not None and hang.stands:
         return  # who is last then is last for good
-    longer = longer_phases({record.rank: record.phases for record in evidence.ranks})
+    apart = _apart(evidence)
+    longer = [] if apart else longer_phases({record.rank: record.phases for record in evidence.ranks})
     late = _late(evidence, evidence.dump) if evidence.dump is not None else None
-    slow = slow_ranks(evidence.profiles)
+    slow = None if apart else slow_ranks(evidence.profiles)
     if late is not None and evidence.dump is not None:
         found = [_by_arrivals(evidence, evidence.dump, late, [p for p in longer if p.rank in late.ranks])]
     else:
@@ -63,6 +64,13 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         yield replace(one, cause=f"{one.cause} {_in_profile(slow)}".strip()) if same and slow is not None else one
     if slow is not None and not found and not _told_by_another(slow):
         yield _by_profile(evidence, slow)
+
+
+def _apart(evidence: RunEvidence) -> bool:
+    """Ranks without a process group are independent runs: nobody waits for anybody."""
+    together = any(record.initialised for record in evidence.ranks)
+    talked = any(profile.parts.get("communication") for profile in evidence.profiles)
+    return bool(evidence.ranks) and not together and not talked
 
 
 def _late(evidence: RunEvidence, dump: Dump) -> Late | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -14,6 +16,7 @@ from distdbg.evidence.failure_exception import (
     in_flight,
     plain_name,
     uncaught_fact,
+    words_after,
 )
 from distdbg.evidence.failure_record import RankFailure
 from distdbg.evidence.failure_signal import by_signal
@@ -21,13 +24,14 @@ from distdbg.evidence.messages import recognise
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import CauseClass, Citation
 
-__all__ = ["RankFailure", "failure_of", "failures"]
+__all__ = ["RankFailure", "failure_of", "failures", "weighed"]
 
 #: How a rank ends that was asked to: nothing of its own.
 _OBEDIENCE = {"KeyboardInterrupt", "SystemExit", "SignalException"}
 _ORDERED_ENDS = {
     signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2
 }  # fmt: skip
+_OWN = (CauseClass.UNCAUGHT_ERROR, CauseClass.KILLED_OR_OOM)
 _CLOSING = re.compile(r"Sending process (\d{1,9}) closing signal SIG")
 
 
@@ -36,7 +40,18 @@ def failures(evidence: RunEvidence) -> tuple[RankFailure, ...]:
     """Every rank that failed by itself, by rank. Ranks that merely obeyed a SIGTERM are not among them."""
     told = {(node.node_rank, pid) for node in evidence.nodes for pid in _told_by_torchrun(node.torchrun_tail)}
     found = (failure_of(_as_told(rank, told)) for rank in evidence.ranks)
-    return tuple(f for f in found if f is not None)
+    return tuple(weighed([f for f in found if f is not None]))
+
+
+def weighed(found: Sequence[RankFailure]) -> Iterable[RankFailure]:
+    """An error that may have been handled is a cause only where no other rank has one of its own; beside a mere exit
+    code, which a rank can give itself when its peers are lost, only where no two ranks have the same."""
+    causes = [f for f in found if f.otherwise is None and f.cause_class in _OWN]
+    firm = any(f.kind != "exit" for f in causes)
+    times = Counter((f.type, f.where) for f in found if f.otherwise is not None)
+    for failure in found:
+        doubted = firm or (causes and times[failure.type, failure.where] > 1)
+        yield failure.otherwise if doubted and failure.otherwise is not None else failure
 
 
 def _told_by_torchrun(said: str) -> set[int]:
@@ -65,7 +80,19 @@ def failure_of(rank: RankRecord) -> RankFailure | None:
         return handled
     if (ended_with(rank) or 0) <= 0:
         return None
-    return from_output(rank, stopped) or from_error_file(rank) or (None if stopped else _bare_exit(rank))
+    printed = from_output(rank, stopped)
+    if printed is not None and printed.cause_class in _OWN and rank.script_end_how == "SystemExit":
+        return _ended_itself(rank, printed)
+    return printed or from_error_file(rank) or (None if stopped else _bare_exit(rank))
+
+
+def _ended_itself(rank: RankRecord, printed: RankFailure) -> RankFailure:
+    """sys.exit is no error that was raised: a traceback above it was handled, and may be old."""
+    if not (words := words_after(rank)):
+        return replace(printed, confidence="possible", doubt="the script caught it, printed it and called sys.exit")
+    at = f" at {printed.where}" if printed.where else ""
+    doubt = f"above its last words stands {printed.headline[:200]}{at}, which it had handled"
+    return replace(_bare_exit(rank, words), confidence="likely", doubt=doubt)
 
 
 def ended_with(rank: RankRecord) -> int | None:
@@ -85,9 +112,10 @@ def _signalled(rank: RankRecord, handled: RankFailure | None) -> RankFailure | N
     return replace(ended, cause_class=CauseClass.VICTIM) if ended.kind == "signal" else None
 
 
-def _bare_exit(rank: RankRecord) -> RankFailure:
-    """A non-zero exit code and no traceback anywhere: sys.exit(7), os._exit(1), a program that is not Python."""
-    lines = [line for line in rank.stderr_tail.rstrip().split("\n")[-12:] if line.strip()]
+def _bare_exit(rank: RankRecord, words: Sequence[str] | None = None) -> RankFailure:
+    """A non-zero exit code and no traceback that tells why: sys.exit(7), os._exit(1), a program that is not Python."""
+    said = words or rank.stderr_tail.rstrip().split("\n")
+    lines = [line for line in said[-12:] if line.strip()]
     known = recognise("\n".join(lines)) if lines else None
     communication = known is not None and known.communication
     code = rank.script_exit_code or rank.exit_code

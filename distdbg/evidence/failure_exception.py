@@ -23,6 +23,13 @@ _COMMUNICATION = re.compile(
 #: Said by any socket: about the ranks' own only below torch.distributed.
 _SOCKET = re.compile(r"Connection (closed by|reset by|refused)|Broken pipe|[Tt]imed out|No route to host")
 _OOM = {"cuda-oom", "host-oom"}
+#: The doubt of an error that a rank's main thread was handling; scripts poll, retry and clean up so.
+HANDLED = "it was still being handled when the job ended"
+#: Lines below a traceback that are no words of the script's: the rest of the message, and warnings of an end.
+_NO_WORDS = re.compile(
+    r"\s|$|\[rank\d+\]:\[|[WI]\d{4} \d\d:|.*Warning: |Exception ignored|"
+    r"CUDA kernel errors might|For debugging consider|Compile with `TORCH_USE_CUDA_DSA|Device-side assertion tracking"
+)
 _IMPORT = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
 
 
@@ -40,8 +47,9 @@ def in_flight(rank: RankRecord) -> RankFailure | None:
         failure = from_fact(rank, fact, late=False)
         if failure.cause_class is CauseClass.COMMUNICATION:
             return failure
-        doubt = "it was still being handled when the job ended"
-        return replace(failure, cause_class=CauseClass.EXCEPTION_IN_FLIGHT, confidence="likely", doubt=doubt)
+        told = replace(failure, confidence="likely", doubt=HANDLED, otherwise=None)
+        victim = replace(told, finding="rank-exception", cause_class=CauseClass.VICTIM)
+        return replace(told, cause_class=CauseClass.EXCEPTION_IN_FLIGHT, otherwise=victim)
     return None
 
 
@@ -63,6 +71,14 @@ def from_output(rank: RankRecord, late: bool) -> RankFailure | None:
         return None
     citation = Citation(rank.stderr_path, line_of_file(rank, chain[-2:][0].line))
     return exception_failure(rank, chain, chain[-1].where, rank.ended, citation=citation, late=late)
+
+
+def words_after(rank: RankRecord) -> list[str]:
+    """What the rank has said on standard error below its last traceback."""
+    chain = last_chain(rank.stderr_tail)
+    below = iter(rank.stderr_tail.split("\n")[chain[-1].line + 1 :] if chain else ())
+    next((line for line in below if line.strip() and not line.startswith(" ")), None)  # the error itself
+    return [line for line in below if not _NO_WORDS.match(line)]
 
 
 def from_error_file(rank: RankRecord) -> RankFailure | None:
@@ -88,8 +104,13 @@ def exception_failure(
     *,
     citation: Citation | None,
     late: bool,
+    noticed: bool = False,
 ) -> RankFailure:
-    told, known, communication, doubt = _telling(chain)
+    """`noticed`: another rank has a cause of its own, and a communication error at the chain's end came of that."""
+    told, known, communication, doubt = _telling(chain, noticed)
+    otherwise = None
+    if doubt and not communication and not late:
+        otherwise = exception_failure(rank, chain, where, t, citation=citation, late=late, noticed=True)
     if told is not chain[-1]:
         where = told.where if told.where is not None and not told.where.is_library else where
     confidence: Confidence = "likely" if communication or doubt else "certain"
@@ -107,16 +128,18 @@ def exception_failure(
     return RankFailure(
         rank=rank, kind="exception", finding=finding, cause_class=cause_class, confidence=confidence, t=t,
         type=_short_type(told.type), message=told.message, shown=shown, where=where, known=known, citation=citation,
-        doubt=doubt,
+        doubt=doubt, otherwise=otherwise,
     )  # fmt: skip
 
 
-def _telling(chain: tuple[ParsedException, ...]) -> tuple[ParsedException, KnownMessage | None, bool, str]:
+def _telling(
+    chain: tuple[ParsedException, ...], noticed: bool
+) -> tuple[ParsedException, KnownMessage | None, bool, str]:
     """Of a chain the exception that tells most, its kind, whether it is a consequence, and what is not certain."""
     last, known = chain[-1], recognise(subject(chain[-1]))
     if _is_communication(last, known):
         own = next((e for e in chain[:-1] if not _is_communication(e, recognise(subject(e)))), None)
-        if own is not None and own.type not in _ORDINARY and chain[1].link == "context":
+        if own is not None and own.type not in _ORDINARY and chain[1].link == "context" and not noticed:
             # Cleaning up after its own error, it met peers that had gone: the first error is the cause.
             doubt = f"a communication error followed while it was being handled ({plain_name(last.type)})"
             return own, recognise(subject(own)), False, doubt

@@ -33,6 +33,8 @@ class RankFailure:
     #: what limits the confidence, in words
     doubt: str = ""
     signal: int | None = None
+    #: of an error that may be none of the end's causes: what to take it for where another rank has a cause of its own
+    otherwise: RankFailure | None = None
 
     @property
     def headline(self) -> str:

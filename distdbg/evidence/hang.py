@@ -100,7 +100,7 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     known = groups(dump, records)
     standings, waits, found = _follow(dump, records, known)
     moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had)) or _moved_unheard(dump, waits)
-    culprits = tuple(_culprits(found.sinks, standings, waits))
+    culprits = tuple(_culprits(found.sinks if waits else _alone(evidence, dump), standings, waits))
     circles, complete, mismatch = found.circles, found.complete, _mismatch(dump, known, waits, standings, found.sinks)
     if moved:
         apart = _apart(dump, moved)
@@ -216,8 +216,12 @@ def _nowhere(rank: int) -> Standing:
 
 
 def _went_on(evidence: RunEvidence, dump: Dump) -> bool:
-    """Every rank ended well, or one made steps after the dump: what stood still then did not for good."""
+    """Every rank ended well, or one made steps after the dump, or the launch saw that all went on: what stood still
+    then did not for good."""
     if evidence.ranks and all(record.exit_code == 0 for record in evidence.ranks):
+        return True
+    said = (e for _, e in evidence.events if e.get("event") == "went-on" and e.get("attempt") == evidence.attempt)
+    if any((number(event, "t") or 0.0) > dump.t for event in said):
         return True
     steps = {rank: (had.last.page or {}).get("step") for rank, had in dump.ranks.items()}
     return any(
@@ -262,10 +266,20 @@ def _goes_on(had: RankDump) -> bool:
     return len(had.looks) < ENOUGH_LOOKS and rate(had, "cpu_s") > WORKS
 
 
+def _alone(evidence: RunEvidence, dump: Dump) -> tuple[int, ...]:
+    """Where nobody waits for anybody, all stand on their own: then those are it.
+
+    Not before a timeout, which does not run then, nor where nobody has used torch yet: it may just keep a service.
+    """
+    if dump.reason == "timeout" and not is_hung(evidence):
+        return ()
+    unused = all(had.last.page and had.last.page.get("heard") == 0 for had in dump.ranks.values())
+    if unused and not any(record.initialised for record in evidence.ranks):
+        return ()
+    return (*dump.ranks, *dump.missing)
+
+
 def _culprits(sinks: tuple[int, ...], standings: Mapping[int, Standing], waits: list[Wait]) -> Iterable[Culprit]:
-    """Where nobody waits for anybody, all stand on their own: then those are it."""
-    if not waits:
-        sinks = tuple(standings)
     together: dict[tuple[Doing, str, Frame | None], list[int]] = defaultdict(list)
     for rank in sinks:
         standing = standings[rank]

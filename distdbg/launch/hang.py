@@ -183,6 +183,8 @@ class HangWatch:
                 self._look_at("timeout", word)
             case "slow":
                 self._journal.note("slow", **told, why=word.why)
+            case "went-on":
+                self._journal.note("went-on", **told)
             case "moving-again":
                 self._doomed, self._later = False, None  # also where it was to be ended, and is still looked at
                 self._journal.note("moving-again", **told)

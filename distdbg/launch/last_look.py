@@ -24,6 +24,7 @@ from distdbg.collect.process_look import look
 from distdbg.launch.loop import Loop
 from distdbg.launch.node import Node
 from distdbg.launch.ranks import RankProcess, page_facts
+from distdbg.launch.stall import LAST_WORDS
 
 WITHIN_S = 0.3
 _THREADS = 16
@@ -109,13 +110,20 @@ class LastLook:
         return self._node.folder / f"{rank.rank:05d}.{kind}"
 
 
+def _went_on(before: tuple[int, ...] | None, now: tuple[int, ...] | None) -> bool:
+    """One that never trained, and cleans up after an error, is heard a few times more, too."""
+    if before is not None and now is not None and len(before) == len(now) == 1:
+        return now[0] - before[0] > LAST_WORDS
+    return before != now
+
+
 class LastLooks:
     """When to take one, and when a dump tells more already."""
 
     def __init__(self, loop: Loop, node: Node) -> None:
         self._loop = loop
         self._node = node
-        self._dumped_at: dict[int, tuple[int, int, int] | None] = {}
+        self._dumped_at: dict[int, tuple[int, ...] | None] = {}
 
     def begin(self, dead: RankProcess, ranks: Sequence[RankProcess]) -> LastLook:
         """`dead` has just ended; the caller waits for `done` as long as it can, and calls `write`.
@@ -150,7 +158,7 @@ class LastLooks:
         living = [r for r in ranks if r.alive]
         for rank in living:
             rank.sample()
-        return bool(self._dumped_at) and all(self._dumped_at.get(r.rank, ()) == r.pace() for r in living)
+        return bool(self._dumped_at) and not any(_went_on(self._dumped_at.get(r.rank, ()), r.pace()) for r in living)
 
     def _can_look(self, ranks: Sequence[RankProcess]) -> bool:
         """Before the first process group no rank has a recorder; what ranks have called is left when all are dead."""

@@ -77,9 +77,13 @@ class RankProcess:
         except (OSError, AttributeError) as error:
             self.end(None, f"the process could not be watched: {error}")
 
-    def pace(self) -> tuple[int, int, int] | None:
-        """What only training moves: a rank that cleans up after an error calls torch.distributed, too."""
-        return (self.page.step, self.page.batches, self.page.backwards) if self.page else None
+    def pace(self) -> tuple[int, ...] | None:
+        """What only training moves: a rank that cleans up after an error calls torch.distributed, too. Of one that has
+        never trained, how often it was heard."""
+        if self.page is None:
+            return None
+        trained = self.page.step, self.page.batches, self.page.backwards
+        return trained if any(trained) else (self.page.heard,)
 
     def learn(self, fact: Mapping[str, Any]) -> None:
         """What it tells of itself that the watch for hangs needs."""

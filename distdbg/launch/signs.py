@@ -9,6 +9,7 @@ quiet is looked at more closely: its children's CPU time counts, and the bytes t
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -27,7 +28,8 @@ _MOST_PROCESSES = 64
 
 
 class SignSampler:
-    """`close_look_s`: how long a rank must be quiet before its children are looked for, which costs about 1 ms."""
+    """`close_look_s`: how long a rank must be quiet before its children are looked for, which costs about 1 ms; where a
+    group's timeout is short, it is looked at in time for that."""
 
     def __init__(self, close_look_s: float) -> None:
         self._close_look_s = close_look_s
@@ -53,7 +55,7 @@ class SignSampler:
         page = rank.page
         quiet = now - page.heard_ns / 1e9 if page else now - rank.started_monotonic
         cpu, moved = rank.cpu_s or 0.0, None
-        if quiet >= self._close_look_s and rank.pid:
+        if quiet >= min(self._close_look_s, (rank.timeout_s or math.inf) / 4) and rank.pid:
             cpu, moved = family(rank.pid)
         heard, phase = (page.heard, PHASES.index(page.phase)) if page else (None, 0)
         calls = page.calls if page else 0
@@ -96,7 +98,8 @@ def family(pid: int) -> tuple[float, int]:
 
 
 def _bytes(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-        return sum(int(line.split()[1]) for line in lines[:2])  # rchar, wchar
+    """Through calls, and from and to disks: what is read of a mapped file is in the latter alone."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        io = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+        return sum(int(io[name]) for name in ("rchar", "wchar", "read_bytes", "write_bytes"))
     return 0

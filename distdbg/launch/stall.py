@@ -14,6 +14,7 @@ Times are one clock's, in seconds, and only the caller's: nodes tell ages, so th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -39,10 +40,15 @@ _WINDOW_S = 2.0
 _LEAD_S = 1.0
 #: An agent that was not heard for so long is not waited for.
 _SILENT_S = 10.0
+#: A watch that was not called for so long stood still, as does a node that was not heard: so often in one silence.
+_PAUSE_S = 5.0
+_MOST_PAUSES = 3
+#: A rank that cleans up after an error is heard no oftener.
+LAST_WORDS = 8
 _MOST_DOUBLINGS = 6
 _MOST_FORESEEN = 3
 
-Said = Literal["suspected", "stalled", "moving-again", "slow", "timeout-near"]
+Said = Literal["suspected", "stalled", "moving-again", "slow", "timeout-near", "went-on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +103,15 @@ class StallWatch:
         self._nodes: dict[int, float] = {}  # when each was heard
         self._progress: float | None = None  # of any rank
         self._alive_until = float("-inf")  # the last sign of life that is no progress
+        self._anew = float("-inf")  # the end of the last pause
+        self._pauses = 0
         self._step = self._calls = 0
         self._shortest: float | None = None
         self._longest: dict[frozenset[str], float] = {}
         self._kind: frozenset[str] = frozenset()
         self._suspected: float | None = None
         self._stalled: float | None = None  # the progress that was the last when it was said
+        self._stood_at: dict[int, int] = {}  # what had been heard of the ranks that the last alarm was about
         self._slow_said = False
         self._alarms = self._foreseen = 0
         self._looked = float("-inf")
@@ -111,6 +120,7 @@ class StallWatch:
 
     def take(self, now: float, node: int, signs: Iterable[Sign]) -> None:
         """Ranks of the node that are not among `signs` are as they were."""
+        self._after_pause(now, self._nodes.get(node, now))
         self._nodes[node] = now
         for sign in signs:
             rank = self._ranks.get(sign.rank)
@@ -133,11 +143,22 @@ class StallWatch:
 
     def _moved(self, at: float) -> None:
         last, self._progress = self._progress, at if self._progress is None else max(self._progress, at)
-        if last is not None and at - last >= 1.0:
+        self._pauses = 0
+        if last is not None and at - max(last, self._anew) >= 1.0:
             if self._started:
                 kind = self._kind
                 self._longest[kind] = max(self._longest.get(kind, 0.0), at - last)
             self._slow_said = False
+
+    def _after_pause(self, now: float, last: float) -> None:
+        """While a job is suspended, or a machine sleeps, its ranks owe nothing: all waiting begins anew."""
+        if self._pauses >= _MOST_PAUSES or not _PAUSE_S < now - max(last, self._anew) < math.inf:
+            return
+        self._pauses += 1
+        self._anew = self._alive_until = now
+        self._suspected = None
+        for rank in self._ranks.values():
+            rank.marks.clear()
 
     # -- what is thought of it ------------------------------------------------------------------------------
 
@@ -151,17 +172,18 @@ class StallWatch:
         """To be called about ten times a second. Costs next to nothing while ranks are heard, else 1 us a rank."""
         if self._progress is None or not self._ranks or now - self._looked < self._pause:
             return None
+        self._after_pause(now, self._looked)
         self._looked = now
         if self._stalled is not None:
             return self._after_stall()
-        near = self._timeout_near(now)
-        if near is not None:
-            return near
-        if now - self._progress < 1.0:
+        if self._all_went_on():
+            self._stood_at = {}
+            return Word("went-on", self._progress, 0.0, 0.0)
+        if quiet := now - self._progress >= 1.0:
+            self._kind = frozenset(r.sign.phase for r in self._ranks.values())
+        else:
             self._suspected = None
-            return None
-        self._kind = frozenset(r.sign.phase for r in self._ranks.values())
-        return self._quiet(now, self._progress)
+        return self._timeout_near(now, quiet=quiet) or (self._quiet(now, self._progress) if quiet else None)
 
     @property
     def _pause(self) -> float:
@@ -186,6 +208,7 @@ class StallWatch:
             return Word("suspected", since, now - since, limit)
         elif quiet >= limit and now - self._suspected >= lead * 0.9 and self._all_heard_since(now):
             self._stalled, self._suspected = since, None
+            self._stood_at = {number: rank.sign.heard or 0 for number, rank in self._ranks.items()}
             return Word("stalled", since, now - since, limit)
         return None
 
@@ -196,18 +219,32 @@ class StallWatch:
         self._alarms = min(self._alarms + 1, _MOST_DOUBLINGS)
         return Word("moving-again", since, self._progress - since, 0.0)
 
-    def _timeout_near(self, now: float) -> Word | None:
-        """A group's timeout that will end a rank which has not moved: once a silence, and not for ever."""
+    def _all_went_on(self) -> bool:
+        """Whoever stood there, so often that it is more than what follows a collective's timeout."""
+        return bool(self._stood_at) and all(
+            (rank := self._ranks.get(number)) is not None and (rank.sign.heard or 0) - heard > LAST_WORDS
+            for number, heard in self._stood_at.items()
+        )
+
+    def _timeout_near(self, now: float, *, quiet: bool) -> Word | None:
+        """A group's timeout that will end a rank which has not moved: once a silence, and not for ever.
+
+        It runs where a rank waits for others, which is not to be seen from outside; but for ranks that all compute, or
+        all wait for loaders that work. Bytes that one of them moves do not stop the others' clocks.
+        """
         if self._shortest is None or self._foreseen >= _MOST_FORESEEN:
             return None
         late = [
             (number, rank)
             for number, rank in self._ranks.items()
-            if (t := rank.sign.timeout_s) is not None and now - rank.progress >= t * FORESIGHT and not rank.foreseen
+            if (t := rank.sign.timeout_s) is not None
+            and now - max(rank.progress, self._anew) >= t * FORESIGHT
+            and not rank.foreseen
         ]
-        if not late:
+        if not late or (quiet and self._life(self._rates(now)[0]) in ("cpu", "data")):
             return None
         self._foreseen += 1
+        self._stood_at = {number: rank.sign.heard or 0 for number, rank in late}
         for _, rank in late:
             rank.foreseen = True
         since = max(rank.progress for _, rank in late)
@@ -218,7 +255,7 @@ class StallWatch:
         if not self._started:
             if self._startup != "auto":
                 return self._startup
-            return STARTUP_S if self._shortest is None else min(STARTUP_S, self._shortest * FORESIGHT)
+            return STARTUP_S if self._shortest is None else min(STARTUP_S, max(LEAST_S, self._shortest * FORESIGHT))
         patience = 1.0
         if "saving" in self._kind or self._kind == {"exiting"}:
             patience = _PATIENCE

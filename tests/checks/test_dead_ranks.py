@@ -1,10 +1,14 @@
 """Each check of dead ranks: what it must find, and its healthy twin in which it must not."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from distdbg.evidence.calls import Call
 from distdbg.model import CauseClass
+from distdbg.report.verdict import build_report
+from tests.made_dump import made_dump, rank_dump
 from tests.made_run import GLOO_LOST, MadeRun, traceback_text
 
 
@@ -48,6 +52,52 @@ def test_the_root_is_not_who_exited_first(run):
     assert root.cause_class is CauseClass.EXCEPTION_IN_FLIGHT
     assert "planted in rank 1" in root.summary and "train.py:88 in step" in root.summary
     assert root.evidence[0].quote.startswith("Traceback (most recent call last):")
+
+
+def test_what_others_were_handling_is_no_root_beside_an_error_of_its_own(run):
+    """Two poll for a file that the third was to write."""
+    run.raises(1, "ValueError", "line 17 is no JSON", t=9.0)
+    for rank in (0, 2):
+        run.handles(rank, "FileNotFoundError", "no such file: 'vocabulary.json'", t=9.1)
+    run.rest(-15, t=11.5, asked=9.5)
+    report = run.closes().report()
+    assert (report.findings[0].ranks, report.findings[0].confidence) == ((1,), "certain")
+    assert (report.exit_code, report.exit_code_of) == (1, "rank 1")
+    polling = report.findings[1]
+    assert (polling.ranks, polling.severity, polling.cause_class) == ((0, 2), "info", CauseClass.OBSERVATION)
+    assert "still handling it when another rank failed" in polling.summary and "Not certain" in polling.cause
+    assert [r.state for r in report.ranks if r.rank != 1] == ["stopped (SIGTERM)"] * 3
+
+
+def test_the_same_error_in_flight_and_uncaught_is_one_finding(run):
+    run.raises(1, "RuntimeError", "loss is nan", t=9.0)
+    run.handles(2, "RuntimeError", "loss is nan", t=9.1)
+    run.rest(-15, t=11.5, asked=9.5)
+    assert verdict(run.closes().report()) == [("rank-exception", (1, 2))]
+
+
+@pytest.mark.parametrize(("handling", "root"), [((2,), (2,)), ((2, 3), (1,))], ids=["one", "the same on two"])
+def test_beside_a_mere_exit_code_an_error_in_flight_is_the_root_where_one_rank_has_it(run, handling, root):
+    """Who has lost its peers may say so and call sys.exit(1)."""
+    run.exits(1, 1, t=9.0)
+    for rank in handling:
+        run.handles(rank, "OSError", "disk quota exceeded", t=9.1)
+    run.rest(-15, t=11.5, asked=9.5)
+    assert run.closes().report().findings[0].ranks == root
+
+
+def test_a_training_below_an_except_is_not_the_root_of_a_kill(run):
+    during = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    for rank in (0, 2):
+        start = traceback_text("FileNotFoundError", "no such file: 'last.pt'") + during
+        run.raises(rank, "RuntimeError", GLOO_LOST, before=start, t=9.1)
+    run.exits(1, -9, t=9.0)
+    run.rest(-15, t=11.5, asked=9.5)
+    report = run.closes().report()
+    assert verdict(report) == [("rank-killed", (1,))]
+    assert explained(report) == [("rank-exception", (0, 2), "rank-killed")]
+    assert (report.exit_code, report.exit_code_of) == (137, "rank 1")
+    assert "failed in communication" in report.findings[1].summary
 
 
 def test_ordinary_exceptions_in_flight_mean_nothing(run):
@@ -147,6 +197,45 @@ def test_a_bare_exit_code(run):
     assert verdict(report) == [("rank-exception", (3,))]
     assert "sys.exit(7)" in report.findings[0].summary
     assert (report.exit_code, report.exit_code_of) == (7, "rank 3")
+
+
+HANDLED = traceback_text("ConnectionError", "the metrics server is down")
+
+
+@pytest.mark.parametrize("how", ["SystemExit", ""])
+def test_a_traceback_above_the_last_words_is_not_why_the_script_called_exit(run, how):
+    run.prints(1, f"{HANDLED}going on without metrics\nloss is NaN at step 40: giving up\n")
+    if how:
+        run.script_end(1, how, t=9.0, code=3)
+    run.exits(1, 3, t=9.1)
+    run.rest(-15, t=11.5, asked=9.5)
+    report = run.closes().report()
+    root = report.findings[0]
+    assert (root.id, root.ranks, report.exit_code) == ("rank-exception", (1,), 3)
+    if how:
+        assert root.summary == "rank 1 ended with sys.exit(3) after: loss is NaN at step 40: giving up"
+        assert "ConnectionError: the metrics server is down at train.py:88" in root.cause
+        assert (root.confidence, root.evidence[0].quote.count("\n")) == ("likely", 1)
+    else:  # nobody knows how it ended
+        assert "ConnectionError" in root.summary
+
+
+def test_a_traceback_that_is_the_last_word_before_exit_is_possible(run):
+    run.prints(1, HANDLED + "\n[rank1]:[W1121 05:26:21.1 ProcessGroupNCCL.cpp:1] Warning: not destroyed\n")
+    run.script_end(1, "SystemExit", t=9.0, code=1)
+    run.exits(1, 1, t=9.1)
+    run.rest(-15, t=11.5, asked=9.5)
+    root = run.closes().report().findings[0]
+    assert "rank 1 raised ConnectionError" in root.summary and root.confidence == "possible"
+
+
+def test_a_lost_connection_that_is_printed_before_exit_is_a_consequence(run):
+    run.prints(0, traceback_text("RuntimeError", GLOO_LOST) + "giving up\n")
+    run.script_end(0, "SystemExit", t=9.1, code=1)
+    run.exits(0, 1, t=9.2)
+    run.exits(1, -9, t=9.0)
+    run.rest(-15, t=11.5, asked=9.5)
+    assert verdict(run.closes().report()) == [("rank-killed", (1,))]
 
 
 def test_torchelastics_error_file_where_nothing_else_speaks(run):
@@ -342,16 +431,56 @@ def test_a_risen_counter_without_a_sigkill_is_no_oom(run):
 # -- leaving early ------------------------------------------------------------------------------------------------
 
 
-def test_a_rank_that_leaves_early(run):
+@pytest.mark.parametrize(("groups", "confidence"), [({"0": [0, 1, 2, 3]}, "certain"), ({}, "likely")])
+def test_a_rank_that_leaves_early(run, groups, confidence):
     run.script_end(1, "SystemExit", t=8.0)
     run.exits(1, 0, t=8.3, step=3)
     for rank in (0, 2, 3):
+        has_made(run, rank, groups)
         run.raises(rank, "RuntimeError", GLOO_LOST, t=8.2 + rank / 100, step=4)
     report = run.closes().report()
     assert verdict(report) == [("rank-exited-early", (1,))]
     assert (report.outcome, report.exit_code) == ("failed", 1)
-    assert report.findings[0].confidence == "certain"
+    assert report.findings[0].confidence == confidence
     assert [e for *_, e in explained(report)] == ["rank-exited-early"]
+
+
+def has_made(run, rank, groups):
+    for name, ranks in groups.items():
+        run.fact(rank, op="fact", kind="group", name=name, ranks=ranks)
+
+
+BARRIER = "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 3000 ms\n Original exception: \nTimed out waiting"
+KEYS = "wait timeout after 3000ms, keys: /default_pg/0//epoch-1"
+
+
+@pytest.mark.parametrize(
+    ("group", "message", "line", "left", "early"),
+    [
+        ("1", BARRIER, 88, 2, None),  # it had done its part, and is not in the group
+        ("1", KEYS, 80, 2, None),
+        ("1", GLOO_LOST, 88, 2, None),
+        ("1", GLOO_LOST, 80, 2, "likely"),  # it failed in something else than its last call: in any of its groups
+        ("1", BARRIER, 88, 3, "certain"),  # number 1 of the group is rank 3
+        ("", BARRIER, 88, 3, None),  # number 1 is rank 1
+        ("", KEYS, 80, 3, "likely"),
+        ("", GLOO_LOST, 88, 3, "certain"),
+    ],
+)
+def test_only_who_was_needed_has_left_early(run, group, message, line, left, early):
+    has_made(run, 0, {"0": [0, 1, 2, 3], "1": [0, 3]})
+    run.script_end(left, "SystemExit", t=2.0)
+    run.exits(left, 0, t=2.2)
+    run.raises(0, "RuntimeError", message, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    last = Call(0, "monitored_barrier", "/home/me/train.py", line, "step", group=group)
+    dump = made_dump({0: replace(rank_dump(0), calls=(last,))})
+    report = build_report(replace(run.closes().evidence(), dump=replace(dump, reason="death")))
+    root = report.findings[0]
+    if early is None:
+        assert (root.id, root.ranks, root.confidence) == ("rank-exception", (0,), "possible")
+    else:
+        assert (root.id, root.ranks, root.confidence) == ("rank-exited-early", (left,), early)
 
 
 def test_a_rank_that_leaves_early_and_aborts_on_its_way_out(run):

@@ -33,3 +33,10 @@ def test_how_late_and_how_well_that_is_known(second, confidence, says):
     assert (finding.ranks, finding.confidence) == ((3,), confidence)
     assert finding.summary.startswith("rank 3 is last by 400.0 ms in 30 of 60 collectives of the default group")
     assert finding.cause == says
+
+
+@pytest.mark.parametrize(("initialised", "ranks"), [(True, [(0,)]), (False, [])], ids=["one job", "independent runs"])
+def test_nobody_waits_where_there_is_no_process_group(initialised, ranks):
+    phases = ({"windows": 31, "computing": 1000}, *({"windows": 31, "data": 1000} for _ in range(2)))
+    records = [RankRecord(n, n, 0, "node1", phases=of, initialised=initialised) for n, of in enumerate(phases)]
+    assert [f.ranks for f in straggler.check(RunEvidence({}, 0, tuple(records), ()))] == ranks

@@ -304,6 +304,41 @@ def test_a_job_that_ended_well_after_the_dump_did_not_hang():
     assert hang_of(evidence({0: waits(9), 1: sleeps(8)}, step=4)) is not None
 
 
+def test_what_went_on_later_did_not_hang():
+    """Though it makes no steps, and failed or was ended in the end; to move a little is what follows a timeout, too."""
+    built = evidence({0: waits(9), 1: sleeps(8)}, exit_code=1)
+
+    def after(event, seconds, attempt=1):
+        return hang_of(replace(built, events=((1, {"event": event, "attempt": attempt, "t": T + seconds}),)))
+
+    assert after("went-on", 7) is None
+    assert after("went-on", 7, attempt=2) is not None
+    assert after("went-on", -1) is not None, "before this dump"
+    assert after("moving-again", 7) is not None
+
+
+def test_a_timeout_that_nobody_waits_for_has_no_culprit():
+    all_sleep = dict.fromkeys(range(4), sleeps(8))
+    ahead = evidence(all_sleep, reason="timeout", quiet_s=16.0)
+    assert hang_of(ahead).culprits == () and build_report(ahead).findings == ()
+    stalled = (1, {"event": "stalled", "attempt": 1, "t": T - 2, "quiet_s": 20.0})
+    assert roots(build_report(replace(ahead, events=(stalled,)))) == [("stuck-in-python", (0, 1, 2, 3))]
+    assert judged({0: waits(9), 1: sleeps(8)}, reason="timeout")[0] == [("stuck-in-python", (1,))]
+
+
+def test_ranks_that_have_not_used_torch_yet_may_just_keep_a_service():
+    page = {"heard": 0, "quiet_s": 12.0, "step": 0}
+    keeps = stands_at(READS, call="wait4", log=False, page=page)
+    built = evidence(dict.fromkeys(range(2), keeps))
+    unused = replace(built, ranks=tuple(replace(r, initialised=False, step=0) for r in built.ranks),
+                     events=((1, {"event": "stalled", "attempt": 1, "t": T - 2, "quiet_s": 12.0}),))  # fmt: skip
+    report = build_report(unused)
+    assert report.findings == ()
+    (why,) = [u.because for u in report.unknown if "stands still" in u.what]
+    assert why.startswith("no rank was found that the others wait for: ranks 0-1: ")
+    assert hang_of(built).culprits, "they have made a group"
+
+
 def test_no_dump_is_no_hang():
     assert hang_of(evidence({})) is None
 

@@ -35,10 +35,22 @@ def test_entry(known):
         "KeyError: 'module.weight'",
         "AssertionError: ",
         "TimeoutError: the read timed out",
+        "OSError: [Errno 98] Address already in use",
     ],
 )
 def test_ordinary_errors_are_not_recognised(text):
     assert recognise(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
+        "torch.distributed.DistNetworkError: address already in use",
+    ],
+)
+def test_a_rendezvous_whose_port_is_taken(text):
+    assert recognise(text).id == "address-in-use"
 
 
 def test_a_wrong_entry_is_named():

@@ -299,6 +299,19 @@ def test_what_ranks_have_called_outlives_them_all(node):
     assert (Path(told["folder"]) / "calls" / "00009.calls").read_bytes() == b"calls"
 
 
+@pytest.mark.parametrize(("heard", "looks_again"), [(42, False), (200, True)])
+def test_ranks_that_never_train_went_on_where_they_were_heard_often(node, heard, looks_again):
+    looks, ranks = LastLooks(Loop(), node), living(node, 2)
+    Recorders(node, [0, 1], 0.0, 10)
+    for rank in ranks:
+        stands(rank)
+        rank.page = SimpleNamespace(step=0, batches=0, backwards=0, calls=40, heard=40, phase="other")
+    looks.note_dumped(ranks)
+    ranks[0].page.heard = heard
+    looks.begin(died(node), ranks)
+    assert bool(node.told("death-dump")) is looks_again
+
+
 def test_a_dump_of_ranks_that_stand_as_they_stood_is_not_hidden_by_a_last_look(node):
     looks, ranks = LastLooks(Loop(), node), living(node, 2)
     Recorders(node, [0, 1], 0.0, 10)

@@ -49,6 +49,11 @@ class Job:
         moved = (sign.moved or 0) + bytes_.get(rank, 0) if quiet >= 1 else None
         return replace(sign, phase=phase, quiet_s=quiet, cpu_s=sign.cpu_s + cpu.get(rank, 0.0), moved=moved)
 
+    def stops(self, seconds):
+        """The watch and all that it watches."""
+        self.now += seconds
+        return self
+
     def trains(self, seconds=20, **how):
         return self.during(seconds, moves=self.signs, phase="backward", **how)
 
@@ -91,11 +96,24 @@ def test_one_rank_that_moves_is_enough():
 
 def test_it_is_said_once_that_the_job_moves_again_and_then_it_takes_twice_as_long():
     job = Job(10).trains().during(50).trains(30).during(15)
-    assert job.said() == ["suspected", "stalled", "moving-again"]
-    again = job.words[-1][1]
+    assert job.said() == ["suspected", "stalled", "moving-again", "went-on"]
+    again = job.words[-2][1]
     assert 48 <= again.quiet_s <= 52
     assert job.during(10).said("stalled") == ["stalled", "stalled"]
     assert job.words[-1][1].limit_s == 20
+
+
+def test_who_cleans_up_after_a_timeout_does_not_go_on():
+    job = Job(10).trains().during(20)
+    assert job.during(1, moves=ALL, step=0).during(5).said() == ["suspected", "stalled", "moving-again"]
+    assert job.during(2, moves=[0, 1, 2]).during(5).said("went-on") == [], "one does not"
+    assert job.during(2, moves=[3]).said("went-on") == ["went-on"]
+
+
+def test_the_ranks_whose_timeout_was_near_went_on():
+    job = Job(600, timeout_s=50.0).trains().during(45, moves=[0, 1])
+    assert job.said() == ["timeout-near"]
+    assert job.during(3, moves=[2, 3]).said() == ["timeout-near", "went-on"]
 
 
 def test_auto_learns_from_silences_of_the_same_kind():
@@ -127,6 +145,12 @@ def test_at_startup_eighty_per_cent_of_the_smallest_timeout_of_a_group():
     job = Job(5, timeout_s=600.0).during(470)
     assert job.words == []
     assert set(job.during(20).said()) & {"stalled", "timeout-near"}
+
+
+def test_a_short_timeout_of_a_side_group_does_not_make_a_slow_start_a_hang():
+    job = Job("auto", timeout_s=20.0).during(55)
+    assert job.said() == ["timeout-near"]
+    assert job.during(10).said() == ["timeout-near", "suspected", "stalled"]
 
 
 def test_a_startup_timeout_that_was_given():
@@ -245,6 +269,38 @@ def test_without_ranks_there_is_nothing_to_say():
     assert job.during(100).words == []
 
 
+# -- who stood still, and what that is called --------------------------------------------------------------------------
+
+
+def test_a_job_that_was_suspended_is_given_its_time_anew():
+    job = Job(12).trains().during(6).stops(20).during(8)
+    assert job.words == []
+    assert job.during(8).said() == ["suspected", "stalled"], "and once"
+
+
+def test_a_night_on_disk_teaches_auto_nothing():
+    job = Job().trains().stops(8 * 3600).trains()
+    assert job.during(57).words == []
+    assert job.during(10).said() == ["suspected", "stalled"]
+
+
+def test_no_timeout_comes_near_while_nobody_runs():
+    assert Job("auto", timeout_s=50.0).trains().during(25).stops(30).during(25).trains().words == []
+
+
+def test_a_nodes_ranks_that_were_suspended_with_its_agent_are_given_their_time_anew():
+    job = Job(12).trains().during(3).during(8, silent_nodes=[1]).during(9)
+    assert job.said("stalled") == []
+    assert job.during(8).said("stalled") == ["stalled"]
+
+
+def test_a_launcher_that_is_only_slow_sees_a_hang_in_the_end():
+    job = Job(10).trains()
+    for _ in range(12):
+        job.stops(7).during(1)
+    assert job.said() == ["suspected", "stalled"]
+
+
 # -- timeouts that can be foreseen ------------------------------------------------------------------------------------
 
 
@@ -260,6 +316,16 @@ def test_a_timeout_of_some_ranks_is_seen_coming_while_others_move():
     job = Job(600, timeout_s=50.0).trains().during(45, moves=[0, 1])
     assert job.said() == ["timeout-near"]
     assert job.words[0][1].ranks == (2, 3)
+
+
+@pytest.mark.parametrize(("phase", "cpu"), [("other", dict.fromkeys(ALL, 0.8)), ("data", {1: 0.6})])
+def test_no_timeout_runs_while_all_compute_or_all_wait_for_loaders_that_work(phase, cpu):
+    assert Job("auto", timeout_s=20.0).trains().during(50, phase=phase, cpu=cpu).words == []
+
+
+def test_bytes_that_one_rank_moves_do_not_stop_the_others_timeout():
+    """A download of rank 0, the others in a barrier."""
+    assert Job("auto", timeout_s=50.0).trains().during(45, bytes_={0: 20 * MB}).said() == ["timeout-near"]
 
 
 def test_foreseen_timeouts_that_do_not_come_are_not_said_for_ever():
