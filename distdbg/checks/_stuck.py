@@ -59,6 +59,8 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, finding_id: st
 
 def _confidence(hang: Hang, culprit: Culprit) -> Confidence:
     """Certain where the whole chain was seen: the stack, the waiting ranks' operations, and that nothing moves."""
+    if any(wait.either for wait in culprit.waits):
+        return "possible"
     if not culprit.standing.sure or hang.dump.missing:
         return "likely"
     seen = all(wait.sequence is not None or wait.what.startswith(("recv", "send", "init")) for wait in culprit.waits)

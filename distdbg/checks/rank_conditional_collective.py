@@ -17,7 +17,8 @@ DOCS = (
         meaning="A barrier, a save of sharded state, an evaluation through the DDP wrapper or a new_group stands "
         "below something like `if rank == 0`. The ranks that come wait for those that do not.",
         how_seen="Ranks are in different collectives, and in the script's source a line of one side's stack stands in "
-        "a branch of an `if` about the rank, or behind one that returns, which the other side's does not.",
+        "a branch of an `if` about the rank, or behind one that returns, which the other side's does not; and the "
+        "other branch does not make the same call as often.",
         remedy="Move the collective out of the `if`: every rank calls it, and only rank 0 writes or prints. Evaluate "
         "with model.module on one rank, gather sharded state on all ranks, call new_group on all ranks.",
         source="https://pytorch.org/docs/stable/distributed.html#torch.distributed.new_group",

@@ -17,7 +17,7 @@ DOCS = (
         meaning="A rank whose loader has ended leaves the loop, while the others go on with a step in which it takes "
         "no part.",
         how_seen="Ranks are in different collectives, and exactly those of one side have come to the end of their "
-        "loader more often than all those of the other.",
+        "loader more often than all those of the other, stand in no forward or backward, and have trained no longer.",
         remedy="Give every rank the same number of batches: DistributedSampler (which pads) or drop_last, and for "
         "iterable data sets a fixed number of steps. torch.distributed.algorithms.join.Join lets ranks with "
         "fewer batches shadow the others.",

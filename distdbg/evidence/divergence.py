@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -19,6 +19,9 @@ from distdbg.evidence.stacks import Frame
 from distdbg.evidence.standing import Doing
 from distdbg.evidence.waits import Group, groups
 from distdbg.model import CauseClass
+
+#: torch's own frames around every forward of a module and every backward
+_PASSES = ("Module._call_impl", "_call_impl", "_engine_run_backward")
 
 
 class Kind(Enum):
@@ -170,12 +173,12 @@ _Key = tuple[str, int, bool]
 
 
 def _branches(hang: Hang, rank: int) -> dict[_Key, _Branch]:
-    """By file, line and branch, the innermost first."""
+    """By file, line and branch, the innermost first; none whose other branch makes the very call, too."""
     found: dict[_Key, _Branch] = {}
     inner = None
     for frame in hang.standings[rank].frames if rank in hang.standings else ():
         condition = condition_of(hang.dump.sources.get(frame.file, ""), frame.line)
-        if condition is not None:
+        if condition is not None and not (inner is None and hang.standings[rank].function in condition.shared):
             key = frame.file, condition.line, condition.otherwise
             found.setdefault(key, _Branch(condition, frame, inner))
         inner = frame
@@ -199,6 +202,8 @@ def _uneven(
     """(ranks whose loaders came to their end, the others), where that parts the two sides exactly."""
     pairs = [(few, many)] if many else [(sides[0], sides[1]), (sides[1], sides[0])] if len(sides) == 2 else []
     for early, late in pairs:
+        if any(_has_a_batch(hang, r) for r in early) or _trained(hang, early, max) > _trained(hang, late, min):
+            continue  # its end came before its last step, in another loader or epoch
         ours, theirs = [_ends(hang, r) for r in early], [_ends(hang, r) for r in late]
         known = [n for n in (*ours, *theirs) if n is not None]
         if len(known) == len(ours) + len(theirs) and known and min(known[: len(ours)]) > max(known[len(ours) :]):
@@ -214,6 +219,19 @@ def _ends(hang: Hang, rank: int) -> int | None:
         return None
     dry = max(0, int(page.get("asks") or 0) - int(page.get("batches") or 0))
     return int(page.get("data_ends") or 0) + (dry if hang.standings[rank].doing is not Doing.LOADER else 0)
+
+
+def _has_a_batch(hang: Hang, rank: int) -> bool:
+    """It stands in a forward or a backward."""
+    had = hang.dump.ranks.get(rank)
+    main = had.main(next((look for look in had.looks if look.threads), had.first)) if had is not None else None
+    return main is not None and any(f.function in _PASSES for f in main.frames)
+
+
+def _trained(hang: Hang, ranks: Iterable[int], which: Callable[[list[int]], int]) -> int:
+    """Backwards and steps of one of them: who has made more of them than another is not the one without data."""
+    pages = [had.last.page or {} for r in ranks if (had := hang.dump.ranks.get(r))]
+    return which([int(page.get("backwards") or 0) + int(page.get("step") or 0) for page in pages] or [0])
 
 
 def _unused(evidence: RunEvidence, hang: Hang, few: tuple[int, ...], many: tuple[int, ...]) -> bool:

@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 
 from distdbg.evidence.seen import LOCK_FILES, MANY, SLEEP, Seen
-from distdbg.evidence.stacks import Frame
+from distdbg.evidence.stack_classes import LOADER_WORKER, idle, since_birth
+from distdbg.evidence.stacks import Frame, Thread
 from distdbg.evidence.standing import Doing, Standing
 
 ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "connect", "accept", "accept4", "sendto",
@@ -33,19 +34,27 @@ def _loader(seen: Seen) -> Standing | None:
         words = (_lock(seen) or _io(seen) or _own_code(seen)).phrase
         return seen.stands(Doing.LOADER, f"waits for data in its own data set, which {words}")
     workers = [t for t in seen.rank.first.threads if t.pid != seen.rank.pid and t.main]
-    busy = [t for t in workers if t.user_frames]
+    own = [(t, frames) for t in workers if (frames := tuple(f for f in since_birth(t) if f.users))]
+    busy = own or [(t, frames) for t in workers if (frames := _loads(t))]
     if not busy:
         return seen.stands(Doing.LOADER, "waits for its loader's workers" if workers else "waits for its loader")
-    call = str(seen.rank.first.children.get(busy[0].pid, {}).get("syscall") or "")
-    frames = busy[0].user_frames
-    words = f"{_of_call(call)} at {_place(frames[0])}"
-    helpers = seen.other_threads(busy[0].pid) if call == "futex" else []
+    worker, frames = busy[0]
+    many = sum(others[0] == frames[0] for _, others in busy) - 1
+    call = str(seen.rank.first.children.get(worker.pid, {}).get("syscall") or "")
+    words = f"{_of_call(call, seen.dump.line(frames[0].file, frames[0].line))} at {_place(frames[0])}"
+    helpers = seen.other_threads(worker.pid) if call == "futex" else []
     if helpers:  # it waits for one of them
         frames = helpers[0].user_frames
         words = f"waits for a thread of its own at {_place(frames[0])}"
-    many = f"; so do {len(busy) - 1} more" if len(busy) > 1 else ""
-    found = seen.stands(Doing.LOADER, f"waits for its loader: worker pid {busy[0].pid} {words}{many}")
+    so = f"; so do {many} more" if many > 1 else "; so does another one" if many else ""
+    found = seen.stands(Doing.LOADER, f"waits for its loader: worker pid {worker.pid} {words}{so}")
     return replace(found, worker=frames)
+
+
+def _loads(worker: Thread) -> tuple[Frame, ...]:
+    """Where one stands that loads by libraries alone; empty while it waits for what to load next."""
+    frames = since_birth(worker)
+    return frames if frames and frames[-1].within(LOADER_WORKER) and not idle(frames) else ()
 
 
 def _in_dataset(seen: Seen) -> bool:
@@ -119,8 +128,8 @@ def _place(frame: Frame) -> str:
     return f"{frame.file.rpartition('/')[2]}:{frame.line}"
 
 
-def _of_call(call: str) -> str:
-    if call in SLEEP:
+def _of_call(call: str, line: str) -> str:
+    if call in SLEEP or (call == "restart_syscall" and "sleep" in line):
         return "sleeps"
     if call == "futex":
         return "waits for a lock"

@@ -155,13 +155,15 @@ def _peer(frame: Frame) -> int | None:
 
 
 def _delegated(seen: Seen, own: Standing) -> Standing | None:
-    """The main thread waits for a thread that waits for ranks: a checkpoint in the background, an executor."""
-    if own.doing is not Doing.LOCK and not (seen.event_loop and seen.call in MANY):
+    """The main thread waits for a thread that waits for ranks, a checkpoint in the background or an executor, or
+    watches one that trains."""
+    waits = own.doing is Doing.LOCK or (seen.event_loop and seen.call in MANY)
+    if not waits and not _watches(seen, own):
         return None
     for thread in seen.other_threads(seen.rank.pid):
         library, users = parts(thread.frames)
         found = _in_torch(seen, library)
-        if found is not None and (seen.open or found.doing is not Doing.COLLECTIVE):
+        if found is not None and (seen.open or (waits and found.doing is not Doing.COLLECTIVE)):
             name = _name(thread)
             return replace(
                 found,
@@ -172,6 +174,14 @@ def _delegated(seen: Seen, own: Standing) -> Standing | None:
                 thread=name,
             )
     return None
+
+
+def _watches(seen: Seen, own: Standing) -> bool:
+    """It sleeps or polls, and one group alone was used: by the thread that is in it, since two would not share it."""
+    if own.doing not in (Doing.PYTHON, Doing.IO) or seen.call not in SLEEP | MANY | {"restart_syscall"}:
+        return False
+    recorder = seen.rank.recorder
+    return seen.open and recorder is not None and len(recorder.groups) == 1
 
 
 def _name(thread: Thread) -> str:

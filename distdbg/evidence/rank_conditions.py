@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 _WHICH = (
@@ -46,6 +47,8 @@ class Condition:
     line: int
     text: str
     otherwise: bool
+    #: functions that are called as often where the line in question is not run: these calls part nobody
+    shared: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 def condition_of(source: str, line: int) -> Condition | None:
@@ -67,6 +70,9 @@ def _conditions(source: str) -> dict[int, Condition]:
     for node in ast.walk(tree):  # outer ones first: the innermost one has the last word
         for part, condition in _parts(node, tainted):
             _mark(part, condition, found)
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call):
+            _spare(call, tainted, found)
     return found
 
 
@@ -76,13 +82,13 @@ def _parts(node: ast.AST, tainted: set[str]) -> Iterator[tuple[Sequence[ast.stmt
         case ast.If(test=test, body=body, orelse=orelse) | ast.While(test=test, body=body, orelse=orelse):
             if asks(test, tainted):
                 text = f"{'if' if isinstance(node, ast.If) else 'while'} {ast.unparse(test)}"
-                yield body, Condition(node.lineno, text, False)
-                yield orelse, Condition(node.lineno, text, True)
+                yield body, Condition(node.lineno, text, False, _shared(body, orelse))
+                yield orelse, Condition(node.lineno, text, True, _shared(orelse, body))
         case ast.IfExp(test=test, body=kept, orelse=other) if asks(test, tainted):
             text = f"if {ast.unparse(test)}"
-            if not _calls(other):
+            if any(map(_calls, ast.walk(kept))) and not _calls(other):
                 yield [kept], Condition(test.lineno, text, False)
-            if not _calls(kept):
+            if any(map(_calls, ast.walk(other))) and not _calls(kept):
                 yield [other], Condition(test.lineno, text, True)
         case ast.BoolOp(op=op, values=[first, *others]) if asks(first, tainted) and any(map(_calls, others)):
             word = "if" if isinstance(op, ast.And) else "if not"
@@ -103,16 +109,36 @@ def keeps_ranks_out(decorator: ast.expr) -> bool:
     return any(_DECORATORS.match(name) for name in _name(called))
 
 
-def _calls(value: ast.expr) -> bool:
+def _calls(value: ast.AST) -> bool:
     """Something that could hang: not a question about the rank itself, as in `rank == 0 and is_main()`."""
     return isinstance(value, (ast.Call, ast.Await, ast.NamedExpr)) and not is_rank(value, set())
+
+
+def _spare(call: ast.Call, tainted: set[str], found: dict[int, Condition]) -> None:
+    """`gather(x, make() if rank == 0 else None)`: everybody calls gather, which stands in the same line."""
+    for given in (*call.args, *(keyword.value for keyword in call.keywords)):
+        if isinstance(given, (ast.IfExp, ast.BoolOp)):
+            for part, condition in _parts(given, tainted):
+                _mark(part, replace(condition, shared=frozenset(_name(call.func))), found)
+
+
+def _shared(body: Sequence[ast.stmt], other: Sequence[ast.stmt]) -> frozenset[str]:
+    """Functions that `other` calls as often as `body` does."""
+    here, there = _called(body), _called(other)
+    return frozenset(name for name in here if here[name] <= there[name])
+
+
+def _called(body: Iterable[ast.stmt]) -> Counter[str]:
+    nodes = (node for statement in body for node in ast.walk(statement))
+    return Counter(name for node in nodes if isinstance(node, ast.Call) for name in _name(node.func))
 
 
 def _left_behind(body: list[ast.stmt], tainted: set[str], found: dict[int, Condition]) -> None:
     """Marks what stands behind `if rank != 0: return` in one block."""
     for number, statement in enumerate(body):
         if isinstance(statement, ast.If) and asks(statement.test, tainted) and isinstance(statement.body[-1], _LEAVES):
-            _mark(body[number + 1 :], Condition(statement.lineno, f"if {ast.unparse(statement.test)}", True), found)
+            rest, text = body[number + 1 :], f"if {ast.unparse(statement.test)}"
+            _mark(rest, Condition(statement.lineno, text, True, _shared(rest, statement.body)), found)
 
 
 def _mark(body: Sequence[ast.stmt | ast.expr], condition: Condition, found: dict[int, Condition]) -> None:

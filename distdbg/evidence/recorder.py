@@ -218,7 +218,7 @@ class _Reading:
                 self._transfers.append(Transfer(_text(name), found["way"] == "send", peer, done, int(created)))
             return
         group = self._groups.get(name)
-        if group is None:
+        if group is None or sequence < group.last:  # a new group of an old one's name begins anew
             self._comm = self._comm or _text(entry["profiling_name"].partition(":")[0])
             group = self._groups[name] = _Growing(name, description)
         elif sequence == group.last:  # parts of one coalesced call share a number

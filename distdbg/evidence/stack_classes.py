@@ -32,9 +32,9 @@ _WAITS_FOR_CHILDREN = (
     "subprocess.py",
     "concurrent/futures/process.py",
 )
-_LOADER_WORKER = "torch/utils/data/_utils/worker.py"
+LOADER_WORKER = "torch/utils/data/_utils/worker.py"
 #: A child's own start, below what it was asked to do.
-_CHILD_BEGINS = (_LOADER_WORKER, "multiprocessing/process.py", "concurrent/futures/process.py")
+_CHILD_BEGINS = (LOADER_WORKER, "multiprocessing/process.py", "concurrent/futures/process.py")
 _WAITS_FOR_THREADS = ("threading.py", "queue.py", "concurrent/futures/_base.py", "concurrent/futures/thread.py")
 _THREAD_STARTS = ("Thread._bootstrap", "Thread._bootstrap_inner", "Thread.run", "_bootstrap", "_bootstrap_inner", "run")
 _OURS = ("distdbg/worker/",)
@@ -131,20 +131,20 @@ def _add_threads(found: dict[Path, None], trunk: Path, threads: Iterable[Thread]
 
 def _children(threads: tuple[Thread, ...], pid: int) -> list[Path]:
     """Children that are at work; those that wait for work only where all do."""
-    paths = [_path(_since_birth(t)) for t in threads if t.pid != pid and t.main and t.frames]
-    kept = [path for path in paths if not _idle(path)] or paths
+    paths = [_path(since_birth(t)) for t in threads if t.pid != pid and t.main and t.frames]
+    kept = [path for path in paths if not idle(path)] or paths
     return [(_child_words(path), *path) for path in kept]
 
 
 def _child_words(path: Path) -> str:
-    loader = isinstance(path[0], Frame) and path[0].within(_LOADER_WORKER)
-    return ("loader worker" if loader else "child process") + (", waits for work" if _idle(path) else "")
+    loader = isinstance(path[0], Frame) and path[0].within(LOADER_WORKER)
+    return ("loader worker" if loader else "child process") + (", waits for work" if idle(path) else "")
 
 
-def _since_birth(thread: Thread) -> tuple[Frame, ...]:
+def since_birth(thread: Thread) -> tuple[Frame, ...]:
     """A forked child still has its parent's frames below its own: they are left out."""
     for number, frame in reversed(list(enumerate(thread.frames))):
-        if frame.within(_LOADER_WORKER):
+        if frame.within(LOADER_WORKER):
             return thread.frames[: number + 1]
     for number, frame in reversed(list(enumerate(thread.frames))):
         if frame.function.endswith("_bootstrap") and frame.within("multiprocessing/process.py"):
@@ -152,7 +152,7 @@ def _since_birth(thread: Thread) -> tuple[Frame, ...]:
     return thread.frames
 
 
-def _idle(path: Path) -> bool:
+def idle(path: Path) -> bool:
     """A worker that waits for its next task: nothing but queues between it and its loop."""
     frames = [step for step in path if isinstance(step, Frame)]
     inner = [f for f in frames if not any(f.within(part) for part in _CHILD_BEGINS)]

@@ -13,7 +13,8 @@ _RECEIVES = {"recv", "irecv"}
 
 
 def transfers(standing: Standing, dump: Dump) -> Iterable[tuple[str, tuple[int, ...], float | None]]:
-    """(what, ranks awaited, since) for each peer that has not done its part; a peer that has is not waited for.
+    """(what, ranks awaited, since) of the peers that have not done their part; a peer that has is not waited for. Of
+    several, one alone may be it: a receive that was begun long ago may be waited for by nobody yet.
 
     Where all have, and yet this rank waits, the wait is for nobody: tags or sizes may differ, which is not recorded.
     """
@@ -29,8 +30,8 @@ def transfers(standing: Standing, dump: Dump) -> Iterable[tuple[str, tuple[int, 
         peers = {(w, p) for w, p in peers if p == standing.peer and w == way} or peers
     if not peers and standing.peer is not None and not had.calls:
         peers = {(standing.function, standing.peer)}  # only the stack speaks
-    found = [(f"{way} {'to' if way == 'send' else 'from'} rank {peer}", (peer,), since) for way, peer in sorted(peers)]
-    return found or [(standing.function, (), since)]
+    words = " or ".join(f"{way} {'to' if way == 'send' else 'from'} rank {peer}" for way, peer in sorted(peers))
+    return [(words or standing.function, tuple(sorted({peer for _, peer in peers})), since)]
 
 
 def _from_anybody(standing: Standing, had: RankDump) -> bool:

@@ -11,9 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from distdbg.evidence.dump import Dump
+from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.recorder import GroupLog
 from distdbg.evidence.run import RankRecord
+from distdbg.evidence.stacks import Frame
 from distdbg.evidence.standing import Doing, Standing
 from distdbg.evidence.transfers import transfers
 
@@ -41,6 +42,11 @@ class Wait:
         """No recorder was asked: in which group it is, and who takes part in it, is not known."""
         return self.what.endswith(_BLIND)
 
+    @property
+    def either(self) -> bool:
+        """Of several transfers that are not done: for which of them it waits is not known."""
+        return self.sequence is None and " or " in self.what
+
 
 @dataclass(frozen=True)
 class Group:
@@ -51,11 +57,18 @@ class Group:
     logs: Mapping[int, GroupLog]
 
     @property
+    def _description(self) -> str:
+        return next((log.description for log in self.logs.values() if log.description), "")
+
+    @property
+    def default(self) -> bool:
+        return self._description in ("default_pg", "") and self.name in ("0", "")
+
+    @property
     def title(self) -> str:
-        description = next((log.description for log in self.logs.values() if log.description), "")
-        words = f"group {self.name}" if self.name else "the default group"
-        default = description in ("default_pg", "") and self.name in ("0", "")
-        return "the default group" if default else f"{words} ({description})" if description != "undefined" else words
+        words, description = f"group {self.name}" if self.name else "the default group", self._description
+        named = f"{words} ({description})" if description != "undefined" else words
+        return "the default group" if self.default else named
 
 
 def groups(dump: Dump, records: Mapping[int, RankRecord]) -> list[Group]:
@@ -133,20 +146,39 @@ def find_waits(
 def _open_operation(rank: int, standing: Standing, known: list[Group], dump: Dump) -> tuple[int, int, int] | None:
     """(group's index, sequence, signature) that this rank waits in: the oldest that is open in the group it is in.
 
-    Of several groups with open operations it is the one whose newest bears the name of torch's function, else the
-    one that was used last.
+    Of several groups with open operations it is the one that its line has called, else the one whose newest bears the
+    name of torch's function, else the one that was used last; another thread may wait in another one.
     """
+    opened = [n for n, group in enumerate(known) if rank in group.logs and group.logs[rank].first_open is not None]
+    if len(opened) > 1:
+        opened = _of_its_thread(opened, known, standing, dump.ranks[rank])
     best: tuple[bool, int, tuple[int, int, int]] | None = None
-    for number, group in enumerate(known):
-        log = group.logs.get(rank)
-        first = log.first_open if log is not None else None
-        if log is None or first is None:
-            continue
+    for number in opened:
+        log = known[number].logs[rank]
+        first = log.first_open
+        assert first is not None
         named = standing.function.startswith(dump.signatures[log.signature[-1]].operation)
         key = (named, log.created[first])
         if best is None or key > best[:2]:
             best = (*key, (number, log.sequence[first], log.signature[first]))
     return best[2] if best else None
+
+
+def _of_its_thread(opened: list[int], known: list[Group], standing: Standing, had: RankDump) -> list[int]:
+    """Of groups with open operations those that the thread in question may wait in, by the lines that called them."""
+
+    def of(name: str | None) -> list[int]:
+        return [number for number in opened if ("" if known[number].default else known[number].name) == name]
+
+    others = (t.frames for t in had.first.threads if t.pid == had.pid and not t.main and not t.ours)
+    elsewhere = {number for frames in others for number in of(_called_in(had, frames))}
+    return of(_called_in(had, standing.frames[:1])) or [n for n in opened if n not in elsewhere] or opened
+
+
+def _called_in(had: RankDump, frames: Iterable[Frame]) -> str | None:
+    """The group of the newest call that one of these lines has made."""
+    lines = {(frame.file, frame.line) for frame in frames}
+    return next((call.group for call in reversed(had.calls) if (call.file, call.line) in lines), None)
 
 
 def _collective(

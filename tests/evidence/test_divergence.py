@@ -65,6 +65,34 @@ def test_branches_that_call_the_same_function_part_nobody():
     assert found({0: few, 1: other, 2: other, 3: other}, sources=BRANCHES).kind is Kind.RANK_CONDITIONAL
 
 
+def test_a_call_that_the_other_branch_makes_as_well_parts_nobody():
+    both = source(
+        line_3="if rank == 0:",
+        line_4="    dist.broadcast(stop, 0)",
+        line_5="else:",
+        line_6="    dist.broadcast(stop, 0)",
+    )
+    ranks = {0: at(9, "all_reduce", 2), 1: at(9, "all_reduce", 2), 2: at(9, "broadcast", 6)}
+    assert found(ranks, sources=both).kind is Kind.MISMATCH
+    once = source(line_3="if rank == 2:", line_4="    dist.barrier(); dist.barrier()", line_5="else:",
+                  line_6="    dist.barrier()")  # fmt: skip
+    ranks[2] = at(9, "barrier", 4)
+    assert found(ranks, sources=once).kind is Kind.RANK_CONDITIONAL, "it makes one more"
+
+
+@pytest.mark.parametrize("given", ["out", "[make() for _ in ranks]", "make()"])
+def test_a_condition_about_an_argument_parts_nobody(given):
+    line = source(line_3=f"dist.gather(loss, {given} if rank == 0 else None, dst=0)")
+    ranks = {0: at(9, "all_reduce", 2), 1: at(9, "all_reduce", 2), 2: at(9, "gather", 3)}
+    assert found(ranks, sources=line).kind is Kind.MISMATCH
+
+
+def test_a_call_among_the_arguments_that_only_some_ranks_make():
+    line = source(line_3="print(evaluate(model) if rank == 0 else None)")
+    ranks = {0: at(9, "barrier", 30, 3), 1: at(9, "all_reduce", 2), 2: at(9, "all_reduce", 2)}
+    assert found(ranks, sources=line).kind is Kind.RANK_CONDITIONAL
+
+
 def test_a_tie_blames_no_branch():
     ranks = {0: at(9, "barrier", 4), 1: at(9, "barrier", 4), 2: at(9, "all_reduce", 26), 3: at(9, "all_reduce", 26)}
     diverged = found(ranks, sources=BRANCHES)
@@ -109,6 +137,20 @@ def test_loaders_that_came_to_their_end():
     assert both.kind is Kind.MISMATCH, "it does not part them"
     unknown = found({0: many, 1: with_page("barrier", data_ends=1), 2: waits(9, pages=[None, None])})
     assert unknown.kind is Kind.MISMATCH, "of one it is not known"
+
+
+def test_who_has_a_batch_left_or_trained_longer_is_not_the_one_without_data():
+    """It has come to the end of a loader of its own, which it evaluates with."""
+    other = with_page("barrier", data_ends=3, step=17, backwards=17)
+    page = {"heard": 7, "quiet_s": 12.0, "step": 17, "data_ends": 4, "backwards": 17}
+    log = recorder(SIGNATURES, history(9, waiting=True))
+    forward = (*c10d("all_reduce")[:2], frame("Module._call_impl", f"{TORCH}/nn/modules/module.py"), user(17), *BOOT)
+    for stack in (BACKWARD, forward):
+        assert found({0: made(stack, log=log, page=page), 1: other}).kind is Kind.MISMATCH
+    longer = with_page("all_reduce", data_ends=4, step=18, backwards=18)
+    assert found({0: longer, 1: other}).kind is Kind.MISMATCH
+    equal = with_page("all_reduce", data_ends=4, step=17, backwards=17)
+    assert found({0: equal, 1: other}).ranks == (0,)
 
 
 BACKWARD = (frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 979), user(30), *BOOT)

@@ -9,7 +9,7 @@ from distdbg.evidence.run import ExceptionFact, RankRecord
 from distdbg.evidence.stacks import Frame, Thread
 from distdbg.evidence.standing import Doing
 from tests.hang_cases import SIGNATURES, T, c10d, history, made, send, sleeps, stands_at, user, waits
-from tests.made_dump import BOOT, LOADS, SCRIPT, TORCH, WORKS, frame, recorder, thread
+from tests.made_dump import BOOT, IDLES, LOADS, SCRIPT, TORCH, WORKS, frame, recorder, thread
 
 C10D_FILE = f"{TORCH}/distributed/distributed_c10d.py"
 LIB = "/usr/lib/python3.11"
@@ -176,6 +176,48 @@ def test_a_loaders_worker_waits_for_a_thread_of_its_own():
     assert found.doing is Doing.LOADER and found.worker[0].line == 33 and "train.py:33" in found.phrase
     alone = standing(made(LOADS, call="poll", threads=(worker,), children=children))
     assert alone.worker[0].line == 5 and "waits for a lock at train.py:5" in alone.phrase
+
+
+@pytest.mark.parametrize("call", ["clock_nanosleep", "poll", "restart_syscall"])
+def test_a_main_thread_that_watches_its_trainer_stands_where_that_one_does(call):
+    trainer = thread_in(c10d("all_reduce", 10)[:3], "Thread-1 (train)")
+    main = (user(16), *BOOT)
+    found = standing(made(main, call=call, log=open_log(), threads=(trainer,)), sources={16: "time.sleep(1)"})
+    assert (found.doing, found.frame.line, found.thread) == (Doing.COLLECTIVE, 10, "thread Thread-1 (train)")
+    own = open_log(("2", [("all_reduce", 9.0, True)], 1))
+    two = standing(made(main, call=call, log=own, threads=(trainer,)), sources={16: "time.sleep(1)"})
+    assert not two.doing.waits_for_ranks, "main may be the one that is waited for in the other group"
+    receives = thread_in(c10d("recv", 10)[:3])
+    done = recorder(SIGNATURES, history(8, waiting=False))
+    assert not standing(made(main, call=call, log=done, threads=(receives,))).doing.waits_for_ranks
+
+
+def test_a_worker_that_waits_for_what_to_load_is_not_the_one():
+    """It was forked within the loader, and has the frames of that below its own."""
+
+    def worker(number, frames):
+        return lambda pid: Thread(pid + number, pid + number, "MainThread", False, False, frames)
+
+    def found(*stacks, call="poll", **options):
+        threads = [worker(500 + n, frames) for n, frames in enumerate(stacks)]
+        children = {1503 + n: {"syscall": call} for n in range(len(stacks))}
+        return standing(made(LOADS, call="poll", threads=threads, children=children), **options)
+
+    last = found(IDLES, IDLES, WORKS)
+    assert last.worker[0].line == 5 and last.phrase.endswith("worker pid 1505 waits in poll at train.py:5")
+    assert [f.line for f in last.worker] == [5], "the lines that it was forked at are not its own"
+    elsewhere = (user(9, "Data.__getitem__"), *WORKS[1:])
+    assert found(WORKS, elsewhere, IDLES).phrase.endswith("at train.py:5"), "two lines are not the same wait"
+    assert found(WORKS, WORKS, elsewhere, WORKS).phrase.endswith("at train.py:5; so do 2 more")
+    assert found(IDLES, IDLES).phrase == "waits for its loader's workers"
+    library = (frame("default_collate", f"{TORCH}/utils/data/_utils/collate.py", 398), *IDLES[1:])
+    assert found(IDLES, library).phrase.endswith("pid 1504 waits in poll at collate.py:398")
+    assert found(library, WORKS).phrase.endswith("pid 1504 waits in poll at train.py:5")
+    tracker = (frame("main", f"{LIB}/multiprocessing/resource_tracker.py", 227),)
+    assert found(tracker, WORKS).worker[0].line == 5, "a helper of a fork server is no worker"
+    assert found(tracker, IDLES).phrase == "waits for its loader's workers"
+    sleeping = found(WORKS, call="restart_syscall", sources={5: "time.sleep(1)"})
+    assert "sleeps at train.py:5" in sleeping.phrase, "a sleep that a look has interrupted"
 
 
 def nccl(*, done, started=True):

@@ -34,6 +34,13 @@ def test_numbers_count_up_in_a_range_and_holes_are_kept():
     assert isinstance(read_recorder(dump(entry(5), entry(6)), Signatures()).groups["0"].sequence, range)
 
 
+def test_a_group_that_is_made_again_under_its_name_begins_anew():
+    """destroy_process_group and init_process_group: what was done under the name before says nothing of this one."""
+    before = [entry(n, retired=True) for n in (1, 2, 3)]
+    log = read_recorder(dump(*before, entry(1, retired=True), entry(2)), Signatures()).groups["0"]
+    assert (list(log.sequence), list(log.done), log.last, log.index(3)) == ([1, 2], [1, 0], 2, None)
+
+
 def test_parts_of_one_coalesced_call_are_one():
     log = read_recorder(dump(entry(1, retired=True), entry(1), entry(2)), Signatures()).groups["0"]
     assert (list(log.sequence), bytes(log.done)) == ([1, 2], b"\0\0")

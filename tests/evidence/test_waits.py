@@ -4,11 +4,12 @@ import random
 
 import pytest
 
+from distdbg.evidence.calls import Call
 from distdbg.evidence.hang import hang_of
 from distdbg.evidence.standing import Doing, Standing
 from distdbg.evidence.waits import Wait, ends, groups
-from tests.hang_cases import SIGNATURES, blind, c10d, evidence, history, made, sleeps, stands_at, waits
-from tests.made_dump import recorder
+from tests.hang_cases import SIGNATURES, blind, c10d, evidence, history, made, sleeps, stands_at, user, waits
+from tests.made_dump import BOOT, SCRIPT, TORCH, frame, recorder, thread
 
 
 def standing(rank, doing=Doing.COLLECTIVE):
@@ -84,6 +85,25 @@ def test_of_several_open_operations_the_one_that_the_stack_names():
     assert {w[2] for w in found_waits(ranks | {3: sleeps(8)})} == {9}
     ranks = {r: waits(9, groups=[("1", [("all_reduce", 5.0, False)], 3)]) for r in range(3)}
     assert {w[2] for w in found_waits(ranks | {3: sleeps(8)})} == {3}, "the newer one, where both bear its name"
+
+
+def test_the_line_says_which_group_where_another_thread_waits_in_another_one():
+    """The thread's operation is newer, and of the same name."""
+    groups = [("1", [("all_reduce", 12.0, False)], 7), ("2", [("all_reduce", 10.0, False)], 2)]
+    members = {r: {"1": (0, 1), "2": (0, 2)} for r in range(3)}
+    mine, its = (Call(1, "all_reduce", SCRIPT, 26, "f", group="1"), Call(2, "all_reduce", SCRIPT, 12, "g", group="2"))
+    listens = (*c10d("all_reduce", 12)[:3],)
+
+    def found(calls, frames=c10d("all_reduce")):
+        log = recorder(SIGNATURES, history(8, waiting=False), *groups)
+        threads = [lambda pid: thread(pid, listens, os_id=pid + 1, name="listen")]
+        first = made(frames, log=log, calls=calls, threads=threads)
+        return found_waits({0: first, 1: sleeps(8), 2: sleeps(8)}, members=members)
+
+    assert found([mine, its]) == {((0,), (1,), 7)}
+    backward = (frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 979), user(30), *BOOT)
+    assert found([its], backward) == {((0,), (1,), 7)}, "C++ began it, and the other is the thread's"
+    assert found([]) == {((0,), (2,), 2)}, "nothing tells them apart but their age"
 
 
 def test_two_groups_of_one_name_are_two():
