@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from distdbg.evidence.calls import NUMBERS, Call
 from distdbg.evidence.dump import Dump, RankDump
@@ -12,9 +13,18 @@ _SENDS = {"send", "isend"}
 _RECEIVES = {"recv", "irecv"}
 
 
-def transfers(standing: Standing, dump: Dump) -> Iterable[tuple[str, tuple[int, ...], float | None]]:
-    """(what, ranks awaited, since) of the peers that have not done their part; a peer that has is not waited for. Of
-    several, one alone may be it: a receive that was begun long ago may be waited for by nobody yet.
+@dataclass(frozen=True)
+class OpenTransfer:
+    """`either`: one of those awaited alone may be it, since a receive may have been begun long ago, for later."""
+
+    what: str
+    awaited: tuple[int, ...]
+    since: float | None
+    either: bool = False
+
+
+def open_transfer(standing: Standing, dump: Dump) -> OpenTransfer:
+    """Of the peers that have not done their part; a peer that has is not waited for.
 
     Where all have, and yet this rank waits, the wait is for nobody: tags or sizes may differ, which is not recorded.
     """
@@ -23,7 +33,7 @@ def transfers(standing: Standing, dump: Dump) -> Iterable[tuple[str, tuple[int, 
     since = had.calls[-1].t / 1e9 if had.calls else None
     if _from_anybody(standing, had):
         everybody = sorted(dump.ranks.keys() | dump.missing.keys())
-        return [("recv from any rank", tuple(r for r in everybody if r != rank), since)]
+        return OpenTransfer("recv from any rank", tuple(r for r in everybody if r != rank), since)
     peers = _unpaired(rank, dump)
     if standing.peer is not None and any(p == standing.peer for _, p in peers):
         way = "send" if standing.function in _SENDS else "recv"
@@ -31,7 +41,8 @@ def transfers(standing: Standing, dump: Dump) -> Iterable[tuple[str, tuple[int, 
     if not peers and standing.peer is not None and not had.calls:
         peers = {(standing.function, standing.peer)}  # only the stack speaks
     words = " or ".join(f"{way} {'to' if way == 'send' else 'from'} rank {peer}" for way, peer in sorted(peers))
-    return [(words or standing.function, tuple(sorted({peer for _, peer in peers})), since)]
+    awaited = tuple(sorted({peer for _, peer in peers}))
+    return OpenTransfer(words or standing.function, awaited, since, either=len(peers) > 1)
 
 
 def _from_anybody(standing: Standing, had: RankDump) -> bool:

@@ -16,7 +16,7 @@ from distdbg.evidence.recorder import GroupLog
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks import Frame
 from distdbg.evidence.standing import Doing, Standing
-from distdbg.evidence.transfers import transfers
+from distdbg.evidence.transfers import open_transfer
 
 _BLIND = ", by the stacks alone"
 
@@ -26,7 +26,7 @@ class Wait:
     """`awaited` are the ranks that have to come before `waiting` can go on; `since` in epoch seconds.
 
     `group` and `sequence` are the recorder's, empty and None where it was not asked. `other` of the awaited have come
-    with another operation, the rest not at all.
+    with another operation, the rest not at all. `either`: it may wait for one of several alone, nobody knows which.
     """
 
     what: str
@@ -36,16 +36,12 @@ class Wait:
     group: str = ""
     sequence: int | None = None
     since: float | None = None
+    either: bool = False
 
     @property
     def blind(self) -> bool:
         """No recorder was asked: in which group it is, and who takes part in it, is not known."""
         return self.what.endswith(_BLIND)
-
-    @property
-    def either(self) -> bool:
-        """Of several transfers that are not done: for which of them it waits is not known."""
-        return self.sequence is None and " or " in self.what
 
 
 @dataclass(frozen=True)
@@ -131,9 +127,8 @@ def find_waits(
                 else:
                     collectives[at].append(rank)
             case Doing.TRANSFER:
-                found += (
-                    Wait(what, (rank,), awaited, since=since) for what, awaited, since in transfers(standing, dump)
-                )
+                open_ = open_transfer(standing, dump)
+                found.append(Wait(open_.what, (rank,), open_.awaited, since=open_.since, either=open_.either))
             case Doing.FORMING:
                 blind[standing.function].append(rank)
     for (number, sequence, signature), ranks in collectives.items():
@@ -149,14 +144,14 @@ def _open_operation(rank: int, standing: Standing, known: list[Group], dump: Dum
     Of several groups with open operations it is the one that its line has called, else the one whose newest bears the
     name of torch's function, else the one that was used last; another thread may wait in another one.
     """
-    opened = [n for n, group in enumerate(known) if rank in group.logs and group.logs[rank].first_open is not None]
+    logs = {number: group.logs[rank] for number, group in enumerate(known) if rank in group.logs}
+    firsts = {number: first for number, log in logs.items() if (first := log.first_open) is not None}
+    opened = list(firsts)
     if len(opened) > 1:
         opened = _of_its_thread(opened, known, standing, dump.ranks[rank])
     best: tuple[bool, int, tuple[int, int, int]] | None = None
     for number in opened:
-        log = known[number].logs[rank]
-        first = log.first_open
-        assert first is not None
+        log, first = logs[number], firsts[number]
         named = standing.function.startswith(dump.signatures[log.signature[-1]].operation)
         key = (named, log.created[first])
         if best is None or key > best[:2]:

@@ -30,7 +30,7 @@ _DOORS = {
 }
 
 
-def print_of(batch: Any) -> int | None:  # noqa: ANN401
+def fingerprint(batch: Any) -> int | None:  # noqa: ANN401
     """A checksum; None where there are fewer than four different numbers and words to tell it by."""
     from array import array
     from zlib import crc32

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 
 from distdbg.worker.guards._base import users_line
-from distdbg.worker.guards._batches import first_input, is_one_of, print_of, shapes_of
+from distdbg.worker.guards._batches import fingerprint, first_input, is_one_of, shapes_of
 from distdbg.worker.guards._groups import data_parallel_ranks
 from distdbg.worker.guards._passes import PassGuard, samplers_of
 
@@ -55,7 +55,7 @@ class DataNotSharded(PassGuard):
             return
         self._batches_left -= 1
         self.deaf("forward")
-        found = print_of(batch)
+        found = fingerprint(batch)
         if found is not None:
             now.about = _Batch(found, shapes_of(batch), iterator)
             self._forwards_left = _FORWARDS
@@ -79,7 +79,7 @@ class DataNotSharded(PassGuard):
             return
         number = sum(1 for key in self._told if now.where and key[:2] == tuple(now.where[:2]))
         if number < 3:
-            self.say(now.where, "", number, batch=batch.print, samplers=batch.samplers, items=batch.items,
+            self.say(now.where, "", number, batch=batch.fingerprint, samplers=batch.samplers, items=batch.items,
                      part=batch.part, batches=now.total, among=ranks)  # fmt: skip
 
 
@@ -88,7 +88,7 @@ class _Batch:
     several, so that data of which all items are alike is sharded, too."""
 
     def __init__(self, found: int, shapes: list[Shape], iterator: Any) -> None:  # noqa: ANN401
-        self.print, self.shapes = found, shapes
+        self.fingerprint, self.shapes = found, shapes
         self.entered = False
         samplers = list(samplers_of(iterator))
         self.samplers = [type(sampler).__name__ for sampler in samplers]
@@ -105,4 +105,4 @@ class _Batch:
 
         self.entered = True
         if given.device.type == "cpu":
-            self.print = crc32(f"{self.print} {print_of(given)}".encode())
+            self.fingerprint = crc32(f"{self.fingerprint} {fingerprint(given)}".encode())

@@ -11,7 +11,7 @@ import re
 import sys
 
 from distdbg.worker.guards._base import users_line
-from distdbg.worker.guards._batches import print_of
+from distdbg.worker.guards._batches import fingerprint
 from distdbg.worker.guards._passes import PassGuard, samplers_of
 from distdbg.worker.guards._source import mentioned
 
@@ -70,7 +70,7 @@ class MissingSetEpoch(PassGuard):
     def _first_batch(self, began: tuple[Any, Any]) -> None:
         now = self.now_of(began[0])
         if now is not None and now.about.of.own_order and not now.about.of.told:
-            now.about.print = print_of(began[1])
+            now.about.fingerprint = fingerprint(began[1])
 
     def trained(self, now: Pass) -> None:
         """Of what was mended it is told now: where a batch was only peeked at, the script may tell the epoch itself."""
@@ -116,10 +116,10 @@ class _Order:
     def __init__(self, of: _Sampler, epoch: int) -> None:
         self.of, self.epoch = of, epoch
         self.mended = False
-        self.print: int | None = None
+        self.fingerprint: int | None = None
 
     def is_like(self, other: _Order) -> bool:
-        drawn = not self.of.own_order or (self.print is not None and self.print == other.print)
+        drawn = not self.of.own_order or (self.fingerprint is not None and self.fingerprint == other.fingerprint)
         return drawn and self.epoch == other.epoch
 
 
