@@ -170,10 +170,11 @@ def read_recorder(dump: object, signatures: Signatures) -> RecorderLog | None:
 class _Growing:
     """A group's history while it is read."""
 
-    __slots__ = ("created", "description", "done", "last", "name", "sequence", "signature")
+    __slots__ = ("created", "description", "done", "last", "name", "own", "sequence", "signature")
 
-    def __init__(self, name: object, description: object) -> None:
+    def __init__(self, name: object, description: object, own: object) -> None:
         self.name, self.description = _text(name), _text(description)
+        self.own = own  # the number of the group object in its process: a name may be given again
         self.last = -1
         self.sequence: list[int] = []
         self.signature = array("I")
@@ -218,9 +219,9 @@ class _Reading:
                 self._transfers.append(Transfer(_text(name), found["way"] == "send", peer, done, int(created)))
             return
         group = self._groups.get(name)
-        if group is None or sequence < group.last:  # a new group of an old one's name begins anew
+        if group is None or (sequence < group.last and entry.get("pg_id") != group.own):  # made again under its name
             self._comm = self._comm or _text(entry["profiling_name"].partition(":")[0])
-            group = self._groups[name] = _Growing(name, description)
+            group = self._groups[name] = _Growing(name, description, entry.get("pg_id"))
         elif sequence == group.last:  # parts of one coalesced call share a number
             group.done[-1] &= done
             return

@@ -36,9 +36,15 @@ def test_numbers_count_up_in_a_range_and_holes_are_kept():
 
 def test_a_group_that_is_made_again_under_its_name_begins_anew():
     """destroy_process_group and init_process_group: what was done under the name before says nothing of this one."""
-    before = [entry(n, retired=True) for n in (1, 2, 3)]
-    log = read_recorder(dump(*before, entry(1, retired=True), entry(2)), Signatures()).groups["0"]
+    before = [entry(n, retired=True, pg_id=0) for n in (1, 2, 3)]
+    after = [entry(1, retired=True, pg_id=1), entry(2, pg_id=1)]
+    log = read_recorder(dump(*before, *after), Signatures()).groups["0"]
     assert (list(log.sequence), list(log.done), log.last, log.index(3)) == ([1, 2], [1, 0], 2, None)
+
+
+def test_two_threads_in_one_group_may_be_recorded_out_of_turn():
+    log = read_recorder(dump(*(entry(n, pg_id=0) for n in (1, 3, 2, 4))), Signatures()).groups["0"]
+    assert (list(log.sequence), log.index(1), log.index(3)) == ([1, 3, 2, 4], 0, 1)
 
 
 def test_parts_of_one_coalesced_call_are_one():
