@@ -36,11 +36,12 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
 
 def _told(found: Finding, lead: RankFailure) -> Finding:
     if lead.cause_class is CauseClass.VICTIM and lead.doubt == HANDLED:
+        handled = "was still handling it" if len(found.ranks) == 1 else "were still handling it"
         return replace(
             found,
             severity="info",
             cause_class=CauseClass.OBSERVATION,
-            summary=f"{found.summary} and was still handling it when another rank failed",
+            summary=f"{found.summary} and {handled} when another rank failed",
             remedy="Nothing, if the script is meant to handle it.",
         )
     if lead.kind == "exit" and lead.doubt and lead.citation is not None:
