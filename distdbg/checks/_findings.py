@@ -100,7 +100,8 @@ def _summary(lead: RankFailure, ranks: str) -> str:
     if lead.kind == "exit":
         return f"{ranks} ended with {lead.message} and left no traceback"
     if lead.cause_class is CauseClass.EXCEPTION_IN_FLIGHT:
-        return f"{ranks} raised {_headline(lead)}{at} and was still handling it when the others failed"
+        was = "was" if ranks.startswith("rank ") else "were"
+        return f"{ranks} raised {_headline(lead)}{at} and {was} still handling it when the others failed"
     if lead.signal is not None and not lead.type:
         return f"{ranks} aborted ({signal_name(lead.signal)}) after: {_headline(lead)}"
     if lead.cause_class is CauseClass.COMMUNICATION and lead.known is not None:

@@ -39,8 +39,7 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, finding_id: st
         )
     at_work = hang.may_work(culprit)
     cause = [_line(hang, standing), handled(evidence, culprit.ranks), waited(evidence, hang, culprit.waits)]
-    if at_work:
-        cause.append(f"It may go on by itself: nothing was heard of it for {hang.quiet_of(culprit.ranks):.0f} s only.")
+    cause.append(_outlook(hang, culprit))
     return Finding(
         id=finding_id,
         severity="warning" if at_work else "error",
@@ -57,11 +56,21 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, finding_id: st
     )
 
 
+def _outlook(hang: Hang, culprit: Culprit) -> str:
+    """Whether it may come to an end by itself, as far as that was seen."""
+    quiet_s = hang.quiet_of(culprit.ranks)
+    if hang.may_work(culprit) and quiet_s is not None:
+        return f"It may go on by itself: nothing was heard of it for {quiet_s:.0f} s only."
+    if hang.computes(culprit):
+        return "It went from line to line meanwhile: it may be slow and no more, and go on by itself."
+    return ""
+
+
 def _confidence(hang: Hang, culprit: Culprit) -> Confidence:
     """Certain where the whole chain was seen: the stack, the waiting ranks' operations, and that nothing moves."""
     if any(wait.either for wait in culprit.waits):
         return "possible"
-    if not culprit.standing.sure or hang.dump.missing:
+    if not culprit.standing.sure or hang.dump.missing or hang.computes(culprit):
         return "likely"
     seen = all(wait.sequence is not None or wait.what.startswith(("recv", "send", "init")) for wait in culprit.waits)
     return "certain" if seen and culprit.waits else "likely"

@@ -29,6 +29,7 @@ DOCS = (
 )
 _MOST_STEPS = 8
 _BLIND = " No recorder tells their groups: ranks that call other collectives of the same group look like this, too."
+_EITHER = " One of them may wait for another rank, too: a receive may have been begun long ago, for later."
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
@@ -36,13 +37,14 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     if hang is None or not hang.stands or divergence_of(evidence) is not None:
         return
     for circle in hang.circles:
-        blind = any(wait.blind and not set(circle).isdisjoint(wait.waiting) for wait in hang.waits)
+        waits = [wait for wait in hang.waits if not set(circle).isdisjoint(wait.waiting)]
+        blind, either = any(wait.blind for wait in waits), any(wait.either for wait in waits)
         yield Finding(
             id="group-deadlock",
             severity="error",
-            confidence="likely" if blind or hang.dump.missing else "certain",
+            confidence="likely" if blind or either or hang.dump.missing else "certain",
             summary=f"{who(evidence, circle)} wait for one another in a circle: {_told(hang, circle)}",
-            cause=_lines(hang, circle) + (_BLIND if blind else ""),
+            cause=_lines(hang, circle) + (_BLIND if blind else "") + (_EITHER if either else ""),
             remedy=DOCS[0].remedy,
             ranks=circle,
             nodes=hosts(evidence, circle),

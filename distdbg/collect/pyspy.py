@@ -16,7 +16,8 @@ from typing import Any
 
 #: Of an environment whose lib/python3.x/site-packages this file lies in.
 _INSTALLED = Path(os.path.normpath(Path(__file__).resolve().parents[1] / "../../../../bin/py-spy"))
-_PEER_NAMES = ("src", "dst", "group_src", "group_dst")
+#: Who is at the other side of a send or recv, and who makes a process group.
+_KEPT = ("src", "dst", "group_src", "group_dst", "global_ranks_in_group", "split_from")
 
 
 class PySpyFailed(Exception):
@@ -34,7 +35,7 @@ def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = Fa
     """py-spy's own JSON: one object a thread, innermost frame first. Raises PySpyFailed.
 
     Its `--subprocesses` adds nothing to JSON (py-spy 0.4.3): children are asked one by one. Of the variables
-    only the peers of a send or recv are kept, unless `values` asks for all.
+    only those that say for which ranks torch waits are kept, unless `values` asks for all.
     """
     tool = find_pyspy()
     if tool is None:
@@ -70,12 +71,12 @@ def _run(command: list[str], within_s: float, values: bool) -> list[dict[str, An
     if not values:
         for thread in threads:
             for frame in thread.get("frames", ()):
-                frame["locals"] = [v for v in frame.get("locals") or () if _is_peer(v, frame)]
+                frame["locals"] = [v for v in frame.get("locals") or () if _says_who(v, frame)]
     return threads
 
 
-def _is_peer(variable: dict[str, Any], frame: dict[str, Any]) -> bool:
-    return variable.get("name") in _PEER_NAMES and str(frame.get("filename")).endswith("distributed_c10d.py")
+def _says_who(variable: dict[str, Any], frame: dict[str, Any]) -> bool:
+    return variable.get("name") in _KEPT and str(frame.get("filename")).endswith("distributed_c10d.py")
 
 
 def _reason(lines: list[str]) -> str:

@@ -139,7 +139,7 @@ def _of_forming(hang: Hang) -> Divergence | None:
     """Some ranks make a group, which all must do, while the others wait for them elsewhere."""
     for circle in hang.circles:
         few = tuple(r for r in circle if hang.standings[r].doing is Doing.FORMING)
-        many = tuple(r for r in circle if r not in few)
+        many = _beside(hang, {r for r in circle if r not in few})
         if not few or len(few) >= len(many):
             continue
         sides = ((hang.standings[few[0]].function, few), ("another operation", many))
@@ -148,6 +148,12 @@ def _of_forming(hang: Hang) -> Divergence | None:
             return Divergence(Kind.RANK_CONDITIONAL, few, many, sides, "", *found)
         return Divergence(Kind.MISMATCH, few, many, sides)
     return None
+
+
+def _beside(hang: Hang, ranks: set[int]) -> tuple[int, ...]:
+    """`ranks` and whoever waits in the same operation, also who is no part of the circle: a pair that forms a group
+    waits for nobody else."""
+    return tuple(sorted(ranks.union(*(wait.waiting for wait in hang.waits if ranks & set(wait.waiting)))))
 
 
 def _conditional(hang: Hang, few: Iterable[int], many: Iterable[int]) -> tuple[Condition, Frame] | None:

@@ -70,14 +70,17 @@ class Hang:
         return self.dump.quiet_s is not None or self.quiet_s is None or self.quiet_s >= QUIET_S
 
     def may_work(self, culprit: Culprit) -> bool:
-        """It was heard a while ago, in a dump that was asked for by hand: it evaluates, loads or waits, and goes on."""
+        """In a dump that was asked for by hand: it was heard a while ago, or nobody listens and it went from line to
+        line. It evaluates, loads or waits, and goes on."""
+        if culprit.standing.doing not in _PASSES or self.dump.quiet_s is not None:
+            return False
         quiet_s = self.quiet_of(culprit.ranks)
-        return (
-            culprit.standing.doing in _PASSES
-            and self.dump.quiet_s is None
-            and quiet_s is not None
-            and quiet_s < PARTLY_QUIET_S
-        )
+        return self.computes(culprit) if quiet_s is None else quiet_s < PARTLY_QUIET_S
+
+    def computes(self, culprit: Culprit) -> bool:
+        """In Python, and between the looks a rank went on to another line: in circles or forward, nobody can tell."""
+        had = (self.dump.ranks.get(rank) for rank in culprit.ranks)
+        return culprit.standing.doing is Doing.PYTHON and any(_elsewhere(dump) for dump in had if dump is not None)
 
     def quiet_of(self, ranks: Iterable[int]) -> float | None:
         """Seconds since one of these was heard, None where nobody listens."""
@@ -259,11 +262,12 @@ def _heard(had: RankDump) -> bool:
 
 def _goes_on(had: RankDump) -> bool:
     """Another place, or work: on a device a wait burns CPU too, so that enough looks at one place outweigh it."""
-    first, last = had.first, had.last
-    before, after = had.main(first), had.main(last)
-    if before is not None and after is not None and before.frames != after.frames:
-        return True
-    return len(had.looks) < ENOUGH_LOOKS and rate(had, "cpu_s") > WORKS
+    return _elsewhere(had) or (len(had.looks) < ENOUGH_LOOKS and rate(had, "cpu_s") > WORKS)
+
+
+def _elsewhere(had: RankDump) -> bool:
+    before, after = had.main(had.first), had.main(had.last)
+    return before is not None and after is not None and before.frames != after.frames
 
 
 def _alone(evidence: RunEvidence, dump: Dump) -> tuple[int, ...]:

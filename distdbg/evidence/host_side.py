@@ -112,7 +112,7 @@ def _own_code(seen: Seen) -> Standing:
     if seen.busy:
         if seen.same_place and seen.library and seen.main and seen.main.holds_gil:
             return seen.stands(Doing.NATIVE, f"burns CPU inside {seen.library[0].function}, which never returns")
-        return seen.stands(Doing.PYTHON, "burns CPU in a loop of its own")
+        return seen.stands(Doing.PYTHON, "burns CPU in Python code of its own")
     if seen.call in SLEEP or "sleep" in seen.line:
         return seen.stands(Doing.PYTHON, "sleeps")
     gil = " and keeps the GIL" if seen.main and seen.main.holds_gil else ""

@@ -19,6 +19,7 @@ _FORMING = {"init_process_group", "new_group", "_new_group_with_tag", "_new_proc
 _TRANSFERS = {"send", "isend", "recv", "irecv", "recv_object_list", "send_object_list"}
 #: Functions of torch.distributed's own module in which a rank is busy with its own objects, and waits for nobody.
 _OWN_WORK = {"_object_to_tensor", "_tensor_to_object"}
+_NUMBER = re.compile(r"\d{1,9}")
 _WAIT_LINE = re.compile(r"\.wait\(|\.result\(|\.synchronize\(|wait_tensor\(")
 _DEVICE_LINE = re.compile(r"\.item\(|\.cpu\(|\.tolist\(|synchronize\(|\.numpy\(|\bfloat\(|\bint\(|\bprint\(")
 _NATIVE_COLLECTIVE = re.compile(r"c10d::Work::|c10d::Reducer|gloo::|nccl|cudaStreamSync|cudaEventSync|cuStreamSync")
@@ -79,7 +80,7 @@ def _in_torch(seen: Seen, library: tuple[Frame, ...]) -> Standing | None:
         return None
     if names & _FORMING or any(f.within("torch/distributed/rendezvous.py") for f in library):
         function = "new_group" if names & {"new_group", "_new_group_with_tag"} else "init_process_group"
-        return seen.stands(Doing.FORMING, f"waits in {function}", function)
+        return replace(seen.stands(Doing.FORMING, f"waits in {function}", function), members=_members(c10d))
     if names & _TRANSFERS:
         inner = next(f for f in c10d if f.function in _TRANSFERS)
         return _transfer(seen, inner.function, _peer(inner))
@@ -149,6 +150,16 @@ def _peer(frame: Frame) -> int | None:
         if (value := frame.variables.get(name, "")).isdecimal():
             return int(value)
     return None
+
+
+def _members(c10d: list[Frame]) -> tuple[int, ...]:
+    """Who makes the group, from the variables of torch's function that connects them. Not where a communicator is
+    split, which takes all ranks of the one that it is split from, nor where py-spy has cut a long list short."""
+    for frame in c10d:
+        told = frame.variables.get("global_ranks_in_group", "")
+        if frame.variables.get("split_from") == "None" and "..." not in told:
+            return tuple(int(rank) for rank in _NUMBER.findall(told))
+    return ()
 
 
 # -- through a thread of its own --------------------------------------------------------------------------------------

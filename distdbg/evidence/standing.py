@@ -54,3 +54,5 @@ class Standing:
     thread: str = ""
     #: frames of a loader's worker, where one of those is what is waited for
     worker: tuple[Frame, ...] = field(default=(), compare=False)
+    #: who makes the process group that it waits for, itself among them; empty where that is not known
+    members: tuple[int, ...] = ()

@@ -117,6 +117,7 @@ def find_waits(
     """The waits of all ranks that wait for others, those of the same operation together."""
     collectives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     blind: dict[str, list[int]] = defaultdict(list)
+    forming: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
     found: list[Wait] = []
     for rank, standing in sorted(standings.items()):
         match standing.doing:
@@ -130,11 +131,12 @@ def find_waits(
                 open_ = open_transfer(standing, dump)
                 found.append(Wait(open_.what, (rank,), open_.awaited, since=open_.since, either=open_.either))
             case Doing.FORMING:
-                blind[standing.function].append(rank)
+                forming[standing.function, standing.members].append(rank)
     for (number, sequence, signature), ranks in collectives.items():
         unread = set(blind.get(dump.signatures[signature].operation, ()))
         found.append(_collective(known[number], (sequence, signature), tuple(ranks), dump, unread))
-    found += [_blind(function, tuple(ranks), standings, records) for function, ranks in blind.items()]
+    found += [_blind(function, tuple(ranks), standings) for function, ranks in blind.items()]
+    found += [_forming(*made, tuple(ranks), standings, records) for made, ranks in forming.items()]
     return found
 
 
@@ -204,24 +206,34 @@ def _collective(
     return Wait(what, waiting, awaited, tuple(sorted(other)), group.name, sequence, when)
 
 
-def _blind(
+def _blind(function: str, waiting: tuple[int, ...], standings: Mapping[int, Standing]) -> Wait:
+    """No recorder says who takes part: everybody who stands elsewhere may be awaited. Not who waits in the same
+    function, by its recorder: that one has come.
+    """
+    come = {
+        r for r, standing in standings.items() if (standing.doing, standing.function) == (Doing.COLLECTIVE, function)
+    }
+    return Wait(f"{function}{_BLIND}", waiting, tuple(sorted(standings.keys() - come)))
+
+
+def _forming(
     function: str,
+    members: tuple[int, ...],
     waiting: tuple[int, ...],
     standings: Mapping[int, Standing],
     records: Mapping[int, RankRecord],
 ) -> Wait:
-    """No recorder says who takes part: everybody who stands elsewhere may be awaited. Not who waits in the same
-    function, by its recorder: that one has come.
-    """
-    forming = function in ("init_process_group", "new_group")
-    awaited = (
-        r
-        for r, standing in standings.items()
-        if r not in waiting
-        and not (standing.doing is Doing.COLLECTIVE and standing.function == function)
-        and not (function == "init_process_group" and _formed(records.get(r)))
-    )
-    return Wait(function if forming else f"{function}{_BLIND}", waiting, tuple(sorted(awaited)))
+    """A process group is connected by its members; where they are not known, by everybody."""
+    come = {
+        rank
+        for rank, standing in standings.items()
+        if (standing.doing, standing.function) == (Doing.FORMING, function)
+        and (not members or standing.members in ((), members))
+    }
+    if function == "init_process_group":
+        come |= {rank for rank in standings if _formed(records.get(rank))}
+    awaited = (set(members) & standings.keys() if members else standings.keys()) - come
+    return Wait(function, waiting, tuple(sorted(awaited)))
 
 
 def _formed(record: RankRecord | None) -> bool:

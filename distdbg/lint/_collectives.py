@@ -43,7 +43,8 @@ def collective(context: Context, call: ast.Call) -> str:
     if _CHECKPOINTS.match(name):
         return name if argument(call, -1, "no_dist") is None else ""
     if name.startswith("torch.distributed.") and _OF_TORCH.match(last):
-        return "" if last != "new_group" and _of_a_group(call, last) else f"dist.{last}"
+        smaller = _by_its_members(call) if last == "new_group" else _of_a_group(call, last)
+        return "" if smaller else f"dist.{last}"
     if not isinstance(call.func, ast.Attribute):
         return ""
     if last in _OF_ACCELERATE and context.values.sites(call.func.value, "accelerator"):
@@ -60,6 +61,12 @@ def _of_a_module(context: Context, function: ast.Attribute) -> bool:
     while isinstance(root, ast.Attribute):
         root = root.value
     return isinstance(root, ast.Name) and root.id in context.script.file_of(root).names
+
+
+def _by_its_members(call: ast.Call) -> bool:
+    """Ranks that are not in the group need not come to `new_group(…, use_local_synchronization=True)`."""
+    alone = argument(call, 4, "use_local_synchronization")
+    return alone is not None and not (isinstance(alone, ast.Constant) and not alone.value)
 
 
 def _of_a_group(call: ast.Call, last: str) -> bool:

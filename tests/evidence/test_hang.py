@@ -119,6 +119,14 @@ def test_a_ring_of_receives_is_a_circle():
     assert judged(ranks)[0] == [("group-deadlock", (0, 1, 2, 3))]
 
 
+def test_a_circle_through_one_of_two_that_a_rank_may_wait_for_is_only_likely():
+    ranks = {r: made(c10d("recv"), calls=[recv(0)]) for r in (1, 2)}
+    for calls, confidence in (([recv(1), recv(2, 1)], "likely"), ([recv(1)], "certain")):
+        found = build_report(evidence(ranks | {0: made(c10d("recv"), calls=calls)})).findings
+        told = next(f for f in found if f.id == "group-deadlock")
+        assert told.confidence == confidence and ("may wait for another rank" in told.cause) == (confidence == "likely")
+
+
 def test_other_collectives_by_the_stacks_alone_are_a_circle_only_likely():
     """They may be of one group, and then of no circle at all."""
     ranks = {r: made(c10d("barrier" if r == 1 else "all_reduce")) for r in range(4)}
@@ -275,6 +283,31 @@ def test_a_rank_that_computes_for_some_seconds_may_be_at_work():
     assert (found.severity, found.confidence) == ("warning", "possible") and "may go on by itself" in found.cause
     (found,) = build_report(by_hand(PARTLY_QUIET_S + 1, cpu=(1.0, 2.0))).findings
     assert found.severity == "error"
+
+
+def computes(quiet_s, *, then=12, pages=None):
+    """Rank 1 of two burns CPU at line 7 in the first look and at line `then` in the second one."""
+    busy = stands_at((user(7, "score"), *BOOT), call="", state="R", cpu=(1.0, 2.0), pages=pages)
+    built = evidence({0: waits(9, pages=pages), 1: busy}, quiet_s=quiet_s, reason="hang" if quiet_s else "asked")
+    had = built.dump.ranks[1]
+    last = replace(had.looks[1], threads=(thread(had.pid, (user(then, "score"), *BOOT)),))
+    built.dump.ranks[1] = replace(had, looks=(had.looks[0], last))
+    return built
+
+
+def test_nobody_can_tell_whether_a_rank_that_goes_from_line_to_line_comes_to_an_end():
+    (found,) = build_report(computes(600.0)).findings
+    assert (found.id, found.ranks, found.severity, found.confidence) == ("stuck-in-python", (1,), "error", "likely")
+    assert "may be slow and no more" in found.cause
+    (found,) = build_report(computes(600.0, then=7)).findings
+    assert found.confidence == "certain" and "may be slow" not in found.cause
+
+
+def test_a_job_that_nobody_listens_to_may_be_at_work():
+    (found,) = build_report(computes(None, pages=[None, None])).findings
+    assert (found.ranks, found.severity, found.confidence) == ((1,), "warning", "possible")
+    assert "may be slow and no more" in found.cause
+    assert roots(build_report(computes(None, then=7, pages=[None, None]))) == [("stuck-in-python", (1,))]
 
 
 def test_ranks_that_hang_beside_others_that_go_on():

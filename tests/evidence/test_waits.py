@@ -6,9 +6,10 @@ import pytest
 
 from distdbg.evidence.calls import Call
 from distdbg.evidence.hang import hang_of
+from distdbg.evidence.stacks import Frame
 from distdbg.evidence.standing import Doing, Standing
 from distdbg.evidence.waits import Wait, ends, groups
-from tests.hang_cases import SIGNATURES, blind, c10d, evidence, history, made, sleeps, stands_at, user, waits
+from tests.hang_cases import C10D, SIGNATURES, blind, c10d, evidence, history, made, sleeps, stands_at, user, waits
 from tests.made_dump import BOOT, SCRIPT, TORCH, frame, recorder, thread
 
 
@@ -130,6 +131,35 @@ def test_a_rank_without_a_recorder_that_waits_in_the_same_function_has_come():
 def test_a_group_that_is_formed_lacks_who_has_not_come():
     ranks = {0: made(c10d("new_group")), 1: made(c10d("new_group")), 2: sleeps(8)}
     assert found_waits(ranks) == {((0, 1), (2,), None)}
+
+
+def forms(members, split_from="None"):
+    known = {"global_ranks_in_group": members, "split_from": split_from}
+    top = Frame("_new_process_group_helper", C10D, 2190, known)
+    return made((top, *c10d("new_group")))
+
+
+@pytest.mark.parametrize(
+    ("members", "split_from", "awaited"),
+    [
+        ("[0, 1]", "None", (1,)),
+        ("[0, 1, 2]", "None", (1, 2)),
+        ("[]", "None", (1, 2, 3)),
+        ("[0, 1, ...]", "None", (1, 2, 3)),
+        ("[0, 1]", "<ProcessGroupNCCL at 0x7f00>", (1, 2, 3)),
+    ],
+)
+def test_a_group_is_formed_by_its_members_where_they_are_known(members, split_from, awaited):
+    ranks = {0: forms(members, split_from), 1: sleeps(8), 2: sleeps(8), 3: sleeps(8)}
+    assert found_waits(ranks) == {((0,), awaited, None)}
+
+
+def test_two_ranks_that_form_different_groups_have_not_come():
+    assert found_waits({0: forms("[0, 1]"), 1: forms("[1, 2]"), 2: sleeps(8)}) == {
+        ((0,), (1,), None),
+        ((1,), (2,), None),
+    }
+    assert found_waits({0: forms("[0, 1]"), 1: forms("[0, 1]"), 2: sleeps(8)}) == {((0, 1), (), None)}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -12,3 +12,9 @@ def inside(tensor):
 def between_players(player_collective, metrics):
     if dist.get_rank() != 0:
         player_collective.broadcast_object_list(metrics, src=1)
+
+
+def by_themselves(rank, tensor):
+    if rank < 2:
+        pair = dist.new_group([0, 1], use_local_synchronization=True)
+        dist.all_reduce(tensor, group=pair)
