@@ -42,7 +42,7 @@ def _judge(seen: Seen, *, delegates: bool) -> Standing:
     if seen.main is None:
         return _without_a_stack(seen)
     found = _ended_script(seen) or _communication(seen) or host_side.standing(seen)
-    return (_delegated(seen, found) if delegates else None) or found
+    return (_delegated(seen, found) if delegates else None) or _watched(seen, found) or found
 
 
 def _without_a_stack(seen: Seen) -> Standing:
@@ -169,7 +169,7 @@ def _delegated(seen: Seen, own: Standing) -> Standing | None:
     """The main thread waits for a thread that waits for ranks, a checkpoint in the background or an executor, or
     watches one that trains."""
     waits = own.doing is Doing.LOCK or (seen.event_loop and seen.call in MANY)
-    if not waits and not _watches(seen, own):
+    if not waits and not (_watches(seen, own) and _one_group(seen)):
         return None
     for thread in seen.other_threads(seen.rank.pid):
         library, users = parts(thread.frames)
@@ -187,10 +187,32 @@ def _delegated(seen: Seen, own: Standing) -> Standing | None:
     return None
 
 
+def _watched(seen: Seen, own: Standing) -> Standing | None:
+    """The main thread watches the one that makes the calls of torch.distributed, and that one stands elsewhere."""
+    if not seen.rank.calls or not _watches(seen, own) or _called_by(seen, seen.users):
+        return None
+    for thread in seen.other_threads(seen.rank.pid):
+        users = parts(thread.frames)[1]
+        if _called_by(seen, users):
+            phrase = f"watches its {_name(thread)}, which stands"
+            return replace(own, phrase=phrase, frame=users[0], frames=(*users, *seen.users), sure=False)
+    return None
+
+
+def _called_by(seen: Seen, users: tuple[Frame, ...]) -> bool:
+    """One of these functions has made the rank's newest call; py-spy has the class before a method's name."""
+    last = seen.rank.calls[-1]
+    names = {(frame.file, frame.function.rpartition(".")[2]) for frame in users}
+    return (last.file, last.function.rpartition(".")[2]) in names
+
+
 def _watches(seen: Seen, own: Standing) -> bool:
-    """It sleeps or polls, and one group alone was used: by the thread that is in it, since two would not share it."""
-    if own.doing not in (Doing.PYTHON, Doing.IO) or seen.call not in SLEEP | MANY | {"restart_syscall"}:
-        return False
+    """It sleeps or polls."""
+    return own.doing in (Doing.PYTHON, Doing.IO) and seen.call in SLEEP | MANY | {"restart_syscall"}
+
+
+def _one_group(seen: Seen) -> bool:
+    """That was used: by the thread that is in it, since two would not share it."""
     recorder = seen.rank.recorder
     return seen.open and recorder is not None and len(recorder.groups) == 1
 

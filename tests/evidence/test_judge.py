@@ -2,6 +2,7 @@
 
 import pytest
 
+from distdbg.evidence.calls import Call
 from distdbg.evidence.dump import Dump, Look, RankDump
 from distdbg.evidence.judge import stand
 from distdbg.evidence.recorder import read_recorder
@@ -190,6 +191,19 @@ def test_a_main_thread_that_watches_its_trainer_stands_where_that_one_does(call)
     receives = thread_in(c10d("recv", 10)[:3])
     done = recorder(SIGNATURES, history(8, waiting=False))
     assert not standing(made(main, call=call, log=done, threads=(receives,))).doing.waits_for_ranks
+
+
+def test_a_trainer_that_waits_for_no_rank_is_told_by_its_own_line():
+    trainer = thread_in((user(9, "train"),), "Thread-1 (train)")
+    calls = [Call(1, "all_reduce", SCRIPT, 10, "train")]
+    main = (user(16), *BOOT)
+    found = standing(made(main, call="clock_nanosleep", threads=(trainer,), calls=calls))
+    assert (found.doing, found.frame.line, found.sure) == (Doing.PYTHON, 9, False)
+    assert found.phrase == "watches its thread Thread-1 (train), which stands"
+    elsewhere = [Call(1, "all_reduce", SCRIPT, 10, "evaluate")]
+    assert standing(made(main, call="clock_nanosleep", threads=(trainer,), calls=elsewhere)).frame.line == 16
+    own = (user(16, "train"), *BOOT)
+    assert standing(made(own, call="clock_nanosleep", threads=(trainer,), calls=calls)).frame.line == 16
 
 
 def test_a_worker_that_waits_for_what_to_load_is_not_the_one():
