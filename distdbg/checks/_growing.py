@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from distdbg.evidence.child_memory import Child
-from distdbg.evidence.growth import MIB, Growth, Point, growth
+from distdbg.evidence.growth import FEWEST, MIB, Growth, Point, growth
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import Citation
@@ -14,6 +14,11 @@ from distdbg.model import Citation
 #: Less than this is not worth a word, whatever its slope: on the host, and on a device.
 LEAST, SHARE = 24 * MIB, 0.04
 LEAST_ON_DEVICE, SHARE_ON_DEVICE = 64 * MIB, 0.03
+#: Steps need more and more where what they give back at their end grows as evenly: by at least this share of what is
+#: kept, and of itself.
+_SWELLS, _SWELLS_ITSELF = 0.05, 0.25
+#: What grows was asked for before where less than this share of it was asked for meanwhile.
+_ASKED = 0.4
 
 
 @dataclass(frozen=True)
@@ -26,12 +31,26 @@ class Growing:
     path: str
     #: whose memory it is, where it is not the rank's own
     child: Child | None = None
+    #: its steps themselves need more and more, as those of longer sequences or larger batches do
+    swells: bool = False
+    #: the step at which it ends by itself, where that is known
+    filled_at: int | None = None
 
     @property
     def citation(self) -> Citation:
         shown = self.growth.levels
         steps = f"steps {self.growth.first} to {self.growth.last}"
         return Citation(self.path, None, f"memory that is the process's own, {steps}", " -> ".join(map(gib, shown)))
+
+    @property
+    def lasts(self) -> bool:
+        """Nothing is known that would end it: an epoch was over (-1: there is no loader, and so none in which a cache
+        could be filled), and steps need no more than before."""
+        return self.growth.epochs != 0 and not self.swells
+
+    @property
+    def certain(self) -> bool:
+        return self.growth.epochs > 0 and not self.swells
 
     @property
     def soon(self) -> bool:
@@ -58,7 +77,9 @@ def device_growing(rank: RankRecord) -> Growing | None:
     told = growth([(p.step, p.standing or 0, p.epochs) for p in points], LEAST_ON_DEVICE, SHARE_ON_DEVICE)
     if told is None:
         return None
-    return Growing(rank, told, full_step(points, told.slope), "its GPU", f"{rank.memory.path}/memory.jsonl")
+    path = f"{rank.memory.path}/memory.jsonl"
+    swells = _swells([(p.step, (p.peak or 0) - (p.standing or 0), p.epochs) for p in points], told)
+    return Growing(rank, told, full_step(points, told.slope), "its GPU", path, swells=swells)
 
 
 def on_device(rank: RankRecord) -> list[Point]:
@@ -80,20 +101,46 @@ def _all(run: RunEvidence) -> Iterator[Growing]:
         found = [one for rank in mine for one in (*_own(rank, node), *_children(rank, node))]
         rate = sum(one.growth.slope for one, step in found if step is not None)
         for one, step in found:
-            if node.memory.headroom is None or step is None:
+            if node.memory.headroom is not None and step is not None:
+                ends_at = max(one.growth.last, step + int(node.memory.headroom / rate))
+                one = replace(one, ends_at=ends_at, of=node.memory.of)  # noqa: PLW2901
+            if not ends_by_itself(one, one.filled_at):
                 yield one
-            else:
-                yield replace(one, ends_at=step + int(node.memory.headroom / rate), of=node.memory.of)
+
+
+def ends_by_itself(one: Growing | None, at: int | None) -> bool:
+    """Before there is no memory left, or where nobody knows how much there is."""
+    return at is not None and (one is None or one.ends_at is None or at <= one.ends_at)
 
 
 def _own(rank: RankRecord, node: NodeRecord) -> Iterator[tuple[Growing, int]]:
-    """With its newest step. The rank's own lines where it has them; else its agent's, one in ten seconds."""
-    own = (rank.memory.points, f"{rank.memory.path}/memory.jsonl") if rank.memory else ((), "")
-    for points, path in (own, (node.memory.points.get(rank.rank, ()), node.memory.path)):
-        told = growth([(p.step, p.anon, p.epochs) for p in points], LEAST, SHARE)
-        if told is not None:
-            yield Growing(rank, told, None, "", path), points[-1].step
-            return
+    """With its step when the node was looked at. The rank's own lines where they are enough; else its agent's."""
+    points, path = node.memory.points.get(rank.rank, ()), node.memory.path
+    if rank.memory and len(rank.memory.points) >= FEWEST:
+        points, path = rank.memory.points, f"{rank.memory.path}/memory.jsonl"
+    told = growth([(p.step, p.anon, p.epochs) for p in points], LEAST, SHARE)
+    if told is not None:
+        swells = _swells([(p.step, p.within or 0, p.epochs) for p in points], told)
+        step = node.memory.steps.get(rank.rank, points[-1].step)
+        yield Growing(rank, told, None, "", path, swells=swells, filled_at=_filled_at(points, told)), step
+
+
+def _swells(within: Sequence[tuple[int, int, int]], told: Growth) -> bool:
+    return growth(within, int(_SWELLS * told.total), _SWELLS_ITSELF) is not None
+
+
+def _filled_at(points: Sequence[Point], told: Growth) -> int | None:
+    """Where what grows was asked for long before, and comes to be touched: an array that is filled from step to step.
+
+    It may be that all that was asked for will be touched. What a leak keeps is asked for as it goes.
+    """
+    asked = [p.asked for p in points if told.first <= p.step <= told.last and p.asked is not None]
+    last, third = points[-1], len(asked) // 3
+    if not third or last.asked is None:
+        return None
+    if min(asked[-third:]) - min(asked[:third]) >= _ASKED * told.total:
+        return None
+    return last.step + int(max(0, last.asked - last.anon) / told.slope)
 
 
 def _children(rank: RankRecord, node: NodeRecord) -> Iterator[tuple[Growing, int | None]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from distdbg.checks._findings import hosts, who
-from distdbg.checks._growing import Growing, device_growing, growing
+from distdbg.checks._growing import Growing, device_growing, ends_by_itself, growing
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -40,6 +40,9 @@ class Kept:
     step: int
     citation: Citation
     grows: Growing | None = None
+    #: it has never more entries than these, and would have them at that step
+    most: int | None = None
+    filled_at: int | None = None
 
     @property
     def place(self) -> str:
@@ -53,19 +56,30 @@ def keeps(run: RunEvidence) -> list[Kept]:
     Or where their memory would be full soon. A dict or a set may be a cache, which ends when every item has been seen:
     without a loader nobody knows when.
     """
-    on_hosts = {one.rank.rank: one for one in growing(run)}
-    found = []
-    for rank in run.ranks:
-        counted = list(_counted(rank))
-        on_host, on_device = on_hosts.get(rank.rank), device_growing(rank) if counted else None
-        for one in counted:
+    return [one for one, loads in _measured(run) if not ends_by_itself(one.grows, one.filled_at) and _lasts(one, loads)]
+
+
+def fills(run: RunEvidence) -> list[Kept]:
+    """What is full before memory is: a ring that has a length of its own."""
+    return [one for one, _ in _measured(run) if ends_by_itself(one.grows, one.filled_at)]
+
+
+def _lasts(one: Kept, loads: bool) -> bool:
+    ordered = one.kind in ("list", "deque") and not loads
+    return bool(one.graph or one.epochs > 0 or ordered or (one.grows and one.grows.soon))
+
+
+def _measured(run: RunEvidence) -> Iterator[tuple[Kept, bool]]:
+    """All that were counted, each with the rank's memory that grows by it, and whether an epoch's end was heard."""
+    ranks = [rank for rank in run.ranks if rank.memory and rank.memory.growing]
+    on_hosts = {one.rank.rank: one for one in growing(run)} if ranks else {}
+    for rank in ranks:
+        on_host, on_device = on_hosts.get(rank.rank), device_growing(rank)
+        for one in _counted(rank):
             device = one.on_device > (0 if one.graph else one.slope / 2)
             its = on_device if device else on_host
             one = replace(one, grows=its) if its and accounts_for([one], its, device=device) else one  # noqa: PLW2901
-            ordered = one.kind in ("list", "deque") and not (rank.memory and rank.memory.loads)
-            if one.graph or one.epochs > 0 or ordered or (one.grows and one.grows.soon):
-                found.append(one)
-    return found
+            yield one, bool(rank.memory and rank.memory.loads)
 
 
 def accounts_for(named: Iterable[Kept], its: Growing, *, device: bool) -> bool:
@@ -92,14 +106,16 @@ def _counted(rank: RankRecord) -> Iterator[Kept]:
     if memory is None:
         return
     for entry in memory.growing:
-        lines = entry.get("lines")
+        lines, most = entry.get("lines"), integer(entry, "most")
+        length, step, rate = integer(entry, "length") or 0, memory.counted_at or 0, number(entry, "rate") or 0.0
         yield Kept(
             rank.rank, text(entry, "type"), text(entry, "name"), text(entry, "file"),
             tuple(n for n in lines if isinstance(n, int)) if isinstance(lines, list) else (),
-            integer(entry, "length") or 0, number(entry, "bytes_a_step") or 0.0,
+            length, number(entry, "bytes_a_step") or 0.0,
             number(entry, "device_a_step") or 0.0, entry.get("graph") is True,
-            text(entry, "of"), integer(entry, "epochs") or 0, memory.counted_at or 0,
+            text(entry, "of"), integer(entry, "epochs") or 0, step,
             Citation(f"{memory.path}/facts.jsonl", memory.line, "containers that grow"),
+            most=most, filled_at=None if most is None or not rate else step + int((most - length) / rate),
         )  # fmt: skip
 
 
@@ -115,7 +131,7 @@ def _finding(run: RunEvidence, group: list[Kept]) -> Finding:
         f"{who(run, ranks)} keep{'s' if len(ranks) == 1 else ''} {what} in {named}: {_speed(group)}",
         cause=f"The {lead.kind} had {lead.length:,} entries at step {lead.step}, and had grown at each count before"
         + (f", over {lead.epochs} ends of an epoch." if lead.epochs > 0 else ".")
-        + ("" if lead.graph or lead.epochs else " One that is filled on purpose, as a replay buffer, ends when full.")
+        + _end_of(lead)
         + (" A graph keeps every tensor that its backward could still want." if lead.graph else ""),
         remedy="Keep numbers instead (`loss.item()`)." if lead.graph else "Let go of it when its step or epoch is "
         "over, keep what is computed from it, or bound it.",
@@ -124,6 +140,12 @@ def _finding(run: RunEvidence, group: list[Kept]) -> Finding:
         step=lead.step,
         evidence=tuple(one.citation for one in group[:3]),
     )  # fmt: skip
+
+
+def _end_of(one: Kept) -> str:
+    if one.most is not None and one.filled_at is not None:
+        return f" It may have {one.most:,}, and would at about step {one.filled_at:,}: there is no room for so many."
+    return "" if one.graph or one.epochs else " One that is filled on purpose, as a replay buffer, ends when full."
 
 
 def _speed(group: list[Kept]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.growth import Point, growth, since
 from distdbg.evidence.jsonl import number
-from distdbg.evidence.kernel import memory_kills
+from distdbg.evidence.kernel import MemoryKill, memory_kills
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.slurm_said import said_of
@@ -17,6 +17,8 @@ from distdbg.model import Citation, Confidence
 
 #: Growth by this share of its first level is worth a word, and so is a neighbour that is larger by this.
 _GREW, _MORE = 0.1, 1.2
+#: So many seconds after the kernel's kill the last of a large process is gone, at the latest.
+_GONE_WITHIN = 60.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ def killed_for_memory(evidence: RunEvidence, failure: RankFailure) -> OutOfMemor
     node = node_of(evidence, failure.rank)
     if failure.signal != signal.SIGKILL or node is None:
         return None
-    for kill in memory_kills(node.kernel):
+    kills = memory_kills(node.kernel)
+    for kill in kills:
         if kill.pid == failure.rank.pid:
             whose = "its control group" if kill.cgroup else "the machine"
             citation = Citation(node.events_path, event_line(node, "kernel"), "kernel message", kill.text)
@@ -43,11 +46,31 @@ def killed_for_memory(evidence: RunEvidence, failure: RankFailure) -> OutOfMemor
     rise = oom_rise(node)
     if rise <= 0:
         return _by_slurm(evidence, failure.rank, node)
-    killed = _killed(evidence, node)
+    named = kills if len(kills) >= rise else []
+    if named and not any(_may_be(kill, failure.rank, evidence) for kill in named):
+        return None
     before, after = node.cgroup["oom_kill"]
     how = f"the kernel's count of memory kills in its control group rose from {before} to {after}"
+    if named:
+        how += f", of {_whom(named)} by its messages: another process, unless it numbers this one so"
     citation = Citation(node.events_path, event_line(node, "cgroup"), "oom_kill", f"oom_kill: {before} -> {after}")
-    return OutOfMemory("likely" if len(killed) <= rise else "possible", how, citation)
+    enough = len(_killed(evidence, node)) <= rise
+    return OutOfMemory("likely" if enough and not named else "possible", how, citation)
+
+
+def _may_be(kill: MemoryKill, rank: RankRecord, evidence: RunEvidence) -> bool:
+    """Whether a kill of another pid may have been this rank's, whose pid a container numbers otherwise.
+
+    It is not where it was a loader's worker, where the rank ended long after it or before, or where the pid is known.
+    """
+    known = {other.pid for other in evidence.ranks if other.node_rank == rank.node_rank}
+    ended = None if kill.t is None or rank.ended is None else rank.ended - kill.t
+    timely = ended is None or -1.0 <= ended <= _GONE_WITHIN
+    return timely and kill.pid not in known and not kill.name.startswith("pt_data_")
+
+
+def _whom(kills: Sequence[MemoryKill]) -> str:
+    return ", ".join(f"process {kill.pid} ({kill.name})" for kill in kills[:3])
 
 
 def _by_slurm(evidence: RunEvidence, rank: RankRecord, node: NodeRecord) -> OutOfMemory | None:
@@ -125,7 +148,10 @@ def why_not_known(node: NodeRecord | None) -> str:
     kernel = "the kernel's messages name no memory kill of this process"
     if node.kernel_unknown_because:
         kernel = f"the kernel's messages are not known ({node.kernel_unknown_because})"
+    kills = memory_kills(node.kernel)
     match node.cgroup.get("oom_kill"):
+        case [int(before), int(after)] if before < after and kills:
+            counter = f"the control group's count of memory kills rose by {after - before}: of {_whom(kills)}"
         case [int(before), int(after)] if before == after:
             counter = f"the control group's count of memory kills stayed at {after}"
         case [int(), int()]:

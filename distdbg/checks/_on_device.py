@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from distdbg.checks._findings import hosts
 from distdbg.checks._growing import LEAST_ON_DEVICE, SHARE_ON_DEVICE, device_growing, full_step, on_device
-from distdbg.checks._kept import Kept, accounts_for
+from distdbg.checks._kept import Kept, accounts_for, fills
 from distdbg.evidence.growth import Growth, Point, growth
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
@@ -19,12 +19,15 @@ _FLAT = 0.25
 def standing_grows(run: RunEvidence, named: Sequence[Kept]) -> Iterator[Finding]:
     """`memory-leak` by what is allocated at the ends of steps; silent where a snapshot or a count names it.
 
-    Within the first epoch only where the device would be full soon.
+    Within the first epoch, or where each step needs more than the one before, only where the device would be full soon.
     """
+    filling = fills(run)
     known = {answer.rank for answer in run.snapshots if answer.leaks}
     for rank in run.ranks:
         one = device_growing(rank) if rank.rank not in known else None
-        if one is None or (one.growth.epochs == 0 and not one.soon) or accounts_for(named, one, device=True):
+        if one is None or not (one.lasts or one.soon):
+            continue
+        if accounts_for(named, one, device=True) or accounts_for(filling, one, device=True):
             continue
         told, points = one.growth, on_device(rank)
         yield _finding(
@@ -34,7 +37,7 @@ def standing_grows(run: RunEvidence, named: Sequence[Kept]) -> Iterator[Finding]
             f"At the ends of steps it had {gib(told.levels[0])} allocated at step {told.first}, "
             f"{gib(told.levels[-1])} at step {told.last}.",
             "See what it is: `distdbg memory snapshot RUN`, then `distdbg memory analyze RUN`.",
-            "likely" if told.epochs else "possible",
+            "likely" if one.certain else "possible",
         )  # fmt: skip
 
 

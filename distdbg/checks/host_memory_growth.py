@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from distdbg.checks._findings import hosts, who
 from distdbg.checks._growing import Growing, children_growing, growing
-from distdbg.checks._kept import accounts_for, keeps
+from distdbg.checks._kept import accounts_for, fills, keeps
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding, FindingDoc
@@ -21,8 +21,9 @@ DOCS = (
         how_seen="The figure by step, in six parts after the first third: each part's lowest is above that of the part "
         "before, by about as much each time; or by epoch, after the first, where each of them adds about as much. A "
         "cache that fills, a start that ends and a saw's teeth are none. Within the first epoch nothing is said, "
-        "unless the end is near: a dataset may be filling its cache. Loaders' workers are judged the same way, by "
-        "their agent's looks every ten seconds.",
+        "unless the end is near: a dataset may be filling its cache. Nor where each step needs more than the last "
+        "(longer sequences), or where what was asked for at the start is filled, and there is room for it. Loaders' "
+        "workers are judged the same way, by their agent's looks every ten seconds.",
         remedy="Launch with --memory: it names the container that grows. Else look for lists and caches that live "
         "longer than a step, for losses that are kept with their graphs, and for C libraries.",
         source="https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory",
@@ -32,12 +33,14 @@ DOCS = (
 
 def check(run: RunEvidence) -> Iterable[Finding]:
     yield from _workers(run)
-    found = [one for one in growing(run) if _beyond_an_epoch(one) or one.soon]
+    found = [one for one in growing(run) if one.lasts or one.soon]
+    filling = fills(run) if found else []
+    found = [one for one in found if not accounts_for(filling, one, device=False)]
     if not found:
         return
     ranks = tuple(sorted(one.rank.rank for one in found))
     worst = max(found, key=lambda one: one.growth.slope)
-    certain = all(one.growth.epochs > 0 for one in found)
+    certain = all(one.certain for one in found)
     explanation = _explanation(run, found)
     yield Finding(
         "host-memory-growth",
@@ -56,7 +59,7 @@ def check(run: RunEvidence) -> Iterable[Finding]:
 
 def _workers(run: RunEvidence) -> Iterable[Finding]:
     """The loaders' workers, each a process of its own: what a data set keeps grows there, and not in the rank."""
-    found = [(one, child) for one, child in children_growing(run) if _beyond_an_epoch(one) or one.soon]
+    found = [(one, child) for one, child in children_growing(run) if one.lasts or one.soon]
     if not found:
         return
     ranks = tuple(sorted({one.rank.rank for one, _ in found}))
@@ -68,7 +71,7 @@ def _workers(run: RunEvidence) -> Iterable[Finding]:
     yield Finding(
         "host-memory-growth",
         "warning",
-        "likely" if all(map(_beyond_an_epoch, (one for one, _ in found))) else "possible",
+        "likely" if all(one.lasts for one, _ in found) else "possible",
         f"the memory of {which} grows by {told.pace}{more}{_end(worst)}",
         cause=f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}.",
         remedy="Look at what the data set keeps: caches, and large lists of Python objects, whose pages each worker "
@@ -80,11 +83,6 @@ def _workers(run: RunEvidence) -> Iterable[Finding]:
     )
 
 
-def _beyond_an_epoch(one: Growing) -> bool:
-    """-1: there is no loader, and so no epoch that a cache could be filled in."""
-    return one.growth.epochs != 0
-
-
 def _end(one: Growing) -> str:
     return "" if one.ends_at is None else f": {one.of} would be full at about step {one.ends_at:,}"
 
@@ -92,7 +90,9 @@ def _end(one: Growing) -> str:
 def _cause(one: Growing) -> str:
     told = one.growth
     epochs = f", over {told.epochs} ends of an epoch" if told.epochs > 0 else ""
-    return f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}{epochs}."
+    swells = " Each step needs more than those before, too: are its sequences or batches longer?" if one.swells else ""
+    levels = f"{gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}"
+    return f"It was {levels}{epochs}.{swells}"
 
 
 def _remedy(found: list[Growing], explanation: str | None) -> str:

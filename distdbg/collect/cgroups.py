@@ -62,7 +62,7 @@ def _version_2(folders: Sequence[Path]) -> dict[str, Any]:
         **_because(events, folder / "memory.events"),
         "limit": limit,
         "current": _number(limited / "memory.current"),
-        "reclaimable": _pairs(limited / "memory.stat").get("inactive_file"),
+        "reclaimable": _file_cache(limited, ""),
         "path": str(folder),
     }
 
@@ -79,9 +79,16 @@ def _version_1(folders: Sequence[Path]) -> dict[str, Any]:
         **_because(events, folder / "memory.oom_control"),
         "limit": above if hidden else limit,
         "current": None if hidden else _number(limited / "memory.usage_in_bytes"),
-        "reclaimable": None if hidden else _pairs(limited / "memory.stat").get("total_inactive_file"),
+        "reclaimable": None if hidden else _file_cache(limited, "total_"),
         "path": str(folder),
     }
+
+
+def _file_cache(folder: Path, prefix: str) -> int | None:
+    """Pages of files, which the kernel drops before it kills: a data set that is read again and again is active."""
+    told = _pairs(folder / "memory.stat")
+    found = [told[name] for kind in ("inactive", "active") if (name := f"{prefix}{kind}_file") in told]
+    return sum(found) if found else None
 
 
 def _smallest(folders: Sequence[Path], name: str) -> tuple[int | None, Path]:

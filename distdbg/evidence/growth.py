@@ -15,13 +15,13 @@ from statistics import median
 from typing import Any
 
 from distdbg.evidence.child_memory import Child, children
-from distdbg.evidence.jsonl import integer
+from distdbg.evidence.jsonl import dicts, integer
 from distdbg.evidence.memory_answer import gib
 
 MIB = 1 << 20
 _WARM_UP = 1 / 3
 _PARTS = 6
-_FEWEST = 24
+FEWEST = 24
 #: Every part's rise is at least this share of their mean, and the second half's of the first half's.
 _EVEN, _GOES_ON = 0.3, 0.7
 #: So many whole epochs after the first, of so many looks. Every rise is at least this share of the largest, and the
@@ -33,11 +33,16 @@ _ON_THE_LINE = 0.1
 
 @dataclass(frozen=True)
 class Point:
-    """`anon` are bytes of the process that are no file's and not shared; `epochs` is -1 where no loader was heard."""
+    """`anon` are bytes of the process that are no file's and not shared; `epochs` is -1 where no loader was heard.
+
+    `within` is how much more it had within the step than at its end, `asked` what it may write to, touched or not.
+    """
 
     step: int
     anon: int
     epochs: int = -1
+    within: int | None = None
+    asked: int | None = None
     #: where it uses CUDA: allocated at the step's end; the highest of its phases' allocated and reserved; the highest
     #: use that those ends may not have seen; torch's own highest since the start, or since the script last reset it
     #: (Max_MA); and what everybody uses of the device, of how much
@@ -79,7 +84,10 @@ class MemorySeries:
 
 @dataclass(frozen=True)
 class NodeMemory:
-    """What a node can still give, at the last look, and its ranks' own figures every ten seconds."""
+    """What a node can still give, at the last look, and its ranks' own figures every ten seconds.
+
+    `steps` are the ranks' at it: one at which they ran. Before, they had not taken theirs; the dead gave it back.
+    """
 
     headroom: int | None = None
     of: str = ""
@@ -87,6 +95,7 @@ class NodeMemory:
     path: str = ""
     #: of each rank
     children: Mapping[int, tuple[Child, ...]] = field(default_factory=dict)
+    steps: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,7 @@ class Growth:
 
 def growth(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
     """Of (step, bytes, epochs), in order. None for less than `least` bytes and `share` of the first level."""
-    return (_by_step(values, least, share) or _by_epoch(values, least, share)) if len(values) >= _FEWEST else None
+    return (_by_step(values, least, share) or _by_epoch(values, least, share)) if len(values) >= FEWEST else None
 
 
 def since(values: Sequence[tuple[int, int, int]], told: Growth) -> int:
@@ -222,6 +231,8 @@ def _point(line: Mapping[str, Any]) -> Point | None:
         step=step,
         anon=anon,
         epochs=-1 if epochs is None else epochs,
+        within=max(v for p in figures if (v := integer(p, "ANON")) is not None) - anon,
+        asked=integer(last, "DATA"),
         standing=integer(last, "MA"),
         allocated=max(most["MA"], default=None),
         peak=max(most["MA"] + within, default=None),
@@ -235,17 +246,19 @@ def _point(line: Mapping[str, Any]) -> Point | None:
 def node_memory(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str) -> NodeMemory:
     """From a node's metrics.jsonl: what its ranks were, and what was left."""
     points: dict[int, list[Point]] = {}
-    headroom, of = None, ""
+    headroom, of, steps = None, "", dict[int, int]()
     for _, line in lines:
-        ranks = line.get("ranks")
-        for told in ranks if isinstance(ranks, list) else ():
-            if isinstance(told, dict) and (rank := integer(told, "rank")) is not None:
-                step, anon, epochs = (integer(told, name) for name in ("step", "anon", "epochs"))
-                if step is not None and anon is not None:
-                    points.setdefault(rank, []).append(Point(step, anon, -1 if epochs is None else epochs))
-        if isinstance(memory := line.get("memory"), dict):
-            headroom, of = _headroom(memory) or (headroom, of)
-    return NodeMemory(headroom, of, {rank: tuple(p) for rank, p in points.items()}, path, children(lines))
+        ranks = dicts(line.get("ranks"))
+        seen: dict[int, int] = {}
+        for told in ranks:
+            rank, step, anon, epochs = (integer(told, name) for name in ("rank", "step", "anon", "epochs"))
+            if rank is not None and step is not None and anon:  # one that is gone has nothing
+                points.setdefault(rank, []).append(Point(step, anon, -1 if epochs is None else epochs))
+                seen[rank] = step
+        memory, dead = line.get("memory"), any(told.get("alive") is False for told in ranks)
+        if isinstance(memory, dict) and seen and not dead and (left := _headroom(memory)) is not None:
+            (headroom, of), steps = left, seen
+    return NodeMemory(headroom, of, {rank: tuple(p) for rank, p in points.items()}, path, children(lines), steps)
 
 
 def _headroom(memory: Mapping[str, Any]) -> tuple[int, str] | None:

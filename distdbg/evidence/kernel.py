@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_KILLED = re.compile(r"(Memory cgroup out of memory|Out of memory)[^\n]*?Killed process (\d{1,9}) \(([^)]*)\)(.*)")
+_OUT = re.compile(r"Memory cgroup out of memory|Out of memory")
+_KILLED = re.compile(r"Killed process (\d{1,9}) \(([^)]*)\)(.*)")
 _RSS = re.compile(r"anon-rss:(\d{1,15})kB")
 
 
@@ -19,14 +20,24 @@ class MemoryKill:
     cgroup: bool
     rss_bytes: int | None
     text: str
+    #: in epoch seconds
+    t: float | None = None
 
 
 def memory_kills(messages: Iterable[tuple[str, float | None]]) -> list[MemoryKill]:
-    """The kernel numbers pids as its own namespace sees them: a container's may differ."""
+    """The kernel numbers pids as its own namespace sees them: a container's may differ.
+
+    Up to Linux 5.0 what ran out stands in a message before, `Out of memory: Kill process … or sacrifice child`, which
+    may name the victim's parent.
+    """
     kills: list[MemoryKill] = []
-    for text, _ in messages:
-        if match := _KILLED.search(text[:2000]):
-            rss = _RSS.search(match[4])
+    out = ""
+    for text, t in messages:
+        if said := _OUT.search(text[:2000]):
+            out = said[0]
+        if out and (match := _KILLED.search(text[:2000])):
+            rss = _RSS.search(match[3])
             size = int(rss[1]) * 1024 if rss else None
-            kills.append(MemoryKill(int(match[2]), match[3], match[1].startswith("Memory"), size, text[:500]))
+            kills.append(MemoryKill(int(match[1]), match[2], out.startswith("Memory"), size, text[:500], t))
+            out = ""
     return kills

@@ -328,6 +328,36 @@ def test_host_oom_by_the_counter_is_likely(run):
     assert (report.findings[0].confidence, report.exit_code) == ("likely", 137)
 
 
+OTHER = "Memory cgroup out of memory: Killed process {} ({}) total-vm:9kB, anon-rss:8388608kB"
+
+
+@pytest.mark.parametrize(
+    ("pid", "name", "before", "told"),
+    [
+        (77, "python", 2.0, ("host-oom", "possible")),  # a container's pids may be others
+        (77, "python", 300.0, ("rank-killed", "certain")),  # long before
+        (77, "pt_data_worker", 2.0, ("rank-killed", "certain")),
+        (1002, "python", 2.0, ("rank-killed", "certain")),  # another rank's, by its own number
+    ],
+)
+def test_a_kill_of_another_process_is_not_taken_for_the_ranks(run, pid, name, before, told):
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    message = (OTHER.format(pid, name), run.t0 + 9.0 - before)
+    root = run.closes(oom_after=1, kernel=[message]).report().findings[0]
+    assert (root.id, root.confidence, root.ranks) == (*told, (3,))
+    assert f"process {pid} ({name})" in root.summary + root.cause
+
+
+def test_a_kill_that_no_message_names_stays_likely(run):
+    """The counter rose by two, and the kernel's ring has only one message left."""
+    run.exits(3, -9, t=9.0)
+    run.rest(-15, t=11.0, asked=9.5)
+    message = (OTHER.format(77, "pt_data_worker"), run.t0 + 8.0)
+    root = run.closes(oom_after=2, kernel=[message]).report().findings[0]
+    assert (root.id, root.confidence) == ("host-oom", "likely")
+
+
 def containers(run, **counters):
     """Every agent's looks as a container gives them: no kernel messages, and of its group what is in `counters`."""
     run.closes(kernel_because="/dev/kmsg cannot be read: No such file or directory")

@@ -75,6 +75,45 @@ def test_within_the_first_epoch_nothing_is_said_unless_the_end_is_near():
     assert [f.confidence for f in found(run(without, headroom=100 * GIB))] == ["possible"], "there is no loader at all"
 
 
+def test_longer_sequences_are_no_growth_unless_the_end_is_near():
+    """What a step gives back at its end grows, too. A leak's steps need as much as ever beyond what is kept."""
+    grows = {"anon": lambda s: 300 * MIB + s * MIB, "epochs": lambda s: -1}
+    assert found(run(series(**grows, within=lambda s: 50 * MIB + s % 7 * MIB), headroom=100 * GIB))
+    longer = series(**grows, within=lambda s: 50 * MIB + s * MIB / 8)
+    assert found(run(longer, headroom=100 * GIB)) == []
+    (near,) = found(run(longer, headroom=200 * MIB))
+    assert near.confidence == "possible" and "Each step needs more than those before, too" in near.cause
+    columns = {name: lambda s: s * 64 * MIB for name in ("standing", "allocated", "reserved", "used")}
+    columns |= {"total": lambda s: 2000 * GIB, "peak": lambda s: s * 80 * MIB}
+    assert found(run(series(**columns))) == [], "on the device, too"
+    assert found(run(series(**{**columns, "peak": lambda s: s * 64 * MIB + GIB})))
+
+
+def test_an_array_that_is_filled_ends_by_itself_where_there_is_room_for_it():
+    """All that may be written to was asked for at the start: 1,000 MiB in all."""
+    grows = {"anon": lambda s: 300 * MIB + s * MIB, "epochs": lambda s: -1}
+    filled = series(**grows, asked=lambda s: 1300 * MIB + s % 3 * MIB)
+    assert found(run(filled)) == found(run(filled, headroom=700 * MIB)) == []
+    (short,) = found(run(filled, headroom=500 * MIB))
+    assert short.summary.endswith("the machine would be full at about step 895")
+    assert found(run(series(**grows, asked=lambda s: 1300 * MIB + s * MIB), headroom=100 * GIB)), "asked for as it goes"
+
+
+def test_what_is_left_is_of_the_step_at_which_it_was_looked_at():
+    """500 MiB at step 300 are gone at step 800, whatever step the rank's own newest line is of."""
+    evidence = run(series(anon=lambda s: 300 * MIB + s * MIB), headroom=500 * MIB)
+    for looked, end in ((300, 800), (395, 895)):
+        memory = replace(evidence.nodes[0].memory, steps={0: looked})
+        (finding,) = found(replace(evidence, nodes=(replace(evidence.nodes[0], memory=memory),)))
+        assert f"would be full at about step {end}" in finding.summary
+
+
+def test_the_agents_figures_do_not_overrule_the_ranks_own():
+    evidence = run(series(asked=lambda s: 2 * GIB))
+    memory = NodeMemory(None, "", {0: points(anon=lambda s: GIB + s * MIB)}, "m.jsonl")
+    assert found(replace(evidence, nodes=(replace(evidence.nodes[0], memory=memory),))) == []
+
+
 def test_the_agents_own_figures_do_where_there_are_no_lines():
     evidence = run(None)
     node = replace(evidence.nodes[0], memory=NodeMemory(None, "", {0: points(anon=lambda s: GIB + s * MIB)}, "m.jsonl"))
@@ -146,6 +185,18 @@ def test_what_may_still_be_let_go_is_not_told(entry, loads, told):
     assert bool(found(run(series(growing=({**LIST, **entry},), loads=loads)))) is told
 
 
+def test_a_ring_is_told_only_where_there_is_no_room_for_all_of_it():
+    """It has 100 entries at step 256, one more a step, and may have 1,000: at step 1,156."""
+    ring = {**LIST, "type": "deque", "length": 100, "rate": 1.0, "most": 1000, "epochs": 0, "bytes_a_step": MIB}
+    lines = {"anon": lambda s: 300 * MIB + s * MIB, "epochs": lambda s: -1, "growing": (ring,), "loads": False}
+    assert told_of(series(**lines)) == told_of(series(**lines), headroom=800 * MIB) == {}
+    told = told_of(series(**lines), headroom=700 * MIB)
+    assert "It may have 1,000, and would at about step 1,156: there is no room" in told["memory-leak"].cause
+    assert told["host-memory-growth"].explained_by == "memory-leak"
+    small = {**lines, "growing": ({**ring, "bytes_a_step": MIB // 10},)}
+    assert set(told_of(series(**small), headroom=800 * MIB)) == {"host-memory-growth"}, "it is not the ring"
+
+
 def told_of(*args, **kwargs):
     return {finding.id: finding for finding in found(run(*args, **kwargs))}
 
@@ -189,6 +240,8 @@ def test_within_the_first_epoch_a_device_that_is_nearly_full_is_told():
     assert finding.confidence == "possible" and finding.summary.endswith("would be full at about step 640")
     entry = {**LIST, "bytes_a_step": 64 * MIB, "device_a_step": 64 * MIB, "epochs": 0}
     assert found(run(series(**lines, growing=(entry,)))) == []
+    unknown = {**near, "epochs": lambda s: -1}
+    assert [finding.confidence for finding in found(run(series(**unknown)))] == ["possible"], "there is no loader"
     (named,) = found(run(series(**near, growing=(entry,))))
     assert "`losses`" in named.summary and "its GPU would be full at about step 640" in named.summary
     small = {**entry, "bytes_a_step": MIB, "device_a_step": MIB}

@@ -67,10 +67,11 @@ def slurm_step(tmp_path, **files):
 
 def test_the_limit_stands_above_the_tasks_own_group(tmp_path):
     limits, used = {"job_7": str(64 << 30), "step_0": str(32 << 30)}, {"step_0": "900", "task_0": "700", "job_7": "999"}
-    where = slurm_step(tmp_path, memory_max=limits, memory_current=used, memory_stat={"step_0": "inactive_file 40"},
+    stat = {"step_0": "inactive_file 40\nactive_file 30"}
+    where = slurm_step(tmp_path, memory_max=limits, memory_current=used, memory_stat=stat,
                        memory_events={"task_0": "oom_kill 1", "step_0": "oom_kill 5"})  # fmt: skip
     counters = memory_counters(*where)
-    assert (counters["limit"], counters["current"], counters["reclaimable"]) == (32 << 30, 900, 40)
+    assert (counters["limit"], counters["current"], counters["reclaimable"]) == (32 << 30, 900, 70)
     assert counters["oom_kill"] == 1 and counters["path"].endswith("user/task_0")
 
 
@@ -94,8 +95,9 @@ def test_version_1_knows_a_limit_of_a_group_that_it_does_not_see(tmp_path):
         (folder / "memory.limit_in_bytes").write_text(f"{limit}\n")
         (folder / "memory.usage_in_bytes").write_text(f"{used}\n")
     (step / "memory.stat").write_text("cache 1\nhierarchical_memory_limit 8192\n")
+    (step.parent / "memory.stat").write_text("total_inactive_file 40\ntotal_active_file 30\nactive_file 5\n")
     counters = memory_counters(tmp_path, tmp_path / "self")
-    assert (counters["limit"], counters["current"]) == (8192, 5000)
+    assert (counters["limit"], counters["current"], counters["reclaimable"]) == (8192, 5000, 70)
     (step / "memory.stat").write_text("cache 1\nhierarchical_memory_limit 6000\n")
     counters = memory_counters(tmp_path, tmp_path / "self")
     assert (counters["limit"], counters["current"]) == (6000, None), "whose usage that is cannot be seen"

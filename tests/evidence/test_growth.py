@@ -95,11 +95,32 @@ def test_lines_of_another_kind_are_left_out():
     assert rank_series([], "x", []) is None
 
 
+def test_what_the_dead_have_given_back_is_not_left():
+    """The last look is of a time when a rank was gone, and with it most of what was in use; the first of none yet."""
+    looks = [
+        {"ranks": [], "memory": {"available": 9000}},
+        {"ranks": [{"rank": 0, "step": 64, "anon": 500, "alive": True}, {"rank": 1, "step": 63, "anon": 400}],
+         "memory": {"available": 300}},
+        {"ranks": [{"rank": 0, "step": 197, "anon": 0, "alive": False}, {"rank": 1, "step": 197, "anon": 900}],
+         "memory": {"available": 8000}},
+    ]  # fmt: skip
+    found = node_memory(list(enumerate(looks, 1)), "m")
+    assert (found.headroom, found.steps) == (300, {0: 64, 1: 63})
+    assert node_memory([(1, looks[0]), (3, looks[2])], "m").headroom is None, "nobody looked while they ran"
+    assert [p.anon for p in found.points[0]] == [500] and [p.anon for p in found.points[1]] == [400, 900]
+
+
+def test_what_a_step_needed_beyond_its_end():
+    phases = {"forward": {"ANON": 9}, "backward": {"ANON": 7}, "optimizer": {"ANON": 5, "DATA": 40}}
+    (point,) = rank_series([(1, {"step": 3, "phases": phases})], "ranks/0", []).points
+    assert (point.anon, point.within, point.asked) == (5, 4, 40)
+
+
 def test_what_is_left_is_the_nearer_of_two_limits():
     memory = {"available": 900, "limit": 1000, "current": 600, "reclaimable": 50}
     ranks = [{"rank": 1, "step": 4, "anon": 7, "epochs": 2}, {"rank": 2}, 5]
     found = node_memory([(1, {"memory": memory, "ranks": ranks})], "m")
     assert (found.headroom, found.of) == (450, "its control group's limit")
     assert [(p.step, p.anon, p.epochs) for p in found.points[1]] == [(4, 7, 2)]
-    assert node_memory([(1, {"memory": {**memory, "available": 3}})], "m").of == "the machine"
+    assert node_memory([(1, {"memory": {**memory, "available": 3}, "ranks": ranks})], "m").of == "the machine"
     assert node_memory([(1, {"memory": {"because": "none"}, "ranks": None})], "m").headroom is None

@@ -103,6 +103,19 @@ def test_kernel_messages():
     assert [(k.pid, k.cgroup, k.rss_bytes) for k in kills] == [(12, False, 2 << 20), (13, True, None)]
 
 
+def test_kernel_messages_before_linux_5_1():
+    """Who was chosen and who is killed are two messages, and two processes where a child was sacrificed."""
+    lines = [
+        "Killed process 7 (python3) total-vm:1kB: whose reason is overwritten",
+        "Memory cgroup out of memory: Kill process 12 (python3) score 900 or sacrifice child",
+        "Killed process 13 (pt_data_worker), UID 1000, total-vm:1kB, anon-rss:2048kB, file-rss:0kB",
+        "Out of memory: Kill process 14 (python3) score 900 or sacrifice child",
+        "Killed process 14 (python3) total-vm:1kB, anon-rss:4096kB, file-rss:0kB",
+    ]
+    kills = memory_kills([(line, 5.0) for line in lines])
+    assert [(k.pid, k.cgroup, k.rss_bytes, k.t) for k in kills] == [(13, True, 2 << 20, 5.0), (14, False, 4 << 20, 5.0)]
+
+
 def test_json_lines_name_the_bad_ones():
     found, bad = jsonl.objects('{"a": 1}\n\nnot json\n[1]\n{"b": NaN}\n{"cut": ')
     assert [line for line, _ in found] == [1, 5]

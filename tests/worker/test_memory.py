@@ -3,6 +3,7 @@
 import collections
 import gc
 import gzip
+import importlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 import threading
 import types
 import weakref
+from typing import NamedTuple
 
 import pytest
 
@@ -151,9 +153,10 @@ def test_a_phases_figures_are_those_at_its_end(session, cuda):
     first = session.said("memory")[0]
     assert first["step"] == 1 and list(first["phases"]) == ["forward", "backward", "optimizer"]
     assert [p["MA"] for p in first["phases"].values()] == [100, 50, 60]
-    assert first["phases"]["forward"] | {"RSS": 0, "ANON": 0} == {
+    assert first["phases"]["forward"] | {"RSS": 0, "ANON": 0, "DATA": 0} == {
         "RSS": 0,
         "ANON": 0,
+        "DATA": 0,
         "MA": 100,
         "Max_MA": 120,
         "CA": 300,
@@ -360,20 +363,69 @@ class Holder:
 
 
 def test_a_list_on_an_object_is_named_with_the_line_that_adds_to_it(session):
-    census, holder, numbers, ring = Census(session), Holder(), [], collections.deque(maxlen=10_000)
+    census, holder, numbers = Census(session), Holder(), []
     for step in range(1, 129):
         holder.keep(bytes(10_000))
         numbers.append(step)
-        ring.append(bytes(10_000))
         census.at(step)
     last = session.said("census")[-1]
     (found,) = last["growing"]
     assert found["name"].endswith(".kept") and found["rate"] == 1.0
     assert abs(found["bytes_a_step"] - 10_000) < 100 and found["file"] == __file__
     assert found["device_a_step"] == 0, "it is on the host"
+    assert found["most"] is None, "nothing ends it"
     line = found["lines"][0]
     with open(__file__, encoding="utf-8") as source:
         assert source.read().splitlines()[line - 1].strip() == "self.kept.append(one)"
+
+
+def test_a_ring_that_is_not_full_is_told_with_its_length(session):
+    census, rings = Census(session), [collections.deque(maxlen=length) for length in (100, 10_000)]
+    for step in range(1, 129):
+        for ring in rings:
+            ring.append(bytes(10_000))
+        census.at(step)
+    (found,) = session.said("census")[-1]["growing"]
+    assert (found["most"], found["length"], found["rate"]) == (10_000, 128, 1.0)
+
+
+class Point(NamedTuple):
+    model: object
+    data: bytes
+
+
+class Output(collections.OrderedDict):
+    """As a model's output of transformers: its entries are its attributes."""
+
+    def __init__(self, data):
+        super().__init__(data=data)
+        self.data = data
+
+    def __getattribute__(self, name):
+        pytest.fail(f"asked for {name}")
+
+
+class Slotted:
+    __slots__ = ("parts",)
+
+    def __init__(self, data):
+        self.parts = [{"data": data}]
+
+
+@pytest.mark.parametrize("kind", [Slotted, Output, lambda data: Point(MODEL, data)])
+@pytest.mark.parametrize("into", [list, collections.OrderedDict, lambda: collections.defaultdict(int)])
+def test_records_are_as_large_as_what_is_in_each_of_them(session, kind, into):
+    """Without running their code, and without what they share."""
+    census, kept = Census(session), into()
+    for step in range(1, 129):
+        one = kind(bytes(10_000))
+        kept.append(one) if type(kept) is list else kept.update({step: one})
+        census.at(step)
+    (found,) = session.said("census")[-1]["growing"]
+    assert found["name"] == "kept" and 10_000 <= found["bytes_a_step"] < 12_000 and not found["graph"]
+
+
+MODEL = [bytes(1 << 20)]
 
 
 @pytest.mark.parametrize("until", [60, 90, 200])
@@ -427,6 +479,61 @@ def test_tensors_that_only_a_collection_frees_are_told_with_their_owner(session,
 def test_a_holder_that_nobody_names_is_none():
     found = holder_of(object())
     assert found == {}
+
+
+def other_function():
+    kept = []
+    kept.append("somebody else's")
+    return kept
+
+
+def this_function():
+    kept = []
+    kept.append(1)
+    return holder_of(kept)
+
+
+def test_the_line_is_of_the_function_that_holds_it():
+    line = this_function.__code__.co_firstlineno + 2
+    assert this_function() == {"name": "kept", "file": __file__, "lines": [line]} and other_function()
+
+
+def elsewhere(meter):
+    """Adds to something of the same name as the meter's, in another file."""
+    values = []
+    values.append(2)
+    meter.update(1)
+    return holder_of(meter.values)
+
+
+def test_the_line_of_an_objects_list_is_in_its_class_wherever_that_is(tmp_path, monkeypatch):
+    """Or in one that it inherits from; another class of that file has a list of that name, too."""
+    (tmp_path / "meters_of_a_test.py").write_text(
+        "class Other:\n    def add(self, v):\n        self.values.append(0)\n\n\n"
+        "class Base:\n    values: list\n    def update(self, v):\n        self.values.append(v)\n\n\n"
+        "class Meter(Base):\n    def __init__(self):\n        self.values = []\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = elsewhere(importlib.import_module("meters_of_a_test").Meter())
+    assert found == {"name": "meter.values", "file": str(tmp_path / "meters_of_a_test.py"), "lines": [9]}
+
+
+def lists_of_a_dict():
+    history = collections.defaultdict(list)
+    history["rate"].append(0.1)
+    history["loss"].append(object())
+    kept = {"outputs": [], "others": []}
+    for name in ("outputs", "others"):
+        kept[name].append(1)
+    return holder_of(history["loss"]), holder_of(kept["others"])
+
+
+def test_a_list_in_a_dict_is_named_with_its_key():
+    """Where no line names its key, with those that name any."""
+    first = lists_of_a_dict.__code__.co_firstlineno
+    loss, others = lists_of_a_dict()
+    assert (loss["name"], loss["lines"]) == ("history['loss']", [first + 3])
+    assert (others["name"], others["lines"]) == ("kept['others']", [first + 6])
 
 
 def test_an_attribute_is_named_as_it_is_called():
@@ -512,7 +619,7 @@ def test_steps_are_read():
 
 def test_figures_of_a_process_without_a_gpu_are_the_hosts():
     found = figures.quick()
-    assert set(found) == {"RSS", "ANON"} and found["RSS"] > found["ANON"] > 1 << 20
+    assert set(found) == {"RSS", "ANON", "DATA"} and found["RSS"] > found["ANON"] > 1 << 20
     assert {"PSS", "SHM"} <= set(figures.slow())
 
 

@@ -7,6 +7,8 @@ since when. Each count is told anew: what has ceased to grow is not in the last 
 
 from __future__ import annotations
 
+import gc
+import sys
 import time
 
 from distdbg.worker.memory import figures
@@ -83,20 +85,21 @@ class Census:
         found = []
         for one in containers:
             points = self._growing.get(id(one), [])
-            if len(points) > _DISTANCES and _steady(points) and getattr(one, "maxlen", None) is None:
+            if len(points) > _DISTANCES and _steady(points):
                 found.append((one, points))
         found.sort(key=lambda pair: pair[1][0][2] - pair[1][-1][2])
         told = [_describe(one, points) for one, points in found[: 4 * _MOST]]
         return sorted((t for t in told if t), key=lambda t: -float(t["bytes_a_step"]))[:_MOST]  # type: ignore[arg-type]
 
 
-def _deque() -> type:
-    from collections import deque
+def _kinds() -> set[type]:
+    """Those whose own code, and nobody else's, says how long they are and what is in them."""
+    from collections import OrderedDict, defaultdict, deque
 
-    return deque
+    return {list, dict, set, deque, defaultdict, OrderedDict}
 
 
-_KINDS = {list, dict, set, _deque()}
+_KINDS = _kinds()
 
 
 def _steady(points: list[tuple[int, int, int]]) -> bool:
@@ -107,7 +110,7 @@ def _steady(points: list[tuple[int, int, int]]) -> bool:
 def _describe(one: Any, points: list[tuple[int, int, int]]) -> dict[str, object]:  # noqa: ANN401
     """Of what stands at the end of it, the size of an entry; empty for what is not worth a word."""
     entries = _newest(one)
-    parts = [part for entry in entries for part in _parts(entry)]
+    parts = list(_parts(entries))
     tensors = tensors_of(parts)
     live = Tensors(tensors)
     others = sum(_size(part) for part in parts)
@@ -121,24 +124,47 @@ def _describe(one: Any, points: list[tuple[int, int, int]]) -> dict[str, object]
     return {
         "type": type(one).__name__, "length": points[-1][2], "rate": round(rate, 3), "since": points[0][0],
         "epochs": points[-1][1] - points[0][1], "bytes_a_step": round(size), "device_a_step": round(on_device, 2),
-        "graph": graph, "tensors": len(tensors), "of": type(entries[0]).__name__ if entries else "", **holder_of(one),
+        "graph": graph, "tensors": len(tensors), "of": type(entries[0]).__name__ if entries else "",
+        "most": getattr(one, "maxlen", None), **holder_of(one),
     }  # fmt: skip
 
 
 #: Bytes a step below which nobody needs to hear of it: a million steps are 4 GB then.
 _WORTH = 4096
+#: So deep is an entry looked into: an object's attributes, a list among them, what is in that. And so far; what is
+#: much longer is not even listed.
+_DEPTH, _MOST_PARTS, _LONG = 3, 1024, 65_536
 
 
 def _newest(one: Any) -> list[object]:  # noqa: ANN401
-    if isinstance(one, dict):
-        return list(one.values())[-_SAMPLE:]
-    return list(one)[-_SAMPLE:]
+    if type(one) is list:
+        return one[-_SAMPLE:]
+    return list(one.values() if isinstance(one, dict) else one)[-_SAMPLE:]
 
 
-def _parts(entry: Any) -> Iterable[object]:  # noqa: ANN401
-    if type(entry) is dict:
-        return list(entry.values())
-    return list(entry) if type(entry) in (list, tuple) else [entry]
+def _parts(entries: list[object]) -> Iterable[object]:
+    """What the entries are made of, each once; without what most of them share, as the model of a record's maker."""
+    found: dict[int, tuple[object, int]] = {}
+    for entry in entries:
+        for part in _parts_of(entry):
+            found[id(part)] = part, found.get(id(part), (part, 0))[1] + 1
+    return [part for part, times in found.values() if times <= max(1, len(entries) // 2)]
+
+
+def _parts_of(entry: object) -> list[object]:
+    """An entry and what it holds, as the collector sees it: no code of a named tuple, a record or a model's output is
+    run. Not looked into are tensors, and what can be called: classes, functions, modules."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", type)
+    found, level = {id(entry): entry}, [entry]
+    for _ in range(_DEPTH):
+        inner = [o for o in level if not (callable(o) or issubclass(type(o), tensor) or _long(o))]
+        level = [part for part in gc.get_referents(*inner) if id(part) not in found][: _MOST_PARTS - len(found)]
+        found.update((id(part), part) for part in level)
+    return list(found.values())
+
+
+def _long(one: object) -> bool:
+    return type(one) in {*_KINDS, tuple, frozenset} and len(one) > _LONG  # type: ignore[arg-type]
 
 
 def _size(part: object) -> int:

@@ -2,7 +2,8 @@
 
     RSS, PSS   what the process has in memory; PSS counts what is shared by its share
     ANON       of RSS, what is no file's and not shared: trends are judged by it, for mapped files come and go
-    SHM        of it, shared memory: loaders' batches, /dev/shm
+    DATA       what it has asked for to write to by itself, touched or not: an array that is filled later is in it
+    SHM        of RSS, shared memory: loaders' batches, /dev/shm
     MA, CA     what torch has allocated on the current GPU, and reserved of it; Max_ is the highest since the start
     NV         what is in use of that GPU by everybody; NV - CA is outside of torch's allocator
 
@@ -29,8 +30,8 @@ def cuda() -> Any:  # noqa: ANN401
 
 def quick() -> dict[str, int]:
     """RSS, and with a GPU torch's own counts: some 6 us, and 20 more."""
-    resident, shared = _statm()
-    found = {"RSS": resident, "ANON": resident - shared}
+    resident, shared, data = _statm()
+    found = {"RSS": resident, "ANON": resident - shared, "DATA": data}
     device = cuda()
     if device is not None:
         found |= allocator(device)
@@ -42,11 +43,11 @@ def rss() -> int:
     return _statm()[0]
 
 
-def _statm() -> tuple[int, int]:
+def _statm() -> tuple[int, int, int]:
     descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     try:
         words = os.read(descriptor, 256).split()
-        return int(words[1]) * _PAGE, int(words[2]) * _PAGE
+        return int(words[1]) * _PAGE, int(words[2]) * _PAGE, int(words[5]) * _PAGE
     finally:
         os.close(descriptor)
 
