@@ -16,6 +16,8 @@ _FEWEST_US = 100.0
 #: Of a wait for data; a loader that is asked for a batch takes its time, too.
 _STARVED = 0.10
 _STARVED_US = 1000.0
+#: The first batch of a loader comes when its workers have started: a wait in the only step may be that.
+_FEWEST_STEPS = 2
 _MOST_CITED = 3
 #: A rank that has so much of what the worst has has the same fault, though its own steps hide it: of a wait as long
 #: a time, of what should not be called as many calls, however fast they are there.
@@ -84,7 +86,7 @@ def starved_us(profile: RankProfile) -> float:
 def starves(profile: RankProfile) -> bool:
     """By the median of the steps, too: one long wait among them is none."""
     us = min(starved_us(profile), profile.data_us)
-    return profile.steps > 0 and us >= _STARVED_US and is_dear(profile, us, _STARVED)
+    return profile.steps >= _FEWEST_STEPS and us >= _STARVED_US and is_dear(profile, us, _STARVED)
 
 
 def times(calls: float) -> str:
@@ -132,8 +134,7 @@ def found(
         nodes=hosts(evidence, ranks),
         step=profiles[0].first_step,
         evidence=tuple(
-            Citation(p.path, None, f"{p.steps} steps, {p.first} to {p.last}", quote if n == 0 else "")
-            for n, p in enumerate(profiles[:_MOST_CITED])
+            Citation(p.path, None, p.counted, quote if n == 0 else "") for n, p in enumerate(profiles[:_MOST_CITED])
         ),
     )
 

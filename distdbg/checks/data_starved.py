@@ -17,7 +17,7 @@ DOCS = (
         meaning="The loader does not have the next batch when the step asks for it: all that the step computes with "
         "stands still for so long.",
         how_seen="In a profile, the time in the loader's next batch: on a GPU only as far as no kernel ran meanwhile. "
-        "Below 10 % of a step, or 1 ms, nothing is said.",
+        "Below 10 % of a step, or 1 ms, nothing is said; nor of a single step, which may be a loader's first.",
         remedy="More num_workers (some per GPU, as the cores allow), persistent_workers=True, pin_memory=True; do dear "
         "work once, and store it; look at the line that is named.",
         source="https://pytorch.org/docs/stable/data.html#single-and-multi-process-data-loading",

@@ -33,7 +33,7 @@ DOCS = (
         severity="warning",
         title="whether one batch can be learnt is not known",
         meaning="The batch could not be repeated, no loss was seen, the script ended before, or the loss fell by too "
-        "little to be sure of either.",
+        "little to be sure of either; or several losses move and none falls, as those of a GAN do.",
         how_seen=_SEEN + "The loss has to fall by a tenth of its start, and by more than the last ones waver.",
         remedy="Give more steps (--overfit-batch 1000) where it fell slowly; else run the script with a DataLoader of "
         "torch, and with one loss.",

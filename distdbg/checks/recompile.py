@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from distdbg.checks._guards import by_place, facts, observe, place
 from distdbg.evidence.run import RunEvidence
@@ -17,7 +19,8 @@ DOCS = (
         "Where such a guard fails, the function is compiled anew, which takes seconds to minutes; after a limit (8) "
         "torch gives up and runs it uncompiled. Once is normal: with the second shape torch makes it dynamic.",
         how_seen="With `--watch compile` (or `distdbg compile-report`) a rank listens to torch's structured trace, "
-        "which names the guards that failed each time. Up to two times for one place are of severity info.",
+        "which names the guards that failed each time. Up to two times for one place are of severity info, and more "
+        "where no one kind of guard failed so often: training and evaluation, with and without a gradient.",
         remedy="Keep shapes the same (drop_last=True, padding to a few lengths), mark what changes with "
         "torch._dynamo.mark_dynamic, and pass numbers that change as tensors.",
         source="https://docs.pytorch.org/docs/stable/torch.compiler_faq.html#why-are-you-recompiling",
@@ -25,6 +28,8 @@ DOCS = (
 )
 #: As often as torch's own way of finding out what is dynamic takes.
 _NORMAL = 2
+#: Sizes and Python's numbers take on any value, and are one kind of guard; what is on or off comes to an end.
+_NUMBER = re.compile(r"(?<!requires_grad=)\d+")
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
@@ -43,5 +48,12 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         yield observe(
             evidence, DOCS[0], found,
             f"compiled again {count} time{'s' * (count != 1)}, since a guard failed at {place(found[0])}: {worst}",
-            why.strip(), severity="warning" if gave_up or count > _NORMAL else "info",
+            why.strip(), severity="warning" if gave_up or _most_of_a_kind(guards) > _NORMAL else "info",
         )  # fmt: skip
+
+
+def _most_of_a_kind(guards: Mapping[str, int]) -> int:
+    kinds: Counter[str] = Counter()
+    for guard, times in guards.items():
+        kinds[_NUMBER.sub("#", guard)] += times
+    return max(kinds.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -31,7 +32,8 @@ DOCS = (
         "the phases that its agent sees each rank in, ten times a second: the slow one is longer in one of "
         "its own, the others are longer where they wait; in profiles of the same steps, by what each rank takes "
         "beside communication and waiting for a processor, and at which line. Ranks that are slow by turns are not "
-        "meant, nor those of a launch without a process group: nobody waits there.",
+        "meant, nor those of a launch without a process group: nobody waits there; nor a rank that stands where it "
+        "alone reads a value from its GPU (a progress bar's loss): the hosts of the others run ahead of theirs.",
         remedy="Look at what this rank does more in the phase that is named: larger or slower data, a slower disk, a "
         "throttled or shared GPU or CPU, work that only it does (logging, evaluation, a profiler). `distdbg hang-dump` "
         "on the running job shows its stack while the others wait.",
@@ -45,6 +47,11 @@ _PHASES = {"data": "waiting for data", "saving": "saving a checkpoint", "computi
 #: What the parts of a profiled step do.
 _PARTS = {**_PHASES, "data wait": "its wait for data", "preparing": "what it does between its batch and its forward",
           "other": "its own code beside forward, backward and optimizer"}  # fmt: skip
+#: In these the host has work of its own, or waits for that of others; elsewhere it may wait for its GPU.
+_BESIDE_THE_GPU = {"data", "saving"}
+_READS_GPU = re.compile(r"\.item\(|\.cpu\(|\.tolist\(|\.numpy\(|synchronize\(|\bfloat\(|\bint\(|\bprint\(")
+#: Of libraries there is no line: Lightning's `to_item`, torch's `synchronize`.
+_READING_FUNCTION = re.compile(r"(?:^|_)(?:item|tolist|synchronize)$")
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
@@ -53,6 +60,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         return  # who is last then is last for good
     apart = _apart(evidence)
     longer = [] if apart else longer_phases({record.rank: record.phases for record in evidence.ranks})
+    longer = [phase for phase in longer if not _waits_for_its_gpu(evidence, phase)]
     late = _late(evidence, evidence.dump) if evidence.dump is not None else None
     slow = None if apart else slow_ranks(evidence.profiles)
     if late is not None and evidence.dump is not None:
@@ -78,7 +86,40 @@ def _late(evidence: RunEvidence, dump: Dump) -> Late | None:
     records = {record.rank: record for record in evidence.ranks}
     where = {record.rank: record.host for record in evidence.ranks}
     found = [late for group in groups(dump, records) if (late := late_ranks(group, where)) is not None]
+    found = [late for late in found if not _alone_reads_its_gpu(dump, late)]
     return max(found, key=lambda late: late.share, default=None)
+
+
+def _waits_for_its_gpu(evidence: RunEvidence, found: Longer) -> bool:
+    """Where only this rank reads a value, it waits there for what all of the GPUs are at, and lets nobody wait."""
+    if found.phase in _BESIDE_THE_GPU or not _on_gpu(evidence, found.rank):
+        return False
+    stacks = sampled(evidence.nodes, found.rank, found.phase)
+    return stacks is not None and _reads(stacks.source, stacks.innermost)
+
+
+def _alone_reads_its_gpu(dump: Dump, late: Late) -> bool:
+    """The same in a dump: NCCL's recorder tells when a host queued a collective, not when its GPU came to it."""
+    return {rank for rank in late.group.ranks if rank in dump.ranks and _reads_its_gpu(dump.ranks[rank], dump)} == set(
+        late.ranks
+    )
+
+
+def _reads_its_gpu(had: RankDump, dump: Dump) -> bool:
+    main = had.main(had.last)
+    if had.recorder is None or had.recorder.comm != "nccl" or main is None or not main.user_frames:
+        return False
+    line = main.user_frames[0]
+    return _reads(dump.line(line.file, line.line), main.frames[0].function)
+
+
+def _reads(source: str, function: str) -> bool:
+    return _READS_GPU.search(source) is not None or _READING_FUNCTION.search(function) is not None
+
+
+def _on_gpu(evidence: RunEvidence, rank: int) -> bool:
+    looks = (look for node in evidence.nodes for look in node.courses.get(rank, ()))
+    return any(look.gpu_used is not None for look in looks)
 
 
 def _by_arrivals(evidence: RunEvidence, dump: Dump, late: Late, longer: list[Longer]) -> Finding:
@@ -123,13 +164,16 @@ def _by_phase(evidence: RunEvidence, found: Longer) -> Finding:
     record = next(r for r in evidence.ranks if r.rank == found.rank)
     stacks = sampled(evidence.nodes, found.rank, found.phase)
     where = f", at {short(stacks.frame)}" if stacks else ""
+    unseen = stacks is None and found.phase not in _BESIDE_THE_GPU and _on_gpu(evidence, found.rank)
+    perhaps = "Where it alone reads a value from its GPU there, nobody waits for it: no stack tells." if unseen else ""
+    median_of = f"The median of {record.phases.get('windows', 0)} windows of some steps each."
     return Finding(
         id="straggler",
         severity="warning",
-        confidence="likely",
+        confidence="possible" if unseen else "likely",
         summary=f"rank {found.rank} spends {found.share:.0%} of its time {_gerund(found.phase)}, the others "
         f"{found.usual:.0%}: they wait for it in {_phase(found.waits_in)}{where}",
-        cause=f"The median of {record.phases.get('windows', 0)} windows of some steps each. {_stood(stacks)}".strip(),
+        cause=f"{median_of} {_stood(stacks) or perhaps}".strip(),
         remedy=DOCS[0].remedy,
         ranks=(found.rank,),
         nodes=hosts(evidence, (found.rank,)),

@@ -21,9 +21,11 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
     A run is a run's directory, its id or a part of it. The newest attempt of each is compared. Speed differs where
     the middle halves of both runs' step times do not touch, and their medians are 3 % apart.
 
-    Exit codes: 0, 10 where B has a finding of severity error that A does not have, 3 nothing to analyse.
+    Exit codes: 0, 10 where B has a finding of severity error that A does not have, 3 nothing to analyse,
+    5 unreadable.
     """
     from distdbg.cli._answer import screen, write_whole_page
+    from distdbg.cli.report import sense_of
     from distdbg.collect.run_evidence import load_evidence
     from distdbg.collect.run_profiles import with_profiles
     from distdbg.collect.run_snapshots import with_snapshots
@@ -39,11 +41,12 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
         raise UsageError(f"{run_a!r} and {run_b!r} are the same run", "`distdbg runs` lists the runs of this folder.")
     sides = []
     for folder in folders:
-        evidence = load_evidence(folder)
-        if not evidence.ranks:
-            raise NothingToAnalyse(f"the run {folder.id} has no record of any rank", "It cannot be compared.")
-        evidence = with_profiles(with_snapshots(evidence, folder), folder)
-        sides.append((evidence, build_report(evidence)))
+        with sense_of(folder):
+            evidence = load_evidence(folder)
+            if not evidence.ranks:
+                raise NothingToAnalyse(f"the run {folder.id} has no record of any rank", "It cannot be compared.")
+            evidence = with_profiles(with_snapshots(evidence, folder), folder)
+            sides.append((evidence, build_report(evidence)))
     found = compare(*sides)
     if html_path is not None:
         from distdbg.report.comparison_page import comparison_page

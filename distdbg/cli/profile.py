@@ -44,8 +44,8 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
             raise UsageError("--ranks and --steps are for a run that is under way", "Leave them out.")
         show(files, as_json)
         return
-    if len(what) > 1:
-        missing = next((word for word in what if not Path(word).exists()), "")
+    missing = next((word for word in what if not Path(word).exists()), "")
+    if len(what) > 1 or missing.endswith((".json", ".json.gz")):
         wrong = f"{missing!r} is no file" if missing else "a run was named beside others"
         raise UsageError(wrong, "Name traces, folders of traces, or one run.")
     run, say = find_run_dir(what[0] if what else None), _answer.progress()

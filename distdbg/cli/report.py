@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from traceback import extract_tb
 
 import click
 
 from distdbg.cli._answer import exit_code, screen, write_page
-from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
+from distdbg.errors import DistdbgError, EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
 from distdbg.rundir import RunDir, find_run_dir
@@ -36,17 +39,35 @@ def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int
     from distdbg.report.verdict import build_report
 
     folder = find_run_dir(run)
-    evidence = load_evidence(folder, attempt)
-    _refuse_nothing(folder, evidence, attempt)
-    evidence = with_profiles(with_snapshots(evidence, folder), folder)
-    report = build_report(evidence)
-    if attempt is None:
-        _write(folder, report, evidence)
-    if html_path is not None:
-        write_page(html_path, report, evidence)
-    width, color, _ = screen()
-    click.echo(dumps(report) if as_json else render_text(report, color=color, width=width), nl=not as_json)
+    with sense_of(folder):
+        evidence = load_evidence(folder, attempt)
+        _refuse_nothing(folder, evidence, attempt)
+        evidence = with_profiles(with_snapshots(evidence, folder), folder)
+        report = build_report(evidence)
+        if attempt is None:
+            _write(folder, report, evidence)
+        if html_path is not None:
+            write_page(html_path, report, evidence)
+        width, color, _ = screen()
+        shown = dumps(report) if as_json else render_text(report, color=color, width=width)
+    click.echo(shown, nl=not as_json)
     sys.exit(exit_code(report))
+
+
+@contextlib.contextmanager
+def sense_of(folder: RunDir) -> Iterator[None]:
+    """Where a run's files hold what nobody foresaw, that is one sentence, and not a traceback."""
+    try:
+        yield
+    except DistdbgError:
+        raise
+    except Exception as error:
+        place = extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
+        raise EvidenceUnreadable(
+            f"no report can be made of {str(folder.path)!r}: {said} ({Path(place.filename).name}:{place.lineno})",
+            "A file there is damaged, most likely. Where none is, it is a mistake of distdbg's: report this line.",
+        ) from error
 
 
 def _refuse_nothing(folder: RunDir, evidence: RunEvidence, attempt: int | None) -> None:
@@ -75,4 +96,5 @@ def _write(folder: RunDir, report: Report, evidence: RunEvidence) -> None:
     try:
         write_report(folder, report, evidence)
     except OSError as error:
-        click.echo(f"distdbg: the report files were not written: {error.strerror}: {error.filename}", err=True)
+        where = f": {error.filename}" if error.filename else ""  # none where the disk was full
+        click.echo(f"distdbg: the report files were not written: {error.strerror}{where}", err=True)

@@ -34,7 +34,7 @@ def _metrics(attempt: Attempt, rank: int) -> list[Path]:
     try:
         told = json.loads(attempt.rank(rank).exit.read_text(encoding="utf-8"))
         node = told.get("node_rank")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         node = None
     nodes = attempt.nodes()
     return [files.metrics for files in [n for n in nodes if n.node_rank == node] or nodes]

@@ -18,7 +18,8 @@ _MOST_CITED = 3
 @dataclass(frozen=True)
 class Sampled:
     """The line of the user's code that most samples have, the deepest of each stack; `for_ms` and `usual_ms` are
-    medians: how long the rank had been in the phase by then, and what the phase takes the others in a step."""
+    medians: how long the rank had been in the phase by then, and what the phase takes the others in a step.
+    `innermost` is the function that the newest of them stood in, whosever that is."""
 
     frame: Frame
     source: str
@@ -27,6 +28,7 @@ class Sampled:
     for_ms: float
     usual_ms: float
     citations: tuple[Citation, ...]
+    innermost: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class _Sample:
     for_ms: float
     usual_ms: float
     citation: Citation
+    innermost: str
 
 
 def sampled(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Sampled | None:
@@ -54,6 +57,7 @@ def sampled(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Sampled | Non
         for_ms=median(sample.for_ms for sample in same),
         usual_ms=median(sample.usual_ms for sample in same),
         citations=tuple(sample.citation for sample in same[:_MOST_CITED]),
+        innermost=same[-1].innermost,
     )
 
 
@@ -68,7 +72,7 @@ def _samples(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Iterable[_Sa
                 quote = "\n".join(map(str, frames))
                 citation = Citation(node.events_path, line, f"rank {rank}, while it was late", quote)
                 for_ms, usual_ms = number(event, "for_ms") or 0.0, number(event, "usual_ms") or 0.0
-                yield _Sample(users, text(event, "source"), for_ms, usual_ms, citation)
+                yield _Sample(users, text(event, "source"), for_ms, usual_ms, citation, frames[0].function)
 
 
 def _frames(value: object) -> Iterable[Frame]:

@@ -33,7 +33,9 @@ class Judged:
 
 
 def judge(fields: Mapping[str, Any]) -> Judged:
-    """Of one rank. Where several lines begin a backward, all of their losses must agree."""
+    """Of one rank. Where several lines begin a backward, all of their losses must agree; and where all of them moved
+    without falling, they may be meant to work against each other, as a GAN's do.
+    """
     because = _why_not(fields)
     if because:
         return Judged("unknown", because)
@@ -44,8 +46,10 @@ def judge(fields: Mapping[str, Any]) -> Judged:
     if len(judged) == 1:
         return next(iter(judged.values()))
     words = "; ".join(f"{_place(line)}: {j.words}" for line, j in judged.items())
-    return Judged(verdicts.pop() if len(verdicts) == 1 else "unknown",
-                  f"{len(judged)} lines begin a backward, {words}")  # fmt: skip
+    words = f"{len(judged)} lines begin a backward, {words}"
+    if verdicts == {"fails"} and all(map(_moved, losses(fields).values())) and number(fields, "highest_rate") != 0:
+        return Judged("unknown", f"{words}; losses that work against each other do not fall")
+    return Judged(verdicts.pop() if len(verdicts) == 1 else "unknown", words)
 
 
 def _why_not(fields: Mapping[str, Any]) -> str:
@@ -102,6 +106,15 @@ def _fell(finite: Sequence[float], steps: int, fields: Mapping[str, Any]) -> Jud
 def _waver(last: Sequence[float]) -> float:
     low, _, high = quantiles(last, n=4, method="inclusive")
     return high - low
+
+
+def _moved(values: Sequence[tuple[int, float | None]]) -> bool:
+    """By more than rounding, and to what is a number."""
+    seen = [value for _, value in values]
+    start = seen[0] if seen else None
+    if start is None or seen[-1] is None:
+        return False
+    return any(value is not None and abs(value - start) > _MOVED * abs(start) for value in seen)
 
 
 def _warms_up(fields: Mapping[str, Any]) -> bool:

@@ -92,7 +92,7 @@ def _parts(console: Console, profiles: Sequence[RankProfile]) -> None:
     console.print(table)
     console.width = given
     first = profiles[0]
-    cut = f"{first.steps} steps, {first.first} to {first.last}, cut by {first.by}" if first.steps else "no steps: all"
+    cut = f"{first.counted}, cut by {first.by}" if first.steps else "no steps: all"
     console.print(f"mean of the middle half of the steps ({cut}); communication is what nothing hid", style="dim")
 
 

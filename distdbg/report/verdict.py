@@ -182,9 +182,14 @@ def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome)
     early = root.ranks if root is not None and root.id == "rank-exited-early" else ()
     for rank in root.ranks if root is not None and not early else ():
         code = _own_code(by_rank.get(rank), own.get(rank))
-        if code:
+        if code and not _only_hung(by_rank[rank], own.get(rank)):
             return code, f"rank {rank}"
     return _first_bad_code(evidence, own, early) or (None, None)
+
+
+def _only_hung(rank: RankRecord, failure: RankFailure | None) -> bool:
+    """The others failed of it, and it was ended for that: it has come to no end of its own."""
+    return failure is None and rank.asked_to_stop is not None and (rank.exit_code or 0) < 0
 
 
 def _own_code(rank: RankRecord | None, failure: RankFailure | None) -> int | None:
@@ -236,11 +241,19 @@ def _signal_of(cancelled_by: str) -> int:
 # -- the rest of a report -----------------------------------------------------------------------------------------
 
 
+def _last_seen(evidence: RunEvidence) -> list[float]:
+    """When the nodes of a job that runs were last heard of."""
+    events = (event for node in evidence.nodes for _, event in node.events)
+    return [t for event in events if (t := number(event, "t")) is not None]
+
+
 def run_facts(evidence: RunEvidence) -> dict[str, Any]:
     """The report's `run`: what was launched, when, over how many ranks."""
     job = evidence.job
     times = [t for _, event in evidence.events if (t := number(event, "t")) is not None]
     ends = [rank.ended for rank in evidence.ranks if rank.ended is not None]
+    over = any(event.get("event") in ("agents-gone", "finished") for _, event in evidence.events)
+    ends += [] if over else _last_seen(evidence)
     ends += [evidence.dump.t] if evidence.dump is not None else []
     topology = job.get("topology") if isinstance(job.get("topology"), dict) else {}
     return {

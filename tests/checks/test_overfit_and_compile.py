@@ -73,3 +73,22 @@ def test_compiling_once_more_is_normal(counts, gave_up, severity):
     assert found.severity == severity
     assert f"compiled again {sum(counts)} time" in found.summary
     assert ("uncompiled" in found.cause) == gave_up
+
+
+@pytest.mark.parametrize(
+    ("guards", "severity"),
+    [
+        (["size mismatch at index 0. expected 32, actual 31", "size mismatch at index 0. expected 32, actual 30",
+          "size mismatch at index 0. expected 32, actual 29"], "warning"),
+        (["self.depth == 0", "self.depth == 1", "self.depth == 2"], "warning"),
+        (["requires_grad mismatch. expected requires_grad=0", "requires_grad mismatch. expected requires_grad=0",
+          "requires_grad mismatch. expected requires_grad=1", "GLOBAL_STATE changed: grad_mode"], "info"),
+    ],
+    ids=["lengths", "a number of the module's", "layers compiled one by one, trained and evaluated"],
+)  # fmt: skip
+def test_what_is_on_or_off_comes_to_an_end(guards, severity):
+    facts = [
+        fact(0, "recompile", LINE, guard_failed=guard, count=guards.count(guard)) for guard in dict.fromkeys(guards)
+    ]
+    (found,) = recompile.check(run(*facts))
+    assert (found.severity, f"again {len(guards)} times" in found.summary) == (severity, True)

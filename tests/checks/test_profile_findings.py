@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 from distdbg.checks import all_checks
-from distdbg.evidence.profile import Dear, RankProfile
+from distdbg.evidence.profile import Dear, RankProfile, digest
 from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.trace_events import Trace
 from distdbg.evidence.trace_places import Place
+from tests.evidence.cuda_trace import CudaTrace
 
 PLACE = Place("/home/me/train.py", 20, "step", "", 33)
 PARTS = dict.fromkeys(("data wait", "forward", "backward", "communication", "optimizer", "other"), 0.0)
@@ -75,3 +77,37 @@ def test_a_loop_of_small_operators_is_a_tenth_of_a_step():
     (finding,) = findings(profile(0, dear("small", 3e3, calls=600.0)))
     assert finding.id == "small-kernels" and "a loop of 600 operators a step, of 5 us each" in finding.summary
     assert findings(profile(0, dear("small", 1.5e3, calls=300.0))) == []
+
+
+def waiting(*waits_us):
+    """Steps of 10 ms, of which the first so many are waited for their batch."""
+    built, trace = CudaTrace(), Trace()
+    for n, lasts in enumerate(waits_us):
+        built.host("user_annotation", f"ProfilerStep#{n}", n * 10e3, 10e3)
+        built.host("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", n * 10e3, lasts)
+        built.host("cpu_op", "aten::linear", n * 10e3 + lasts, 100)
+    for event in built.events:
+        trace.add(event)
+    return digest(trace, {}, "rank0.json", 0, lambda place, kind: ())
+
+
+def test_the_first_batch_of_a_loader_alone_is_no_starving():
+    """Its workers start for it, and a profile may have no other step to tell by."""
+    assert [f.id for f in findings(waiting(8e3))] == []
+    assert [f.id for f in findings(waiting(8e3, 20.0))] == []
+    (finding,) = findings(waiting(8e3, 7e3))
+    assert finding.id == "data-starved" and finding.confidence == "likely"
+    assert finding.evidence[0].where == "2 steps, 0 to 1"
+
+
+def test_what_only_the_first_of_two_steps_does_is_not_done_in_each():
+    built, trace = CudaTrace(), Trace()
+    built.frame("train.py", 20, "main", 0, 20e3)
+    for n in range(2):
+        built.host("user_annotation", f"ProfilerStep#{n}", n * 10e3, 10e3)
+        built.host("cpu_op", "aten::linear", n * 10e3, 100)
+    built.host("python_function", "<built-in method item of Tensor object at 0x7f>", 1e3, 4e3)
+    built.host("cpu_op", "aten::item", 1e3, 4e3)
+    for event in built.events:
+        trace.add(event)
+    assert findings(digest(trace, {}, "rank0.json", 0, lambda place, kind: (20,))) == []

@@ -173,3 +173,8 @@ def test_words_that_cannot_be_meant_are_named(tmp_path):
     (tmp_path / "traces").mkdir()
     assert distdbg(tmp_path, "profile", "traces").code == 3
     assert distdbg(tmp_path, "profile", str(made.dir.path), "--ranks", "3-1").code == 2
+
+
+def test_a_trace_that_is_not_there_is_no_run_that_is_not_there(tmp_path):
+    done = distdbg(tmp_path, "profile", "nothing.json.gz")
+    assert done.code == 2 and "'nothing.json.gz' is no file" in done.err, done

@@ -1,6 +1,8 @@
 """`distdbg report` and `distdbg findings`: output, exit codes, what people get wrong."""
 
+import errno
 import json
+import os
 
 import jsonschema
 import pytest
@@ -8,6 +10,7 @@ from click.testing import CliRunner
 
 from distdbg.assets import asset_dir
 from distdbg.checks import all_checks
+from distdbg.cli.diff import command as diff
 from distdbg.cli.findings import command as findings
 from distdbg.cli.report import command as report
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
@@ -70,6 +73,27 @@ def test_unreadable(tmp_path):
     (folder / "job.json").mkdir(parents=True)
     error = call(report, folder).exception
     assert isinstance(error, EvidenceUnreadable) and "job.json" in error.message
+
+
+@pytest.mark.parametrize("words", [[report], [diff]], ids=["report", "diff"])
+def test_what_nobody_foresaw_in_a_runs_files_is_a_sentence(failed, tmp_path, monkeypatch, words):
+    other = MadeRun(tmp_path / "other")
+    other.rest(0)
+    monkeypatch.setattr("distdbg.report.verdict.build_report", lambda _: {}["topology"])
+    runs = [failed.dir.path, other.closes().dir.path][: 1 if words == [report] else 2]
+    error = call(*words, *runs).exception
+    assert isinstance(error, EvidenceUnreadable) and error.exit_code == 5
+    assert f"{str(failed.dir.path)!r}: KeyError: 'topology' (test_report_command.py:" in error.message
+
+
+def test_a_full_disk_is_said_and_the_report_shown(failed, monkeypatch):
+    def write(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as a write has it: without a name
+
+    monkeypatch.setattr("distdbg.collect.report_files.write_report", write)
+    result = call(report, failed.dir.path)
+    assert result.stderr == "distdbg: the report files were not written: No space left on device\n"
+    assert result.exit_code == 10 and "rank 2 raised ValueError" in result.stdout
 
 
 def test_an_attempt_that_is_not_there(failed):

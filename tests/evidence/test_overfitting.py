@@ -63,10 +63,20 @@ def test_without_evidence_nothing_is_judged(fields, because):
 def test_several_losses_must_agree():
     falls, rises = falling(2.3, 0.1), falling(1.0, 4.0)
     assert judge(told(lines={"a.py:1": falls, "a.py:2": falls})).verdict == "learns"
-    assert judge(told(lines={"a.py:1": rises, "a.py:2": rises})).verdict == "fails"
+    still, lost = [2.3] * 30, [*falling(1.0, 0.9), None]
+    assert judge(told(lines={"a.py:1": still, "a.py:2": still})).verdict == "fails"
+    assert judge(told(lines={"a.py:1": rises, "a.py:2": lost})).verdict == "fails"
     apart = judge(told(lines={"/x/a.py:1": falls, "/x/a.py:2": rises}))
     assert apart.verdict == "unknown"
     assert "a.py:2: from 1 to 4" in apart.words
+
+
+def test_losses_that_work_against_each_other_need_not_fall():
+    """Those of a GAN: each goes up and down, and in the end where it was."""
+    lines = {"gan.py:8": [1.39, *[1.2, 1.6] * 10], "gan.py:9": [0.82, *[0.7, 0.9] * 10]}
+    judged = judge(told(lines=lines))
+    assert judged.verdict == "unknown" and "against each other" in judged.words
+    assert judge(told(lines=lines, highest_rate=0.0)).verdict == "fails", "dropout alone moves them"
 
 
 def test_what_the_parameters_show_is_said():

@@ -231,7 +231,7 @@ def test_off_is_off(tmp_path):
 
 def test_a_dump_is_there_before_a_groups_timeout_ends_the_job(tmp_path):
     job = Launch(tmp_path, script(tmp_path, TIMES_OUT))
-    assert job.finish() not in (0, 75), job.said
+    assert job.finish() == 1, job.said  # of who waited: rank 1 was ended for that, by SIGTERM
     *_, near = job.events("timeout-near")  # before it a slow start may have come as near
     assert near["timeout_s"] == 10
     dump = job.dumps()[-1]

@@ -208,3 +208,15 @@ def test_the_hang_of_an_earlier_attempt_does_not_stick(tmp_path):
     run.launcher("stalled", t=8.0, attempt=0)
     run.rest(0, t=9.5)
     assert run.closes().report().outcome == "succeeded"
+
+
+def test_a_job_that_runs_has_lasted_until_its_nodes_were_last_heard_of(tmp_path):
+    run = MadeRun(tmp_path)
+    run.event(1, "progress", t=480.0, step=400)
+    facts = run.report().run
+    assert facts["ended"] - facts["started"] == 480.0
+    run.rest(0, t=500.0)
+    run.closes()
+    run.event(1, "progress", t=9999.0, step=400)  # by a clock of its own
+    facts = run.report().run
+    assert facts["ended"] - facts["started"] < 600
