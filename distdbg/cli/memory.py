@@ -161,7 +161,7 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
     tensors without bytes: it takes seconds, no GPU and no memory. CUDA's context, NCCL's buffers and fragmentation are
     not in it.
 
-    Exit codes: 0, 4 torch or transformers are missing, 5 no config, 6 such a model cannot be estimated.
+    Exit codes: 0, 3 no config, 4 torch or transformers are missing, 5 unreadable, 6 such a model cannot be estimated.
     """
     import json
 
@@ -182,12 +182,12 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
     say("")
     if as_json:
         told: dict[str, object] = {"peak": found.total, "kinds": found.kinds, "when": found.when,
-                                   "margin": estimating.MARGIN}  # fmt: skip
+                                   "margin": estimating.MARGIN, "unheard": list(found.unheard)}  # fmt: skip
         if gpu is not None:
             told |= {"card": {"name": gpu.name, "bytes": gpu.bytes}, "fits": {one.axis: one.largest for one in fits}}
         click.echo(json.dumps(told, indent=1))
         return
-    click.echo(estimate_text(found.kinds, found.when, estimating.MARGIN))
+    click.echo(estimate_text(found.kinds, found.when, estimating.MARGIN, found.unheard))
     if gpu is not None:
         click.echo(fits_text(gpu.name, gpu.bytes, fits, batch, sequence))
 

@@ -120,6 +120,8 @@ class OutOfMemory:
     expandable: bool
     stack: int
     how_many: int
+    #: steps that ended after it: it was caught, and tried again with less
+    steps_after: int = 0
     segments: tuple[SegmentMap, ...] = ()
     more_segments: int = 0
 

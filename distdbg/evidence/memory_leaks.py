@@ -1,7 +1,8 @@
 """Which stacks hold more from step to step: a leak grows for as long as the trace goes on; a cache, once.
 
 Sampled where steps end, so that what rises and falls within a step does not count. Without the ends of steps nothing
-is said: the layers of one forward pass fill memory just as a leak does.
+is said: the layers of one forward pass fill memory just as a leak does. What each step makes anew (a batch, its logits)
+grows where the inputs do (sequences sorted by length, a curriculum): then so does all that a step needs in passing.
 """
 
 from __future__ import annotations
@@ -19,25 +20,55 @@ _MOST_LEAKS = 20
 #: less than this over the whole trace is not worth a word
 _WORTH = 256 << 10
 _WORTH_SHARE = 0.0005
+#: so many steps' ends an allocation may see that its steps make anew: what is loaded ahead stands for several
+_ANEW = 3
+#: what grows with the inputs needs as much again for its gradient; a copy that is made longer, once its own size
+_PASSING = 1.5
 
 
-def leaks(trace: Trace, ends: Sequence[int], peak: int) -> tuple[tuple[Leak, ...], str]:
-    """Ranked by how fast they grow; or why nothing can be said."""
+def leaks(trace: Trace, ends: Sequence[int], active: Sequence[int]) -> tuple[tuple[Leak, ...], str]:
+    """Ranked by how fast they grow; or why nothing can be said. `active` is what stands after each event."""
     if not ends:
         return (), "fewer than 3 ends of steps show in the trace (an optimizer's step, a turn from backward to forward)"
     bounds = thinned(ends)
     warm = warm_up(len(bounds))
     if len(bounds) - warm < _FEWEST:
         return (), f"the trace has {len(bounds)} steps: a trend needs {_FEWEST} after the first"
-    worth = max(_WORTH, int(peak * _WORTH_SHARE))
+    worth = max(_WORTH, int(max(active) * _WORTH_SHARE))
     steps_a_point = len(ends) / len(bounds)
-    found = []
-    for group, points, count in _series(trace, bounds):
+    passing = _rise(_in_passing(active, bounds)[warm:])
+    found: list[Leak] = []
+    longer: list[tuple[int, int]] = []
+    for group, points, count, most in _series(trace, bounds):
         grown = points[-1] - points[warm]
         if grown >= worth and grows(points[warm:]):
+            if most <= _ANEW and passing >= _PASSING * _rise(points[warm:]):
+                longer.append((grown, group))
+                continue
             slope = grown / ((len(points) - 1 - warm) * steps_a_point)
             found.append(Leak(group, slope, grown, count, tuple(points)))
-    return tuple(sorted(found, key=lambda leak: -leak.slope)[:_MOST_LEAKS]), ""
+    ranked = tuple(sorted(found, key=lambda leak: -leak.slope)[:_MOST_LEAKS])
+    return ranked, _longer(trace, [group for _, group in sorted(longer, reverse=True)]) if longer and not ranked else ""
+
+
+def _in_passing(active: Sequence[int], bounds: Sequence[int]) -> list[int]:
+    """What each stretch between two boundaries needs at its highest, beyond what stands at its end."""
+    starts = [0, *(bound + 1 for bound in bounds)]
+    return [max(active[a : b + 1], default=0) - active[b] for a, b in zip(starts, bounds, strict=False)]
+
+
+def _rise(points: Sequence[int]) -> float:
+    third = max(1, len(points) // 3)
+    return (sum(points[-third:]) - sum(points[:third])) / third
+
+
+def _longer(trace: Trace, groups: Sequence[int]) -> str:
+    label = trace.stacks.groups[groups[0]].label
+    more = f" (and {len(groups) - 1} more)" if len(groups) > 1 else ""
+    return (
+        f"what {label}{more} makes anew in each step becomes larger, and so does what a step needs beside it: longer "
+        "inputs do that, and a tensor that is made longer with each step"
+    )
 
 
 def thinned(ends: Sequence[int]) -> list[int]:
@@ -59,11 +90,13 @@ def grows(points: Sequence[int]) -> bool:
     return all(b > a for a, b in pairwise(means)) and rises >= 3 and fallen <= grown / 4 and steady
 
 
-def _series(trace: Trace, bounds: Sequence[int]) -> Iterator[tuple[int, list[int], int]]:
-    """(group, bytes at each boundary, allocations that cross one) for each stack that holds anything at any."""
+def _series(trace: Trace, bounds: Sequence[int]) -> Iterator[tuple[int, list[int], int, int]]:
+    """(group, bytes at each boundary, allocations that cross one, and how many any of them crosses) for each stack that
+    holds anything at any."""
     width = len(bounds)
     found: dict[int, list[int]] = {}
     counts: dict[int, int] = {}
+    crossed: dict[int, int] = {}
     before = _lookup(bounds, trace.events)
     for birth, death, size, group in zip(trace.birth, trace.death, trace.size, trace.group, strict=True):
         begin, end = before[birth] if birth >= 0 else 0, before[death]
@@ -74,9 +107,11 @@ def _series(trace: Trace, bounds: Sequence[int]) -> Iterator[tuple[int, list[int
             changes[begin] += size
             changes[end] -= size
             counts[group] = counts.get(group, 0) + 1
+            if end - begin > crossed.get(group, 0):
+                crossed[group] = end - begin
     for group, changes in found.items():
         if group != trace.stacks.before:
-            yield group, list(accumulate(changes[:-1])), counts[group]
+            yield group, list(accumulate(changes[:-1])), counts[group], crossed[group]
 
 
 def _lookup(bounds: Sequence[int], events: int) -> array[int]:

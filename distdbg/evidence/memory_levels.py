@@ -120,8 +120,8 @@ class Kinds:
         group = trace.stacks.groups[trace.group[n]]
         if (known := self.named(n)) is not None:
             return known[0]
-        if group.workspace:
-            return WORKSPACE
+        if group.workspace or group.holds:
+            return group.holds or WORKSPACE
         if group.phase == INIT:  # a model that names all that it has, and not this
             stands = trace.owners is not None and trace.owners.whole and trace.death[n] == trace.events
             return UNATTRIBUTED if stands else PARAMETERS

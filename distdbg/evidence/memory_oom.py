@@ -36,8 +36,8 @@ class _Range:
     of: Segment
 
 
-def out_of_memory(trace: Trace, found: Levels) -> OutOfMemory | None:
-    """The last one in the trace; None where there was none."""
+def out_of_memory(trace: Trace, found: Levels, ends: Sequence[int] = ()) -> OutOfMemory | None:
+    """The last one in the trace; None where there was none. `ends` are the events after which steps are over."""
     events = [r for r in trace.rare if r.action == "oom"]
     if not events:
         return None
@@ -70,6 +70,7 @@ def out_of_memory(trace: Trace, found: Levels) -> OutOfMemory | None:
         expandable=expandable,
         stack=event.group,
         how_many=len(events),
+        steps_after=sum(end > event.at for end in ends),
         segments=shown,
         more_segments=len(maps) - len(shown),
     )

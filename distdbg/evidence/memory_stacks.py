@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from distdbg.evidence.memory_answer import GRADIENTS, PARAMETERS
+
 FORWARD, BACKWARD, OPTIMIZER, INIT, DATA = "forward", "backward", "optimizer", "init", "data"
 #: what stood before the recording began, or whose stack was not recorded
 BEFORE, NO_STACK = "allocated before the trace begins", "no stack recorded"
@@ -24,6 +26,10 @@ _LIBRARY = re.compile(
 )
 _NODE = re.compile(r"(\w*?(?:Backward|Bwd)\d*|AccumulateGrad)(?:::|\b)")
 _OP = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)|at::native::(\w+)\(")
+#: where FSDP makes room for parameters that it gathers, the storages of its flat ones included
+_GATHERS = frozenset({"alloc_storage", "_alloc_storage", "init_all_gather_outputs", "alloc_all_gather_outputs"})
+#: where DDP makes its buckets, and once again in the order in which gradients came
+_BUCKETS = frozenset({"_ddp_init_helper", "_pre_forward", "forward"})
 _WORKSPACE = re.compile(r"(?:cublas|cuBLAS|cudnn|cusolver|Workspace|workspace)")
 _MOST_TEXT = 300
 _MOST_FRAMES = 60
@@ -41,6 +47,8 @@ class Group:
     module: str = ""
     accumulates: bool = False
     workspace: bool = False
+    #: the kind, where the line of a library that made it says so
+    holds: str = ""
 
     @property
     def user(self) -> tuple[str, int, str] | None:
@@ -126,7 +134,8 @@ class Stacks:
         phase, accumulates = _phase(python, natives)
         workspace = any(_WORKSPACE.search(name) for name in natives)
         op = "" if python else _op(natives)
-        return self._number(Group(python[:_MOST_FRAMES], phase, op, metadata[:_MOST_TEXT], accumulates, workspace))
+        return self._number(Group(python[:_MOST_FRAMES], phase, op, metadata[:_MOST_TEXT], accumulates, workspace,
+                                  _held(python)))  # fmt: skip
 
     def _frame(self, frame: Any) -> tuple[str, int, str]:  # noqa: ANN401
         found = self._frame_of.get(id(frame))
@@ -163,6 +172,14 @@ def _phase(python: Sequence[tuple[str, int, str]], natives: Sequence[str]) -> tu
         elif "torch/utils/data/" in file:
             data = True
     return (FORWARD if forward else INIT if init else DATA if data else ""), False
+
+
+def _held(python: Sequence[tuple[str, int, str]]) -> str:
+    """Made in a forward, and no activation of it: gathered parameters, and DDP's buckets, a copy of the gradients."""
+    if any(function in _GATHERS and "torch/distributed/" in file for file, _, function in python[:3]):
+        return PARAMETERS
+    file, _, function = python[0] if python else ("", 0, "")
+    return GRADIENTS if function in _BUCKETS and file.endswith("torch/nn/parallel/distributed.py") else ""
 
 
 def _op(natives: Sequence[str]) -> str:

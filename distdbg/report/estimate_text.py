@@ -23,15 +23,17 @@ class Fit(Protocol):
     def because(self) -> str: ...
 
 
-def estimate_text(kinds: Mapping[str, int], when: str, margin: float) -> str:
-    """`kinds` are bytes by kind at the peak, `when` is the part of the step that has it."""
+def estimate_text(kinds: Mapping[str, int], when: str, margin: float, unheard: Sequence[str] = ()) -> str:
+    """`kinds` are bytes by kind at the peak, `when` is the part of the step that has it; `unheard` is what the model
+    takes beside tokens."""
     total = sum(kinds.values())
     rows = [f"{gib(size):>10}  {name}" for name, size in sorted(kinds.items(), key=lambda one: -one[1]) if size]
     head = f"{gib(total)} at the peak of a rank, in its {when}; give or take {margin:.0%}"
     notes = (
         "not in it: CUDA's context and NCCL's buffers (a GiB and more), fragmentation, what the script keeps by itself"
     )
-    return "\n".join([head, *rows, notes])
+    alone = [f"computed with tokens alone: {' and '.join(unheard)} input takes more"] if unheard else []
+    return "\n".join([head, *rows, notes, *alone])
 
 
 def fits_text(card: str, room: int, fits: Sequence[Fit], batch: int, sequence: int) -> str:

@@ -101,9 +101,9 @@ class _Writer:
         stack = answer.stacks[holder.stack]
         kind = next(iter(holder.kinds), "")
         names = one_line(holder.names)
-        inner = f"in {stack.inner}" if stack.inner and not names else ""
+        inner = f"in {one_line(stack.inner)}" if stack.inner and not names else ""
         of = ", ".join(filter(None, (kind, f"{holder.count} x", names, inner)))
-        callers = " < ".join(stack.callers[1 : 1 + _MOST_CALLERS])
+        callers = one_line(" < ".join(stack.callers[1 : 1 + _MOST_CALLERS]))
         room = self.width - 13 - _BAR - len(stack.label) - len(of) - 5
         tail = f" < {callers}" if callers else ""
         tail = tail if len(tail) <= room else tail[: max(0, room - 1)] + "…" if room > 8 else ""
@@ -143,7 +143,7 @@ class _Writer:
     def _change(self, change: Change) -> str:
         counts = f"{change.count_before} -> {change.count_after} x"
         sizes = f"{gib(change.before)} -> {gib(change.after)}"
-        inner = f", in {change.stack.inner}" if change.stack.inner else ""
+        inner = f", in {one_line(change.stack.inner)}" if change.stack.inner else ""
         callers = " < ".join(change.stack.callers[1 : 1 + _MOST_CALLERS])
         return f"{self._strong(one_line(change.stack.label))} ({sizes}, {counts}{inner})" + (
             self._dim(f" < {one_line(callers)}") if callers else ""

@@ -8,11 +8,12 @@ from typing import Any
 from distdbg.errors import Refused
 from distdbg.shrink.config_leaves import Config, changed
 from distdbg.shrink.estimating import Wanted
-from distdbg.shrink.probe.building import open_builder
+from distdbg.shrink.probe.building import brief, open_builder
 from distdbg.shrink.probe.controls import Group, find_groups
 from distdbg.shrink.probe.edits import edits_for, followers, lists_a_layer
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.tracking import Made
+from distdbg.shrink.verify.modalities import modalities
 
 
 class ConfigModel:
@@ -21,8 +22,7 @@ class ConfigModel:
     def __init__(self, folder: str, trust: bool) -> None:
         quiet()
         self._builder = open_builder(folder, trust)
-        longest = getattr(self._builder.config(self._builder.full), "max_position_embeddings", None)
-        self.positions = longest if isinstance(longest, int) else None
+        self.positions = _positions(self._builder.config(self._builder.full))
         self._group: Group | None = None
 
     @property
@@ -38,9 +38,21 @@ class ConfigModel:
         values = self._builder.full if wanted.layers is None else self._with_layers(wanted.layers)
         if isinstance(values, str):
             return values
-        model = self._model(values, wanted.dtype).train()
+        try:
+            model = self._model(values, wanted.dtype).train()
+        except ImportError:
+            raise  # a package that is missing, which whoever asked says
+        except Exception as error:
+            raise Refused(f"the model cannot be built without bytes: {brief(error)}", _OWN) from None
         batch = _batch(model, wanted.batch, wanted.sequence)
-        return Made(model, lambda: model(**batch).loss)
+
+        def loss() -> Any:
+            try:
+                return model(**batch).loss
+            except Exception as error:
+                raise Refused(f"{type(model).__name__} cannot compute a loss so: {brief(error)}", _OWN) from None
+
+        return Made(model, loss, tuple(modalities(model)))
 
     def _with_layers(self, layers: int) -> Config | str:
         """The config with so many layers, the model's own from the first one, over again."""
@@ -67,18 +79,25 @@ class ConfigModel:
 
 
 def _batch(model: Any, size: int, length: int) -> dict[str, Any]:
-    """Token ids that are their own labels."""
+    """Token ids that are their own labels; where a sequence has one label, its class."""
     import torch
 
     takes = inspect.signature(model.forward).parameters
     if not {"input_ids", "labels"} <= set(takes):
-        raise Refused(
-            f"{type(model).__name__} is not trained on tokens with labels",
-            "Write a function that makes it with its loss, and name that: train.py:make.",
-        )
-    longest = getattr(model.config, "max_position_embeddings", None)
-    if isinstance(longest, int) and length > longest:
+        raise Refused(f"{type(model).__name__} is not trained on tokens with labels", _OWN)
+    longest = _positions(model.config)
+    if longest is not None and length > longest:
         raise Refused(f"the model knows {longest} positions, and {length} are asked for", "Lower --seq.")
     ids = torch.zeros(size, length, dtype=torch.long)
+    labels = ids[:, 0] if "SequenceClassification" in type(model).__name__ else ids
     more = {"use_cache": False} if "use_cache" in takes else {}
-    return {"input_ids": ids, "labels": ids.clone(), **more}
+    return {"input_ids": ids, "labels": labels.clone(), **more}
+
+
+def _positions(config: Any) -> int | None:
+    """How many the model knows, of a model of several parts its text; None where nothing says."""
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return longest if isinstance(longest, int) and longest > 0 else None
+
+
+_OWN = "Write a function that makes it with its loss, and name that: train.py:make."

@@ -4,7 +4,8 @@ What is added to the tracked step, and why:
     DDP      a copy of the gradients: its buckets, which stand throughout (gradient_as_bucket_view=False)
     FSDP2    parameters, gradients and optimizer state by the number of ranks; beside them, whole, what belongs to no
              layer (it stays so from the forward to the end of the backward), two layers (the next one is gathered
-             while one computes), and one layer's gradients twice, before and after their reduction
+             while one computes), and one layer's gradients twice, before and after their reduction; or, at the end of
+             the backward, where nothing else stands any more, those of what belongs to no layer twice
     grad     as FSDP2, and all parameters whole: they are not given back after the forward
 
 Not in it, and said: CUDA's context and NCCL's buffers, fragmentation, what the script keeps by itself.
@@ -19,8 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from distdbg.errors import EvidenceUnreadable
 from distdbg.shrink.asking import ask
+from distdbg.shrink.config_file import code_and_config, refuse_untrusted
 from distdbg.shrink.opening import open_source
 
 Sharding = Literal["full", "grad", "none"]
@@ -50,6 +51,8 @@ class Estimate:
 
     kinds: Mapping[str, int]
     when: str
+    #: what else the model takes (image, video, audio): the step was of tokens alone
+    unheard: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -65,11 +68,10 @@ def ask_child(source: str, wanted: Wanted, **more: Any) -> dict[str, Any]:
     """What shrink.tracking answers; `more` is what it is asked beside the step. Raises as `track`."""
     if _SCRIPT.fullmatch(source) and not Path(source).exists():
         return dict(ask("memory", script=source, wanted=asdict(wanted), **more))
-    text = open_source(source).small("config.json")
-    if text is None:
-        raise EvidenceUnreadable(f"{source} holds no config.json", "Name a model's folder, or its config.json.")
+    opened = open_source(source)
+    refuse_untrusted(opened, trust=wanted.trust)
     with tempfile.TemporaryDirectory(prefix="distdbg-estimate-") as folder:
-        Path(folder, "config.json").write_bytes(text)
+        code_and_config(opened, Path(folder), trust=wanted.trust)
         return dict(ask("memory", folder=folder, wanted=asdict(wanted), **more))
 
 
@@ -77,7 +79,7 @@ def estimate(step: Mapping[str, Any], ranks: int, fsdp: Sharding) -> Estimate:
     """`step` as `track` gives it. Pure."""
     parts = {name: _of_one_rank(step, name, ranks, fsdp) for name in ("forward and backward", "optimizer")}
     when = max(parts, key=lambda name: sum(parts[name].values()))
-    return Estimate(parts[when], when)
+    return Estimate(parts[when], when, tuple(step.get("unheard", ())))
 
 
 def _of_one_rank(step: Mapping[str, Any], part: str, ranks: int, fsdp: Sharding) -> dict[str, int]:
@@ -90,5 +92,10 @@ def _of_one_rank(step: Mapping[str, Any], part: str, ranks: int, fsdp: Sharding)
     sharded = {name: -(-kinds[name] // ranks) for name in _SHARDED}
     if part == "optimizer":
         return {**kinds, **sharded}
-    gathered = whole if fsdp == "grad" else min(whole, int(step["outside"]) + 2 * max(layers))
-    return {**kinds, **sharded, "gathered parameters": gathered, "gradients before reduction": 2 * max(layers)}
+    outside, gathered, whole_gradients = int(step["outside"]), "gathered parameters", "gradients before reduction"
+    within = whole if fsdp == "grad" else min(whole, outside + 2 * max(layers))
+    reduced = -(-max(0, int(step["gradients"]) - outside) // ranks)
+    among = {**kinds, **sharded, gathered: within, whole_gradients: 2 * max(layers)}
+    last = {"buffers": kinds.get("buffers", 0), **sharded, "gradients": reduced, gathered: outside,
+            whole_gradients: 2 * outside}  # fmt: skip
+    return max(among, last, key=lambda found: sum(found.values()))

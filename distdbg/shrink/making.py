@@ -13,7 +13,8 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.asking import ask
 from distdbg.shrink.checkpoint import tensors_of
-from distdbg.shrink.config_leaves import changed, dotted, integers, value_at
+from distdbg.shrink.config_file import CONFIG, code_and_config, read_config, refuse_untrusted
+from distdbg.shrink.config_leaves import changed, value_at
 from distdbg.shrink.extrapolating import extrapolated
 from distdbg.shrink.header import Tensor
 from distdbg.shrink.pickled import PICKLED_INDEX, pickled_files
@@ -27,7 +28,6 @@ from distdbg.shrink.telling import SILENT, Telling
 from distdbg.shrink.weights_check import compared, only_nan
 from distdbg.shrink.writing import output_files, write_files
 
-CONFIG = "config.json"
 RECORD = "shrink.json"
 #: what holds weights, in any form, is not copied along
 _WEIGHTS = (
@@ -44,9 +44,6 @@ _WEIGHTS = (
     ".tflite",
     ".ot",
 )
-_MOST_LAYERS = 100_000
-#: the usual names of a number of layers: many others with "layer" in them may be below 0
-_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
 _LARGEST_OTHER_FILE = 200_000_000
 
 
@@ -151,7 +148,7 @@ def verified(
 ) -> dict[str, str]:
     """Check -> what it says. Raises Refused where one fails: then nothing is left at the destination."""
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as full:
-        _code_and_config(source, Path(full), order)
+        code_and_config(source, Path(full), trust=order.trust)
         narrower = _narrower(read_config(source), probe)
         (Path(full) / CONFIG).write_text(json.dumps(narrower), encoding="utf-8")
         found: dict[str, str] = ask(
@@ -187,45 +184,11 @@ def full_costs(small: Path, made: Mapping[str, Any], tokens: int, trust: bool) -
         ) from None
 
 
-def read_config(source: Source) -> dict[str, Any]:
-    text = source.small(CONFIG)
-    if text is None:
-        raise NothingToAnalyse(f"{source.where} has no {CONFIG}", "Name a model's folder, or its config.json.")
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError):
-        raise EvidenceUnreadable(f"{source.where}: {CONFIG} is not JSON", "Fetch it again.") from None
-    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise EvidenceUnreadable(
-            f"{source.where}: {CONFIG} is no model's config: it has no 'model_type'", "Fetch it again."
-        )
-    _refuse_the_absurd(source, config)
-    if config.get("auto_map") and not isinstance(config["auto_map"], dict):
-        raise EvidenceUnreadable(f"{source.where}: 'auto_map' in {CONFIG} is no JSON object", "Fetch it again.")
-    return config
-
-
-def _refuse_the_absurd(source: Source, config: Mapping[str, Any]) -> None:
-    """A config may make a list with an entry a layer before anything else is looked at."""
-    for path, value in integers(config):
-        if str(path[-1]).endswith(("layer", "layers", "depth", "blocks")) and value > _MOST_LAYERS:
-            raise EvidenceUnreadable(f"{source.where}: {dotted(path)} in {CONFIG} is {value}: no model has so many",
-                                     "Fetch it again.")  # fmt: skip
-        if path[-1] in _COUNTS and value < 0:
-            raise EvidenceUnreadable(f"{source.where}: {dotted(path)} in {CONFIG} is {value}: it counts layers",
-                                     "Fetch it again.")  # fmt: skip
-
-
 def probed(source: Source, order: Order) -> dict[str, Any]:
     """What the child process found out; it gets the config, and the model's own code where that may run."""
-    config = read_config(source)
-    if config.get("auto_map") and not order.trust:
-        raise Refused(
-            f"{source.where} brings its own code, which would be run to build the model",
-            "Read it, and give --trust-remote-code if you trust it.",
-        )
+    refuse_untrusted(source, trust=order.trust)
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as folder:
-        _code_and_config(source, Path(folder), order)
+        code_and_config(source, Path(folder), trust=order.trust)
         found: dict[str, Any] = ask(
             "probe",
             folder=folder,
@@ -236,14 +199,6 @@ def probed(source: Source, order: Order) -> dict[str, Any]:
             narrow={"experts": order.experts, "vocab": order.vocab, "width": order.width},
         )
     return found
-
-
-def _code_and_config(source: Source, folder: Path, order: Order) -> None:
-    (folder / CONFIG).write_text(json.dumps(read_config(source)), encoding="utf-8")  # without a byte order mark
-    for name in source.files():
-        if order.trust and name.endswith(".py"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(source.small(name) or b"")
 
 
 def sliced(tensors: Mapping[str, Tensor], probe: Mapping[str, Any]) -> tuple[list[Piece], list[str]]:

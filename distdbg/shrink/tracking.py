@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from distdbg.errors import Refused, ToolMissing
 from distdbg.shrink.estimating import Wanted
 from distdbg.shrink.fitting import Looked, fits
+from distdbg.shrink.without_bytes import stand_ins
+from distdbg.shrink.wrapped import wrapped
 
 #: MemTracker's kinds, in our words
 _KINDS = {"PARAM": "parameters", "BUFFER": "buffers", "GRAD": "gradients", "OPT": "optimizer state",
@@ -21,10 +23,11 @@ _KINDS = {"PARAM": "parameters", "BUFFER": "buffers", "GRAD": "gradients", "OPT"
 
 @dataclass(frozen=True)
 class Made:
-    """A model, and what computes its loss on a batch that stands already."""
+    """A model, and what computes its loss on a batch that stands already; `unheard`: what else it takes."""
 
     model: Any
     loss: Callable[[], Any]
+    unheard: tuple[str, ...] = ()
 
 
 class Source(Protocol):
@@ -74,7 +77,7 @@ def _step(source: Source, wanted: Wanted) -> dict[str, Any]:
         from torch.distributed._tools import MemTracker
     except ImportError:
         raise ToolMissing("this torch has no MemTracker", "Use torch 2.5 or newer.") from None
-    with FakeTensorMode():
+    with FakeTensorMode(), stand_ins():
         made = source.make(wanted)
         if isinstance(made, str):
             return {"because": made}
@@ -101,7 +104,8 @@ def _step(source: Source, wanted: Wanted) -> dict[str, Any]:
         first = tracked(forward_backward)
         second = tracked(optimizer.step)
         gradients = sum(p.grad.untyped_storage().nbytes() for p in model.parameters() if p.grad is not None)
-    return {"forward and backward": first, "optimizer": second, "gradients": gradients, **_parts(model)}
+    return {"forward and backward": first, "optimizer": second, "gradients": gradients, "unheard": made.unheard,
+            **_parts(model)}  # fmt: skip
 
 
 def _checkpoint(model: Any) -> None:
@@ -127,14 +131,12 @@ def _peak(tracker: Any) -> dict[str, int]:
 
 
 def _parts(model: Any) -> dict[str, Any]:
-    """Bytes of parameters: in all, of each layer of the longest list of layers, and of what is in none of them."""
-    from torch import nn
-
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) > 1]
-    layers: Any = max(lists, key=len, default=[])
+    """Bytes of parameters: in all, of each layer that FSDP2 is given, and of what is in none of them."""
+    layers = wrapped(model)
+    inside = {id(p) for layer in layers for p in layer.parameters()}
+    outside = [p for p in model.parameters() if id(p) not in inside]
     sizes = [_bytes(layer.parameters()) for layer in layers]
-    whole = _bytes(model.parameters())
-    return {"parameters": whole, "layers": sizes, "outside": whole - sum(sizes)}
+    return {"parameters": _bytes(model.parameters()), "layers": sizes, "outside": _bytes(outside)}
 
 
 def _bytes(parameters: Any) -> int:

@@ -12,9 +12,11 @@ from distdbg.evidence.memory_levels import COMPARED_HOLDERS
 from distdbg.evidence.memory_oom import rewound
 from distdbg.evidence.memory_trace import Rare, Segment
 from distdbg.report.memory_report import memory_report
-from distdbg.report.memory_text import diff_text
+from distdbg.report.memory_text import diff_text, memory_text
 from tests.made_snapshot import (
+    CALL,
     MIB,
+    TORCH,
     Made,
     backward,
     forward,
@@ -89,6 +91,41 @@ def test_users_lines_stand_on_top_and_kinds_are_told():
     assert kinds["parameters"] == 8 * MIB and kinds["optimizer state"] == 16 * MIB
     assert kinds["activations"] >= 12 * MIB and kinds["unattributed"] == 9 * MIB
     assert {"gradients", "workspace"} & set(kinds)
+
+
+def test_gathered_parameters_and_ddps_buckets_are_no_activations():
+    """Both are made below a forward, and stand to its end and longer."""
+    ddp, fsdp = f"{TORCH}/nn/parallel/distributed.py", f"{TORCH}/distributed/fsdp/_fully_shard/_fsdp_param.py"
+    made = Made()
+    made.alloc(60 * MIB, [(ddp, 1437, "_ddp_init_helper"), (ddp, 880, "__init__"), *script(20)])
+
+    def each(step):
+        if step == 1:
+            made.alloc(64 * MIB, [(ddp, 1775, "_pre_forward"), (ddp, 1800, "forward"), CALL, *script(40)])
+        if step == 2:
+            stack = [(fsdp, 1068, "alloc_storage"), (fsdp, 825, "alloc_all_gather_outputs"), CALL, *script(40)]
+            made.alloc(30 * MIB, stack)
+
+    train(made, 6, each=each)
+    answer = one(made)
+    kinds = {holder.bytes // MIB: dict(holder.kinds) for holder in answer.last.holders}
+    assert kinds[64] == {"gradients": 64 * MIB} and kinds[60] == {"gradients": 60 * MIB}
+    assert kinds[30] == {"parameters": 30 * MIB}
+
+
+def test_names_of_functions_do_nothing_to_a_terminal():
+    """A file may come from anybody, and a name may be any text."""
+    made, title = Made(), "\x1b]0;mine\x07"
+    stack = [(f"{TORCH}/functional.py", 3, title), *script(3), *script(9, f"caller{title}")]
+    made.alloc(20 * MIB, stack)
+    before = one(made)
+    made.alloc(20 * MIB, stack)
+    after = one(made)
+    shown = memory_text([after], color=True, width=200)
+    beside = diff_text(before, after, difference(before, after), color=True, width=200)
+    for text in (shown, beside):
+        assert "in functional.py:3" in text and "train.py:9 caller" in text
+        assert "\x07" not in text and "\x1b]" not in text
 
 
 def test_python_frames_among_native_ones():
@@ -219,6 +256,47 @@ def test_what_looks_like_a_leak_and_is_none(name):
     assert answer.leaks == () and "memory-leak" not in ids(answer)
 
 
+def longer(steps, logits):
+    """Inputs that grow: what stands at a step's end is the last batch and its logits, made anew in each."""
+    made, stands = Made(), []
+    weights = [made.alloc(2 * MIB, model_init(12 + n)) for n in range(4)]
+    for step in range(4, 4 + steps):
+        batch = made.alloc(step << 16, script(70))
+        saved = [made.alloc(step << 18, forward(30 + n)) for n in range(4)]
+        now = [batch, made.alloc(step * logits, forward(50))]
+        while stands:
+            made.free(stands.pop())
+        stands += now
+        gradients = []
+        for at in reversed(saved):
+            gradients.append(made.alloc(2 * MIB, gradient()))
+            made.free(at)
+        for _ in weights:
+            made.free(made.alloc(2 * MIB, optimizer(300)))
+        for at in gradients:
+            made.free(at)
+    return made
+
+
+def test_sequences_sorted_by_length_are_no_leak():
+    answer = one(longer(40, 1 << 19))
+    assert answer.steps >= 38 and answer.leaks == () and "memory-leak" not in ids(answer)
+    assert "model.py:50 forward (and 1 more) makes anew in each step" in answer.leaks_unknown
+
+
+def test_what_is_made_longer_with_each_step_is_a_leak_however_much_its_copying_takes():
+    made, kept = Made(), []
+
+    def appended(step):
+        kept.append(made.alloc((step + 1) * 30 * MIB, script(55)))
+        if len(kept) > 1:
+            made.free(kept.pop(0))
+
+    train(made, 40, each=appended)
+    answer = one(made)
+    assert [label(answer, leak) for leak in answer.leaks] == ["train.py:55 step"]
+
+
 def test_one_forward_pass_is_no_leak():
     """Its layers fill memory as a leak does: nothing is said, and that is said."""
     made = Made()
@@ -324,6 +402,18 @@ def test_a_real_shortage_says_by_how_much_and_what_helps():
     first = memory_report([answer]).findings[0]
     assert first.severity == "error" and gib(answer.oom.by) in first.summary
     assert "activations" in first.remedy and "batch" in first.remedy
+
+
+def test_a_batch_that_did_not_fit_and_a_training_after_it_are_no_failure():
+    made = Made(capacity=400 * MIB)
+    first = made.alloc(300 * MIB, forward(20))
+    assert made.alloc(200 * MIB, forward(21)) is None
+    alone = one(made)
+    assert [f.severity for f in memory_report([alone]).findings if f.id == "cuda-oom"] == ["error"]
+    made.free(first)
+    train(made, 8)
+    (found,) = [f for f in memory_report([one(made)]).findings if f.id == "cuda-oom"]
+    assert found.severity == "info" and "short, by 100 MiB; it went on for 7 steps" in found.summary
 
 
 def test_a_leak_that_fills_the_device_is_named_in_the_error():

@@ -27,6 +27,16 @@ def test_ddp_adds_its_buckets_and_full_sharding_takes_all_but_what_is_gathered()
     assert estimate(STEP, 4, "grad").kinds["gathered parameters"] == 100 * M
 
 
+def test_at_the_end_of_the_backward_what_is_in_no_layer_has_its_gradients_whole_and_twice():
+    """An embedding and a head of many words, under few layers and short sequences."""
+    step = {**STEP, "forward and backward": {"parameters": 100 * M, "gradients": 50 * M, "optimizer state": 200 * M,
+            "activations": M}, "layers": [5 * M] * 4, "outside": 80 * M}  # fmt: skip
+    found = estimate(step, 4, "full")
+    assert found.kinds["gradients before reduction"] == 2 * 80 * M and found.kinds["gathered parameters"] == 80 * M
+    assert found.kinds["gradients"] == (100 - 80) // 4 * M and found.total == (25 + 50 + 5 + 80 + 160) * M
+    assert found.when == "forward and backward"
+
+
 def test_the_peak_is_in_the_part_that_needs_most():
     small = {**STEP, "forward and backward": {**STEP["forward and backward"], "activations": M}}
     found = estimate(small, 1, "none")
@@ -75,6 +85,85 @@ def test_an_estimate_is_near_what_a_real_step_takes(model):
     said = estimate(track(str(model), Wanted(8, 256)), 1, "none").total
     done = subprocess.run([sys.executable, "-c", REAL, str(model)], capture_output=True, text=True, check=True)
     assert abs(said / int(done.stdout) - 1) < 0.10, (said, done.stdout)
+
+
+def saved(folder, words, architecture, **values):
+    from transformers import AutoConfig
+
+    AutoConfig.for_model(words, architectures=[architecture], **values).save_pretrained(folder)
+    return str(folder)
+
+
+SMALL = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+         "vocab_size": 500}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["fp32", "amp"])
+def test_experts_are_tracked_in_single_precision(tmp_path, dtype):
+    """The shape of torch's grouped product is only known for bfloat16."""
+    folder = saved(tmp_path, "mixtral", "MixtralForCausalLM", num_local_experts=4, num_key_value_heads=2, **SMALL)
+    step = track(folder, Wanted(2, 32, dtype=dtype))
+    experts = 4 * 3 * 64 * 128 * 4
+    assert len(step["layers"]) == 2 and experts < step["layers"][0] < 1.5 * experts
+    assert step["gradients"] == step["parameters"] and step["forward and backward"]["activations"] > 0
+
+
+@pytest.mark.slow
+def test_a_class_is_the_label_of_a_sequence(tmp_path):
+    folder = saved(tmp_path, "bert", "BertForSequenceClassification", **SMALL)
+    assert track(folder, Wanted(2, 32))["gradients"] > 0
+
+
+@pytest.mark.slow
+def test_a_model_that_takes_images_too_is_tracked_with_text_and_says_so(tmp_path, distdbg):
+    """Its vision tower draws its weights anew until they lie within bounds, which nobody can see here."""
+    vision = {"num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2,
+              "image_size": 56, "patch_size": 14}  # fmt: skip
+    text = {**SMALL, "head_dim": 16, "max_position_embeddings": 64}
+    folder = saved(tmp_path, "gemma3", "Gemma3ForConditionalGeneration", text_config=text, vision_config=vision)
+    done = distdbg("memory", "estimate", folder, "--seq", "32")
+    assert done.code == 0 and "computed with tokens alone: image input takes more" in done.out, done
+    long = distdbg("memory", "estimate", folder, "--seq", "128")
+    assert long.code == 6 and "the model knows 64 positions" in long.err, long
+
+
+CODE = """
+from transformers import LlamaConfig, LlamaForCausalLM
+
+class Config(LlamaConfig):
+    model_type = "our_own"
+
+class Model(LlamaForCausalLM):
+    config_class = Config
+"""
+
+
+@pytest.mark.slow
+def test_a_models_own_code_runs_where_it_is_trusted_and_is_named_where_not(tmp_path, distdbg):
+    own = {"model_type": "our_own", "architectures": ["Model"], **SMALL,
+           "auto_map": {"AutoConfig": "ours.Config", "AutoModelForCausalLM": "ours.Model"}}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(own))
+    (tmp_path / "ours.py").write_text(CODE)
+    trusted = distdbg("memory", "estimate", tmp_path, "--seq", "32", "--trust-remote-code")
+    assert trusted.code == 0 and "at the peak of a rank" in trusted.out, trusted
+    refused = distdbg("memory", "estimate", tmp_path, "--seq", "32")
+    assert refused.code == 6 and "brings its own code" in refused.err and "--trust-remote-code" in refused.err, refused
+
+
+@pytest.mark.slow
+def test_a_config_that_is_none_is_named_by_its_path(tmp_path, distdbg):
+    (tmp_path / "config.json").write_text("{")
+    done = distdbg("memory", "estimate", tmp_path)
+    assert done.code == 5 and f"{tmp_path}: config.json is not JSON" in done.err, done
+
+
+@pytest.mark.slow
+def test_a_loss_that_cannot_be_computed_is_refused_in_a_line(tmp_path, distdbg):
+    folder = saved(tmp_path, "bert", "BertForMultipleChoice", **SMALL)
+    done = distdbg("memory", "estimate", folder, "--seq", "32")
+    assert done.code == 6 and "BertForMultipleChoice cannot compute a loss so: " in done.err, done
+    assert "Traceback" not in done.err and "train.py:make" in done.err
 
 
 @pytest.mark.slow

@@ -1,0 +1,56 @@
+"""What cannot be computed on tensors without bytes, and whose results' shapes are known: stand-ins while a step is
+tracked.
+
+    trunc_normal_   looks at what it has drawn, and draws again what lies outside
+    grouped_mm      as experts use it: torch's own rule for its shape takes bfloat16 alone, kernels take more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+
+@contextmanager
+def stand_ins() -> Iterator[None]:
+    """Only where this torch has what they stand for."""
+    import torch
+
+    grouped = _grouped_mm()
+    wanted: list[tuple[Any, str, Callable[..., Any]]] = [
+        (torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor),
+        (torch.nn.functional, "grouped_mm", grouped),
+        (torch, "_grouped_mm", grouped),
+    ]
+    with ExitStack() as stack:
+        for owner, name, stand_in in wanted:
+            if hasattr(owner, name):
+                stack.enter_context(patch.object(owner, name, stand_in))
+        yield
+
+
+def _grouped_mm() -> Callable[..., Any]:
+    import torch
+
+    class GroupedMm(torch.autograd.Function):  # type: ignore[misc]
+        """Rows of experts one after another, times a matrix for each: both factors are kept for the backward."""
+
+        @staticmethod
+        def forward(ctx: Any, a: Any, b: Any) -> Any:
+            ctx.save_for_backward(a, b)
+            return a.new_empty(a.shape[0], b.shape[-1])
+
+        @staticmethod
+        def backward(ctx: Any, *_: Any) -> Any:
+            a, b = ctx.saved_tensors
+            return torch.empty_like(a), torch.empty_like(b)
+
+    def grouped_mm(a: Any, b: Any, *given: Any, **named: Any) -> Any:
+        if a.dim() == 2 and b.dim() == 3:
+            return GroupedMm.apply(a, b)
+        return own(a, b, *given, **named)
+
+    own: Any = getattr(torch.nn.functional, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
+    return grouped_mm
