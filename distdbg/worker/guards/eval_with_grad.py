@@ -1,7 +1,8 @@
 """A DDP or FSDP model in evaluation mode builds graphs that nobody runs backward through.
 
 Looked at are the first batches of each pass over a loader, where evaluations begin. A backward or an autograd.grad of
-whatever kind (frozen batch norm, saliency) ends the suspicion for that pass.
+whatever kind (frozen batch norm, saliency) ends the suspicion for that pass. Graphs that are all alive after these
+batches may still come to one, of a loss that is summed up: those are given time until the next pass.
 """
 
 from __future__ import annotations
@@ -12,10 +13,20 @@ from distdbg.worker.guards._base import Guard, users_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+    from distdbg.worker.guards._base import Where
 
 _BATCHES = 3
 _PASSES = 1000
+_KEY = "distdbg eval-with-grad"
+
+
+class _Token:
+    """It hangs on a graph, and goes with it."""
+
+    __slots__ = ("__weakref__",)
 
 
 class EvalWithGrad(Guard):
@@ -29,19 +40,30 @@ class EvalWithGrad(Guard):
 
     def begin(self) -> None:
         self._left = _PASSES
+        self._graphs: dict[int, Callable[[], Any]] = {}
+        self._kept: Where | None = None
         self.listen("pass", self._pass)
 
+    def finish(self) -> None:
+        """An evaluation may be the script's last pass, and its outputs what it ran out of memory for."""
+        if self._kept is not None:
+            self._tell(self._kept)
+
     def _pass(self, _iterator: object) -> None:
+        kept = self._kept
         self._at_rest()
+        if kept is not None:
+            self._tell(kept)
         self._left -= 1
         if self._left < 0:
             self.deaf()
         else:
-            self._from, self._graphs = self.desk.batches, set[int]()
+            self._from, self._graphs = self.desk.batches, {}
             self.listen("forward-end", self._forward)
             self.listen("backward", self._backward)
 
     def _at_rest(self) -> None:
+        self._kept = None
         self.deaf("forward-end")
         self.deaf("backward")
 
@@ -53,11 +75,27 @@ class EvalWithGrad(Guard):
         if module.training or batch - self._from > 2 * _BATCHES:
             self._at_rest()
             return
-        if _has_graph(_output()):
-            self._graphs.add(batch)
+        node = _graph_of(_output())
+        if node is not None:
+            self._graphs[batch] = _hung_on(node)
         if len(self._graphs) >= _BATCHES:
-            self._at_rest()
-            self.say(users_line(), "an evaluation builds graphs", batches=_BATCHES)
+            where = users_line()
+            if all(token() is not None for token in self._graphs.values()):
+                self._kept = where
+                self.deaf("forward-end")
+            else:
+                self._at_rest()
+                self._tell(where)
+
+    def _tell(self, where: Where | None) -> None:
+        self.say(where, "an evaluation builds graphs", batches=_BATCHES)
+
+
+def _hung_on(node: Any) -> Callable[[], Any]:  # noqa: ANN401
+    from _weakref import ref
+
+    token = node.metadata[_KEY] = _Token()
+    return ref(token)
 
 
 def _output() -> Any:  # noqa: ANN401
@@ -72,9 +110,9 @@ def _output() -> Any:  # noqa: ANN401
     return None
 
 
-def _has_graph(output: Any) -> bool:  # noqa: ANN401
+def _graph_of(output: Any) -> Any:  # noqa: ANN401
     if isinstance(output, dict):
         output = tuple(output.values())
     if not isinstance(output, (list, tuple)):
         output = (output,)
-    return any(getattr(one, "grad_fn", None) is not None for one in output[:8])
+    return next((node for one in output[:8] if (node := getattr(one, "grad_fn", None)) is not None), None)
