@@ -96,17 +96,17 @@ def signal_name(number: int) -> str:
 
 
 def _summary(lead: RankFailure, ranks: str) -> str:
-    at = f" at {lead.where}" if lead.where else ""
+    at, one = f" at {lead.where}" if lead.where else "", ranks.startswith("rank ")
     if lead.kind == "exit":
         return f"{ranks} ended with {lead.message} and left no traceback"
     if lead.cause_class is CauseClass.EXCEPTION_IN_FLIGHT:
-        was = "was" if ranks.startswith("rank ") else "were"
-        return f"{ranks} raised {_headline(lead)}{at} and {was} still handling it when the others failed"
+        were = "was" if one else "were"
+        return f"{ranks} raised {_headline(lead)}{at} and {were} still handling it when the others failed"
     if lead.signal is not None and not lead.type:
         return f"{ranks} aborted ({signal_name(lead.signal)}) after: {_headline(lead)}"
     if lead.cause_class is CauseClass.COMMUNICATION and lead.known is not None:
         return f"{ranks} failed in communication{at}: {lead.known.symptom.rstrip('.')}"
-    same = "" if ranks.startswith("rank ") else " the same"
+    same = "" if one else " the same"
     return f"{ranks} raised{same} {_headline(lead)}{at}"
 
 

@@ -17,6 +17,7 @@ from distdbg.evidence.judge import stand
 from distdbg.evidence.late_stacks import Sampled, sampled
 from distdbg.evidence.profile import at
 from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.seen import READS_DEVICE
 from distdbg.evidence.slow_rank import Slow, slow_ranks
 from distdbg.evidence.waits import groups
 from distdbg.model import Citation, Finding, FindingDoc
@@ -49,7 +50,6 @@ _PARTS = {**_PHASES, "data wait": "its wait for data", "preparing": "what it doe
           "other": "its own code beside forward, backward and optimizer"}  # fmt: skip
 #: In these the host has work of its own, or waits for that of others; elsewhere it may wait for its GPU.
 _BESIDE_THE_GPU = {"data", "saving"}
-_READS_GPU = re.compile(r"\.item\(|\.cpu\(|\.tolist\(|\.numpy\(|synchronize\(|\bfloat\(|\bint\(|\bprint\(")
 #: Of libraries there is no line: Lightning's `to_item`, torch's `synchronize`.
 _READING_FUNCTION = re.compile(r"(?:^|_)(?:item|tolist|synchronize)$")
 
@@ -114,7 +114,7 @@ def _reads_its_gpu(had: RankDump, dump: Dump) -> bool:
 
 
 def _reads(source: str, function: str) -> bool:
-    return _READS_GPU.search(source) is not None or _READING_FUNCTION.search(function) is not None
+    return READS_DEVICE.search(source) is not None or _READING_FUNCTION.search(function) is not None
 
 
 def _on_gpu(evidence: RunEvidence, rank: int) -> bool:

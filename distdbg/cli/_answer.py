@@ -5,16 +5,18 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from traceback import extract_tb
 
 import click
 
-from distdbg.errors import EXIT_FINDINGS, EXIT_OK, UsageError
+from distdbg.errors import EXIT_FINDINGS, EXIT_OK, DistdbgError, EvidenceUnreadable, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
-from distdbg.rundir import write_whole
+from distdbg.rundir import RunDir, write_whole
 
 #: A screen has the verdict too; the page shows the whole tree.
 _MOST_TREE_LINES = 24
@@ -80,3 +82,19 @@ def progress(after_s: float = 1.0) -> Callable[[str], None]:
         shown = text
 
     return say
+
+
+@contextmanager
+def sense_of(folder: RunDir) -> Iterator[None]:
+    """Where a run's files hold what nobody foresaw, that is one sentence, and not a traceback."""
+    try:
+        yield
+    except DistdbgError:
+        raise
+    except Exception as error:
+        place = extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
+        raise EvidenceUnreadable(
+            f"no report can be made of {str(folder.path)!r}: {said} ({Path(place.filename).name}:{place.lineno})",
+            "A file there is damaged, most likely. Where none is, it is a mistake of distdbg's: report this line.",
+        ) from error

@@ -24,8 +24,7 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
     Exit codes: 0, 10 where B has a finding of severity error that A does not have, 3 nothing to analyse,
     5 unreadable.
     """
-    from distdbg.cli._answer import screen, write_whole_page
-    from distdbg.cli.report import sense_of
+    from distdbg.cli._answer import screen, sense_of, write_whole_page
     from distdbg.collect.run_evidence import load_evidence
     from distdbg.collect.run_profiles import with_profiles
     from distdbg.collect.run_snapshots import with_snapshots

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from traceback import extract_tb
 
 import click
 
-from distdbg.cli._answer import exit_code, screen, write_page
-from distdbg.errors import DistdbgError, EvidenceUnreadable, NothingToAnalyse
+from distdbg.cli._answer import exit_code, screen, sense_of, write_page
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
 from distdbg.rundir import RunDir, find_run_dir
@@ -52,22 +49,6 @@ def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int
         shown = dumps(report) if as_json else render_text(report, color=color, width=width)
     click.echo(shown, nl=not as_json)
     sys.exit(exit_code(report))
-
-
-@contextlib.contextmanager
-def sense_of(folder: RunDir) -> Iterator[None]:
-    """Where a run's files hold what nobody foresaw, that is one sentence, and not a traceback."""
-    try:
-        yield
-    except DistdbgError:
-        raise
-    except Exception as error:
-        place = extract_tb(error.__traceback__)[-1]
-        said = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
-        raise EvidenceUnreadable(
-            f"no report can be made of {str(folder.path)!r}: {said} ({Path(place.filename).name}:{place.lineno})",
-            "A file there is damaged, most likely. Where none is, it is a mistake of distdbg's: report this line.",
-        ) from error
 
 
 def _refuse_nothing(folder: RunDir, evidence: RunEvidence, attempt: int | None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from distdbg.evidence import host_side
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.run import RankRecord
-from distdbg.evidence.seen import MANY, SLEEP, Seen, parts
+from distdbg.evidence.seen import MANY, READS_DEVICE, SLEEP, Seen, parts
 from distdbg.evidence.stacks import Frame, Thread
 from distdbg.evidence.standing import Doing, Standing
 
@@ -21,7 +21,6 @@ _TRANSFERS = {"send", "isend", "recv", "irecv", "recv_object_list", "send_object
 _OWN_WORK = {"_object_to_tensor", "_tensor_to_object"}
 _NUMBER = re.compile(r"\d{1,9}")
 _WAIT_LINE = re.compile(r"\.wait\(|\.result\(|\.synchronize\(|wait_tensor\(")
-_DEVICE_LINE = re.compile(r"\.item\(|\.cpu\(|\.tolist\(|synchronize\(|\.numpy\(|\bfloat\(|\bint\(|\bprint\(")
 _NATIVE_COLLECTIVE = re.compile(r"c10d::Work::|c10d::Reducer|gloo::|nccl|cudaStreamSync|cudaEventSync|cuStreamSync")
 
 
@@ -110,7 +109,7 @@ def _by_the_line(seen: Seen) -> Standing | None:
     if seen.locks:
         return None
     waits = _WAIT_LINE.search(seen.line) is not None or _in_distributed(seen)
-    if seen.open and (waits or (seen.device and _DEVICE_LINE.search(seen.line))):
+    if seen.open and (waits or (seen.device and READS_DEVICE.search(seen.line))):
         return _collective(seen, "wait", sure=False)
     if waits and seen.call == "futex" and seen.rank.calls and seen.rank.calls[-1].operation in _TRANSFERS:
         return _transfer(seen, "wait", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, RankDump
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks import Frame, Thread
@@ -12,6 +14,8 @@ LOCK_FILES = ("threading.py", "queue.py", "concurrent/futures/_base.py", "multip
 EVENT_LOOPS = ("asyncio/base_events.py", "asyncio/runners.py")
 SLEEP = {"clock_nanosleep", "nanosleep"}
 MANY = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait"}
+#: A line that waits for what its device is at, to have a value of it.
+READS_DEVICE = re.compile(r"\.item\(|\.cpu\(|\.tolist\(|synchronize\(|\.numpy\(|\bfloat\(|\bint\(|\bprint\(")
 #: Of the time between two looks, so much on a CPU is work and not the wake-ups of a wait.
 _BUSY = 0.4
 

@@ -14,6 +14,12 @@ _MOST_NODES = 6
 LOSSES = ("MseLoss", "NllLoss", "NllLoss2D", "SmoothL1Loss", "HuberLoss", "KlDiv", "BinaryCrossEntropy")
 
 
+class Token:
+    """It hangs on a node of a graph, in its `metadata`, and goes with it: weak references to it tell when."""
+
+    __slots__ = ("__weakref__",)
+
+
 def chain_of(root: Any) -> Iterator[Any]:  # noqa: ANN401
     """The nodes from the root on, as long as each has one before it: what was done to the loss, and the loss."""
     node = getattr(root, "grad_fn", None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.guards._graphs import Token
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
 _BATCHES = 3
 _PASSES = 1000
 _KEY = "distdbg eval-with-grad"
-
-
-class _Token:
-    """It hangs on a graph, and goes with it."""
-
-    __slots__ = ("__weakref__",)
 
 
 class EvalWithGrad(Guard):
@@ -94,7 +89,7 @@ class EvalWithGrad(Guard):
 def _hung_on(node: Any) -> Callable[[], Any]:  # noqa: ANN401
     from _weakref import ref
 
-    token = node.metadata[_KEY] = _Token()
+    token = node.metadata[_KEY] = Token()
     return ref(token)
 
 

@@ -7,6 +7,7 @@ What is alive at the next window, ninety steps later, or at the end of a shorter
 from __future__ import annotations
 
 from distdbg.worker.guards._base import Guard, users_line
+from distdbg.worker.guards._graphs import Token
 from distdbg.worker.places import roots_of
 
 TYPE_CHECKING = False
@@ -24,10 +25,6 @@ _MOST_GRAPHS = 32
 #: So much of a graph is gone through: about a microsecond for each.
 _MOST_NODES = 2000
 _KEY = "distdbg"
-
-
-class _Token:
-    __slots__ = ("__weakref__",)
 
 
 class GraphRetained(Guard):
@@ -67,7 +64,7 @@ class GraphRetained(Guard):
         tokens: list[Callable[[], Any]] = []
         for one in _some_of(node) if node is not None else ():
             if _KEY not in one.metadata:  # else it is an older graph's: a hidden state's, or what all steps share
-                one.metadata[_KEY] = token = _Token()
+                one.metadata[_KEY] = token = Token()
                 tokens.append(ref(token))
         if tokens:
             self._tokens.append((tokens, users_line()))

@@ -100,6 +100,7 @@ def _kinds() -> set[type]:
 
 
 _KINDS = _kinds()
+_SIZED = {*_KINDS, tuple, frozenset}
 
 
 def _steady(points: list[tuple[int, int, int]]) -> bool:
@@ -164,7 +165,7 @@ def _parts_of(entry: object) -> list[object]:
 
 
 def _long(one: object) -> bool:
-    return type(one) in {*_KINDS, tuple, frozenset} and len(one) > _LONG  # type: ignore[arg-type]
+    return type(one) in _SIZED and len(one) > _LONG  # type: ignore[arg-type]
 
 
 def _size(part: object) -> int:
