@@ -194,7 +194,7 @@ def _watched(seen: Seen, own: Standing) -> Standing | None:
         users = parts(thread.frames)[1]
         if _called_by(seen, users):
             phrase = f"watches its {_name(thread)}, which stands"
-            return replace(own, phrase=phrase, frame=users[0], frames=(*users, *seen.users), sure=False)
+            return replace(own, phrase=phrase, frame=users[0], frames=users, sure=False)
     return None
 
 

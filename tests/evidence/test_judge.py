@@ -200,6 +200,7 @@ def test_a_trainer_that_waits_for_no_rank_is_told_by_its_own_line():
     found = standing(made(main, call="clock_nanosleep", threads=(trainer,), calls=calls))
     assert (found.doing, found.frame.line, found.sure) == (Doing.PYTHON, 9, False)
     assert found.phrase == "watches its thread Thread-1 (train), which stands"
+    assert found.frames == (user(9, "train"),), "the main thread's line has not called it"
     elsewhere = [Call(1, "all_reduce", SCRIPT, 10, "evaluate")]
     assert standing(made(main, call="clock_nanosleep", threads=(trainer,), calls=elsewhere)).frame.line == 16
     own = (user(16, "train"), *BOOT)
