@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from distdbg.checks._findings import hosts, who
 from distdbg.checks._handling import handled
+from distdbg.evidence.frames import Origin
 from distdbg.evidence.hang import Culprit, Hang, hang_of
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks import Frame
@@ -164,7 +165,7 @@ def _citation(hang: Hang, rank: int, *, quote: bool) -> Citation | None:
     standing = hang.standings[rank]
     main = had.main(look)
     frames = standing.worker or (main.frames if main is not None else ())
-    frames = tuple(f for f in frames if not f.ours)
+    frames = tuple(f for f in frames if f.origin is not Origin.OURS)
     lines = [f"{short(f) if f.users else f}{_source(hang, f)}" for f in frames[:_MOST_FRAMES]]
     where = f"rank {rank}, {'loader worker' if standing.worker else 'main thread'}, innermost first"
     return Citation(look.threads_path, None, where, "\n".join(lines) if quote else "")

@@ -14,10 +14,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from distdbg.evidence.frames import module_path
+
 #: Of an environment whose lib/python3.x/site-packages this file lies in.
 _INSTALLED = Path(os.path.normpath(Path(__file__).resolve().parents[1] / "../../../../bin/py-spy"))
 #: Who is at the other side of a send or recv, and who makes a process group.
 _KEPT = ("src", "dst", "group_src", "group_dst", "global_ranks_in_group", "split_from")
+
+_C10D = "torch/distributed/distributed_c10d.py"
 
 
 class PySpyFailed(Exception):
@@ -76,7 +80,7 @@ def _run(command: list[str], within_s: float, values: bool) -> list[dict[str, An
 
 
 def _says_who(variable: dict[str, Any], frame: dict[str, Any]) -> bool:
-    return variable.get("name") in _KEPT and str(frame.get("filename")).endswith("distributed_c10d.py")
+    return variable.get("name") in _KEPT and module_path(str(frame.get("filename"))) == _C10D
 
 
 def _reason(lines: list[str]) -> str:

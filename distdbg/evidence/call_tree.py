@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from distdbg.evidence.dump import Dump
-from distdbg.evidence.packages import package_of
+from distdbg.evidence.frames import package_of
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stack_classes import Path, Paths, StackClasses, Step, all_paths, classes_of, paths_of_rank
 from distdbg.evidence.stacks import Frame

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from distdbg.evidence.failure_record import RankFailure, line_of_file
+from distdbg.evidence.frames import module_path
 from distdbg.evidence.messages import KnownMessage, recognise
 from distdbg.evidence.run import ExceptionFact, RankRecord
 from distdbg.evidence.traceback_text import Frame, ParsedException, chain_text, last_chain, shortened
@@ -171,7 +172,9 @@ def _is_communication(error: ParsedException, known: KnownMessage | None) -> boo
     said = error.message[:4096]
     if _COMMUNICATION.search(said):
         return True
-    return bool(_SOCKET.search(said)) and any("/torch/distributed/" in frame.file for frame in error.frames)
+    return bool(_SOCKET.search(said)) and any(
+        module_path(frame.file).startswith("torch/distributed/") for frame in error.frames
+    )
 
 
 def subject(error: ParsedException) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from distdbg.evidence.seen import LOCK_FILES, MANY, SLEEP, Seen
-from distdbg.evidence.stack_classes import LOADER_WORKER, idle, since_birth
+from distdbg.evidence.frames import Activity
+from distdbg.evidence.seen import LOCKS, MANY, SLEEP, Seen
+from distdbg.evidence.stack_classes import idle, since_birth
 from distdbg.evidence.stacks import Frame, Thread
 from distdbg.evidence.standing import Doing, Standing
 
@@ -14,12 +15,11 @@ ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "connect",
            "recvfrom", "sendmsg", "recvmsg", "fcntl", "flock", "fsync", "fdatasync", "openat"}  # fmt: skip
 CHILD = {"wait4", "waitid"}
 _SIGNALS = {"pause", "rt_sigtimedwait", "rt_sigsuspend"}
-_LOADERS = ("torch/utils/data/dataloader.py", "torchdata/stateful_dataloader/stateful_dataloader.py")
 _LOCK_LINE = re.compile(r"\bacquire\(|^with\b|\.join\(|\.wait\(|\.result\(|\.get\(|\.put\(")
 _NATIVE_LOCK = re.compile(r"PyThread_acquire_lock|take_gil|_PyMutex_Lock|lock_PyThread")
 #: Waits with a C frame only; what calls them is Python's own: logging's handlers, the lock around an import.
 _ACQUIRES = re.compile(r"(?:^|\.)_?acquire(?:_?lock)?$", re.IGNORECASE)
-_LOGGING, _HANDLES = "logging/__init__.py", re.compile(r"(?:^|\.)handle$")
+_HANDLES = re.compile(r"(?:^|\.)handle$")
 
 
 def standing(seen: Seen) -> Standing:
@@ -28,7 +28,7 @@ def standing(seen: Seen) -> Standing:
 
 
 def _loader(seen: Seen) -> Standing | None:
-    if seen.main is None or not any(f.within(name) for f in seen.main.frames for name in _LOADERS):
+    if seen.main is None or not any(f.activity is Activity.LOADER for f in seen.main.frames):
         return None
     if seen.users and _in_dataset(seen):
         words = (_lock(seen) or _io(seen) or _own_code(seen)).phrase
@@ -54,14 +54,14 @@ def _loader(seen: Seen) -> Standing | None:
 def _loads(worker: Thread) -> tuple[Frame, ...]:
     """Where one stands that loads by libraries alone; empty while it waits for what to load next."""
     frames = since_birth(worker)
-    return frames if frames and frames[-1].within(LOADER_WORKER) and not idle(frames) else ()
+    return frames if frames and frames[-1].activity is Activity.LOADER_WORKER and not idle(frames) else ()
 
 
 def _in_dataset(seen: Seen) -> bool:
     """The user's innermost line runs below the loader, and not above it."""
     frames = seen.main.frames if seen.main else ()
     user = next(i for i, f in enumerate(frames) if f.users)
-    return any(f.within(name) for f in frames[user:] for name in _LOADERS)
+    return any(f.activity is Activity.LOADER for f in frames[user:])
 
 
 def _lock(seen: Seen) -> Standing | None:
@@ -69,7 +69,7 @@ def _lock(seen: Seen) -> Standing | None:
     if not locked or seen.busy:
         return None
     if seen.locks:
-        outer = next(f for f in reversed(seen.library) if any(f.within(name) for name in LOCK_FILES))
+        outer = next(f for f in reversed(seen.library) if f.activity in LOCKS)
         others = seen.other_threads(seen.rank.pid)
         where = (
             f" (thread {others[0].name or others[0].os_id} at {_place(others[0].user_frames[0])})"
@@ -80,7 +80,7 @@ def _lock(seen: Seen) -> Standing | None:
     if seen.library and _ACQUIRES.search(seen.library[0].function):
         outer = next((f for f in seen.library if not _ACQUIRES.search(f.function)), seen.library[0])
         return seen.stands(Doing.LOCK, f"waits for a lock in {outer.function}")
-    if seen.library and seen.library[0].within(_LOGGING) and _HANDLES.search(seen.library[0].function):
+    if seen.library and seen.library[0].activity is Activity.LOGGING and _HANDLES.search(seen.library[0].function):
         # from Python 3.13 on it enters the lock itself
         return seen.stands(Doing.LOCK, f"waits for a lock in {seen.library[0].function}")
     if _NATIVE_LOCK.search(seen.native) or (not seen.native and _LOCK_LINE.search(seen.line)):

@@ -9,16 +9,14 @@ from dataclasses import replace
 
 from distdbg.evidence import host_side
 from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.frames import Activity, Origin
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.seen import MANY, READS_DEVICE, SLEEP, Seen, parts
 from distdbg.evidence.stacks import Frame, Thread
 from distdbg.evidence.standing import Doing, Standing
 
-_FORMING = {"init_process_group", "new_group", "_new_group_with_tag", "_new_process_group_helper", "split_group",
-            "new_subgroups", "_store_based_barrier"}  # fmt: skip
 _TRANSFERS = {"send", "isend", "recv", "irecv", "recv_object_list", "send_object_list"}
-#: Functions of torch.distributed's own module in which a rank is busy with its own objects, and waits for nobody.
-_OWN_WORK = {"_object_to_tensor", "_tensor_to_object"}
+_OF_DISTRIBUTED = {Activity.COLLECTIVE, Activity.GROUP_SETUP, Activity.PICKLING, Activity.DISTRIBUTED}
 _NUMBER = re.compile(r"\d{1,9}")
 _WAIT_LINE = re.compile(r"\.wait\(|\.result\(|\.synchronize\(|wait_tensor\(")
 _NATIVE_COLLECTIVE = re.compile(r"c10d::Work::|c10d::Reducer|gloo::|nccl|cudaStreamSync|cudaEventSync|cuStreamSync")
@@ -53,7 +51,7 @@ def _without_a_stack(seen: Seen) -> Standing:
 
 def _ended_script(seen: Seen) -> Standing | None:
     """The main thread has left the script, and waits for threads that are no daemons."""
-    if not any(f.within("threading.py") and f.function == "_shutdown" for f in seen.library):
+    if not any(f.activity is Activity.SHUTDOWN for f in seen.library):
         return None
     raised = seen.record is not None and any(e.uncaught for e in seen.record.exceptions)
     others = seen.other_threads(seen.rank.pid)
@@ -73,13 +71,16 @@ def _communication(seen: Seen) -> Standing | None:
 
 def _in_torch(seen: Seen, library: tuple[Frame, ...]) -> Standing | None:
     """By the frames of torch.distributed, which the user's innermost line has called."""
-    c10d = [f for f in library if f.within("torch/distributed/distributed_c10d.py")]
-    names = {f.function for f in c10d}
-    if names & _OWN_WORK:
+    activities = {f.activity for f in library}
+    if Activity.PICKLING in activities:
         return None
-    if names & _FORMING or any(f.within("torch/distributed/rendezvous.py") for f in library):
-        function = "new_group" if names & {"new_group", "_new_group_with_tag"} else "init_process_group"
-        return replace(seen.stands(Doing.FORMING, f"waits in {function}", function), members=_members(c10d))
+    if Activity.GROUP_SETUP in activities:
+        forming = [f for f in library if f.activity is Activity.GROUP_SETUP]
+        again = any(f.function in ("new_group", "_new_group_with_tag") for f in forming)
+        function = "new_group" if again else "init_process_group"
+        return replace(seen.stands(Doing.FORMING, f"waits in {function}", function), members=_members(library))
+    c10d = [f for f in library if f.activity is Activity.COLLECTIVE]
+    names = {f.function for f in c10d}
     if names & _TRANSFERS:
         inner = next(f for f in c10d if f.function in _TRANSFERS)
         return _transfer(seen, inner.function, _peer(inner))
@@ -118,21 +119,22 @@ def _by_the_line(seen: Seen) -> Standing | None:
 
 def _in_distributed(seen: Seen) -> bool:
     """Some module of torch.distributed was left for C++: a pipeline's schedule waits so for its neighbours."""
-    return bool(seen.library) and "/torch/distributed/" in seen.library[0].file
+    return bool(seen.library) and seen.library[0].activity in _OF_DISTRIBUTED
 
 
 def _torch_waits(seen: Seen) -> bool:
     """Without C frames: torch's own Python code was left for C++, which sleeps."""
     if (seen.native and not seen.device) or seen.locks:
         return False
-    torchs = any(f.within("torch/") or "/torch/" in f.file for f in seen.library)
+    torchs = any(f.origin is Origin.TORCH for f in seen.library)
     return torchs and (seen.call == "futex" or seen.device or seen.idle)
 
 
 def _function(seen: Seen) -> str:
-    if any(f.function == "_engine_run_backward" for f in seen.library):
+    activities = {f.activity for f in seen.library}
+    if Activity.AUTOGRAD in activities:
         return "backward"
-    return "forward" if any("torch/nn/parallel" in f.file for f in seen.library) else "wait"
+    return "forward" if Activity.DATA_PARALLEL in activities else "wait"
 
 
 def _collective(seen: Seen, function: str, *, sure: bool = True) -> Standing:
@@ -151,10 +153,10 @@ def _peer(frame: Frame) -> int | None:
     return None
 
 
-def _members(c10d: list[Frame]) -> tuple[int, ...]:
+def _members(library: tuple[Frame, ...]) -> tuple[int, ...]:
     """Who makes the group, from the variables of torch's function that connects them. Not where a communicator is
     split, which takes all ranks of the one that it is split from, nor where py-spy has cut a long list short."""
-    for frame in c10d:
+    for frame in library:
         told = frame.variables.get("global_ranks_in_group", "")
         if frame.variables.get("split_from") == "None" and "..." not in told:
             return tuple(int(rank) for rank in _NUMBER.findall(told))

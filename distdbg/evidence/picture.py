@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from distdbg.evidence.call_tree import CallTree, call_tree, natives_of
 from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.frames import package_of
 from distdbg.evidence.hang import Hang
-from distdbg.evidence.packages import package_of
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stack_classes import Paths, all_paths, classes_of
 from distdbg.evidence.stacks import Frame

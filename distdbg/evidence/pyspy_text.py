@@ -1,26 +1,19 @@
 """The text that `py-spy dump` prints, read back into the form of its JSON; evidence/stacks.py goes on from there.
 
-    Process 123: python train.py
-    Thread 123 (idle): "MainThread"
-        step (train.py:88)
-
-By default it shortens file names to what stands below the import path, so that code of the standard library and of
-torch looks like the user's own. Those that can be told by their first folder get their place back.
+Process 123: python train.py
+Thread 123 (idle): "MainThread"
+    step (train.py:88)
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from typing import Any
 
 _PROCESS = re.compile(r"^Process (\d{1,9}): ")
 _THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|\d{1,19}) \(([\w+]+)\)(?:: "(.*)")?$')
 _FRAME = re.compile(r"^ {4}(\S.*?) \((.*?)(?::(\d{1,9}))?\)$")
 _MOST_LINES = 200_000
-_PACKAGES = {"torch", "numpy", "transformers", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "datasets",
-             "torchtitan", "torchvision", "triton", "megatron", "safetensors", "huggingface_hub", "pandas", "scipy",
-             "tqdm", "wandb", "zmq", "ray", "fsspec", "tokenizers"}  # fmt: skip
 
 
 def is_pyspy_text(text: str) -> bool:
@@ -38,7 +31,7 @@ def read_pyspy_text(text: str) -> list[dict[str, Any]]:
         elif found := _THREAD.match(line):
             threads.append(_thread(pid, found[1], found[2], found[3]))
         elif threads and (found := _FRAME.match(line)):
-            frame = {"name": found[1], "filename": _whole_name(found[2]), "line": int(found[3] or 0)}
+            frame = {"name": found[1], "filename": found[2], "line": int(found[3] or 0)}
             threads[-1]["frames"].append(frame)
     return threads
 
@@ -54,12 +47,3 @@ def _thread(pid: int, number: str, state: str, name: str | None) -> dict[str, An
         "owns_gil": "gil" in words,
         "frames": [],
     }
-
-
-def _whole_name(file: str) -> str:
-    if file.startswith(("/", "<")) or not file.endswith((".py", ".pyx")):
-        return file
-    first = file.partition("/")[0].removesuffix(".py")
-    if first in _PACKAGES:
-        return f"/site-packages/{file}"
-    return f"/lib/python3/{file}" if first in sys.stdlib_module_names else file

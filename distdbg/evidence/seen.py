@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, RankDump
+from distdbg.evidence.frames import Activity
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks import Frame, Thread
 from distdbg.evidence.standing import Doing, Standing
 
-LOCK_FILES = ("threading.py", "queue.py", "concurrent/futures/_base.py", "multiprocessing/synchronize.py",
-              "multiprocessing/queues.py", "asyncio/base_events.py", "asyncio/runners.py")  # fmt: skip
-EVENT_LOOPS = ("asyncio/base_events.py", "asyncio/runners.py")
+#: Python's own means of waiting for another thread, process or task
+LOCKS = {Activity.LOCK, Activity.SHARED_LOCK, Activity.SHUTDOWN, Activity.EVENT_LOOP}
 SLEEP = {"clock_nanosleep", "nanosleep"}
 MANY = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait"}
 #: A line that waits for what its device is at, to have a value of it.
@@ -55,11 +55,11 @@ class Seen:
     @property
     def locks(self) -> bool:
         """It waits in Python's own means between threads."""
-        return any(f.within(name) for f in self.library for name in LOCK_FILES)
+        return any(f.activity in LOCKS for f in self.library)
 
     @property
     def event_loop(self) -> bool:
-        return any(f.within(name) for f in self.library for name in EVENT_LOOPS)
+        return any(f.activity is Activity.EVENT_LOOP for f in self.library)
 
     @property
     def busy(self) -> bool:

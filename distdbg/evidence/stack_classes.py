@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from distdbg.evidence.dump import Dump, Look, RankDump
+from distdbg.evidence.frames import Activity, Origin
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks import Frame, Thread, main_thread
 from distdbg.model import unfold_ranks
@@ -26,18 +27,12 @@ Paths = tuple[Path, ...]
 #: Longer stacks lose their middle: a recursion without end must not become a tree of its depth.
 _MOST_STEPS = 160
 _MOST_BRANCHES_OF_A_RANK = 8
-_WAITS_FOR_CHILDREN = (
-    "torch/utils/data/dataloader.py",
-    "multiprocessing/",
-    "subprocess.py",
-    "concurrent/futures/process.py",
-)
-LOADER_WORKER = "torch/utils/data/_utils/worker.py"
+_WAITS_FOR_CHILDREN = {Activity.LOADER, Activity.CHILD, Activity.SHARED_LOCK, Activity.SUBPROCESS}
+_WAITS_FOR_THREADS = {Activity.LOCK, Activity.SHUTDOWN}
 #: A child's own start, below what it was asked to do.
-_CHILD_BEGINS = (LOADER_WORKER, "multiprocessing/process.py", "concurrent/futures/process.py")
-_WAITS_FOR_THREADS = ("threading.py", "queue.py", "concurrent/futures/_base.py", "concurrent/futures/thread.py")
-_THREAD_STARTS = ("Thread._bootstrap", "Thread._bootstrap_inner", "Thread.run", "_bootstrap", "_bootstrap_inner", "run")
-_OURS = ("distdbg/worker/",)
+_CHILD_BEGINS = {Activity.LOADER_WORKER, Activity.CHILD_START}
+#: between an idle child's loop and the wait for its next task
+_QUEUES = {Activity.CHILD, Activity.SHARED_LOCK, Activity.LOCK, Activity.SELECT}
 _NUMBERS = re.compile(r"\d+")
 
 
@@ -115,9 +110,9 @@ def paths_of(threads: Iterable[Thread], pid: int) -> Paths:
     found: dict[Path, None] = {trunk: None}
     if main is None or _ended(main):
         _add_threads(found, trunk, [t for t in known if t.pid == pid])
-    elif any(main.frames[0].within(part) for part in _WAITS_FOR_THREADS if main.frames):
+    elif main.frames and main.frames[0].activity in _WAITS_FOR_THREADS:
         _add_threads(found, trunk, [t for t in known if t.pid == pid and t.user_frames])
-    elif any(frame.within(part) for frame in main.frames for part in _WAITS_FOR_CHILDREN):
+    elif any(frame.activity in _WAITS_FOR_CHILDREN for frame in main.frames):
         found |= dict.fromkeys((*trunk, *path) for path in _children(known, pid))
     return tuple(list(found)[: 1 + _MOST_BRANCHES_OF_A_RANK])
 
@@ -137,48 +132,43 @@ def _children(threads: tuple[Thread, ...], pid: int) -> list[Path]:
 
 
 def _child_words(path: Path) -> str:
-    loader = isinstance(path[0], Frame) and path[0].within(LOADER_WORKER)
+    loader = isinstance(path[0], Frame) and path[0].activity is Activity.LOADER_WORKER
     return ("loader worker" if loader else "child process") + (", waits for work" if idle(path) else "")
 
 
 def since_birth(thread: Thread) -> tuple[Frame, ...]:
     """A forked child still has its parent's frames below its own: they are left out."""
-    for number, frame in reversed(list(enumerate(thread.frames))):
-        if frame.within(LOADER_WORKER):
-            return thread.frames[: number + 1]
-    for number, frame in reversed(list(enumerate(thread.frames))):
-        if frame.function.endswith("_bootstrap") and frame.within("multiprocessing/process.py"):
-            return thread.frames[: number + 1]
+    for begin in (Activity.LOADER_WORKER, Activity.CHILD_START):
+        for number, frame in reversed(list(enumerate(thread.frames))):
+            if frame.activity is begin:
+                return thread.frames[: number + 1]
     return thread.frames
 
 
 def idle(path: Path) -> bool:
     """A worker that waits for its next task: nothing but queues between it and its loop."""
     frames = [step for step in path if isinstance(step, Frame)]
-    inner = [f for f in frames if not any(f.within(part) for part in _CHILD_BEGINS)]
-    queue = ("multiprocessing/", "selectors.py", "threading.py", "<")
-    return len(inner) < len(frames) and all(any(part in f.file for part in queue) for f in inner)
+    inner = [f for f in frames if f.activity not in _CHILD_BEGINS]
+    return len(inner) < len(frames) and all(f.activity in _QUEUES or f.file.startswith("<") for f in inner)
 
 
 def _ended(main: Thread) -> bool:
     """The interpreter waits for other threads: the script itself is over."""
     users = any(frame.users for frame in main.frames)
-    return not users and any(f.function.endswith("_shutdown") and f.within("threading.py") for f in main.frames)
+    return not users and any(f.activity is Activity.SHUTDOWN for f in main.frames)
 
 
 def _thread_path(thread: Thread) -> Path:
     path = _path(thread.frames)
     begin = 0
-    while begin < len(path) - 1 and isinstance(step := path[begin], Frame) and step.within("threading.py"):
-        if step.function not in _THREAD_STARTS:
-            break
+    while begin < len(path) - 1 and isinstance(step := path[begin], Frame) and step.activity is Activity.THREAD_START:
         begin += 1
     return path[begin:]
 
 
 def _path(frames: Iterable[Frame]) -> Path:
     """Outermost first, without our own frames."""
-    steps: list[Step] = [f for f in frames if not any(part in f.file for part in _OURS)]
+    steps: list[Step] = [f for f in frames if f.origin is not Origin.OURS]
     steps.reverse()
     if len(steps) > _MOST_STEPS:
         half = _MOST_STEPS // 2

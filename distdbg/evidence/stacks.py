@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Code that its user did not write: installed packages, the standard library, ours, what has no file.
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/distdbg/worker/|^<|^$")
+from distdbg.evidence.frames import Activity, Origin, activity_of, module_path, origin_of
+
 _MOST_FRAMES = 500
 
 
@@ -22,23 +21,20 @@ class Frame:
     variables: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
-    def users(self) -> bool:
-        return _INSTALLED.search(self.file) is None and self.file.endswith((".py", ".ipynb", ".pyx"))
+    def origin(self) -> Origin:
+        return origin_of(self.file)
 
     @property
-    def ours(self) -> bool:
-        """distdbg's own, below every script that it starts."""
-        return "/distdbg/worker/" in self.file
+    def activity(self) -> Activity:
+        return activity_of(self.file, self.function)
+
+    @property
+    def users(self) -> bool:
+        return origin_of(self.file) is Origin.USER
 
     @property
     def native(self) -> bool:
-        """Of C code: a function of a library, without a Python file."""
-        return not self.file.endswith((".py", ".pyx")) and not self.file.startswith("<")
-
-    def within(self, tail: str) -> bool:
-        """True for a file such as `torch/distributed/rendezvous.py` in whatever place it is installed."""
-        at = self.file.find(tail)
-        return at == 0 or (at > 0 and self.file[at - 1] == "/")
+        return origin_of(self.file) is Origin.NATIVE
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}" if self.line else f"{self.function} ({self.file})"
@@ -66,7 +62,7 @@ class Thread:
     @property
     def ours(self) -> bool:
         """distdbg's own thread in a rank: it is no part of what the user runs."""
-        return bool(self.frames) and self.frames[-1].within("distdbg/worker/session.py")
+        return bool(self.frames) and module_path(self.frames[-1].file) == "distdbg/worker/session.py"
 
 
 def read_threads(value: object, cache: dict[Frame, Frame] | None = None) -> tuple[Thread, ...]:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from distdbg.evidence.frames import is_user
 from distdbg.evidence.spans import Span, Spans, within
 from distdbg.evidence.trace_events import LINE, HostEvent
 from distdbg.evidence.trace_phases import Step
-from distdbg.evidence.trace_places import Place, called, frame_of, is_users
+from distdbg.evidence.trace_places import Place, called, frame_of
 
 _OF_TENSOR = re.compile(r"^<built-in method (\w+) of (?:Tensor|Parameter) object")
 WAITS = frozenset({"item", "tolist", "cpu", "numpy"})
@@ -105,7 +106,7 @@ class _Open:
         if event.category == LINE:
             self.line = _line(event.args or {})
         elif event.category == "python_function":
-            if (frame := frame_of(event.name)) is not None and is_users(frame.file):
+            if (frame := frame_of(event.name)) is not None and is_user(frame.file):
                 self.frame, self.callee, self.line, self.users, self.inside = frame, "", None, True, False
                 self.loads = bool(within(data, event.begin, event.begin + 0.01))
             else:

@@ -7,19 +7,11 @@ frames that were open when the profiler began, it is where they stood.
 from __future__ import annotations
 
 import re
-import sys
 from functools import lru_cache
 from typing import NamedTuple
 
 _FRAME = re.compile(r"^(.+)\((\d+)\): (.+)$")
 _BUILTIN = re.compile(r"^<built-in (?:method|function) (\w+)")
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/distdbg/worker/|^<|^nn\.Module")
-#: Names in a trace are relative to whatever entry of sys.path a file was found by: of packages, the first part is left.
-_PACKAGES = {"torch", "torchvision", "torchaudio", "torchdata", "torchao", "torchtune", "torchtitan", "functorch",
-             "numpy", "transformers", "accelerate", "datasets", "evaluate", "peft", "trl", "timm", "lightning",
-             "lightning_fabric", "pytorch_lightning", "deepspeed", "megatron", "apex", "xformers", "flash_attn",
-             "triton", "fsspec", "tqdm", "wandb", "hydra", "PIL", "safetensors", "tokenizers", "huggingface_hub",
-             "distdbg"}  # fmt: skip
 
 
 class Place(NamedTuple):
@@ -40,13 +32,6 @@ def frame_of(name: str) -> Place | None:
     """`train.py(33): main` as a place; None for a function of C or a module's name."""
     found = None if name.startswith(("<built-in", "nn.Module")) else _FRAME.match(name)
     return Place(found[1], int(found[2]), found[3]) if found else None
-
-
-@lru_cache(maxsize=8192)
-def is_users(file: str) -> bool:
-    """Code that is neither an installed package's nor the standard library's, as far as its name tells."""
-    first = file.partition("/")[0].removesuffix(".py")
-    return not (_INSTALLED.search(file) or first in _PACKAGES or first in sys.stdlib_module_names)
 
 
 def called(name: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from distdbg.evidence.frames import is_user
+
 _HEADER = "Traceback (most recent call last):"
 _DIRECT = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
@@ -21,7 +23,6 @@ _FOREIGN = re.compile(
     r"\d{4}-\d\d-\d\d[ T]\d\d:|\S+Warning: |\S+\.py:\d+: )"
 )
 _MOST_MESSAGE_LINES = 80
-_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<frozen|/distdbg/(worker|launch)/|^<string>")
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Frame:
 
     @property
     def is_library(self) -> bool:
-        return bool(_LIBRARY.search(self.file))
+        return not is_user(self.file)
 
     @property
     def is_ours(self) -> bool:

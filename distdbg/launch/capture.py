@@ -35,7 +35,7 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +45,7 @@ from distdbg.collect import pyspy, recorder
 from distdbg.collect.nccl_ras import NoRas, ask_ras
 from distdbg.collect.process_look import look
 from distdbg.collect.recorder_pipe import NoPipe, ask_by_pipe
+from distdbg.evidence.frames import Activity, activity_of, is_user
 from distdbg.launch.processes import children, die_with_parent
 from distdbg.launch.ranks import page_facts
 from distdbg.worker.page import PAGE_BYTES, Page, read_page
@@ -57,8 +58,8 @@ _FRESH_NS = 5_000_000_000
 _MOST_SOURCE = 256 << 10
 _MOST_SOURCES = 64
 _MOST_CHILDREN = 16
-_WAITS_FOR_CHILDREN = ("/torch/utils/data/dataloader.py", "/torchdata/", "/multiprocessing/")
-_NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/distdbg/worker/", "/lib/python3", "<")
+_WAITS_FOR_CHILDREN = {Activity.LOADER, Activity.CHILD, Activity.SHARED_LOCK}
+_COMMUNICATES = {Activity.COLLECTIVE, Activity.GROUP_SETUP, Activity.DISTRIBUTED, Activity.PICKLING, Activity.AUTOGRAD}
 
 
 @dataclass
@@ -186,7 +187,13 @@ class Capture:
         still = [t for t in self.targets if t.threads and not _moves(t)]
         kinds = Counter(_kind(t) for t in self.targets)
         first = {_kind(t): t for t in reversed(still)}
-        return [first[k] for k in sorted(first, key=lambda k: (kinds[k], _communicates(k), first[k].rank))][:count]
+
+        def communicates(target: Target) -> bool:
+            return not _COMMUNICATES.isdisjoint(_activities(_main_frames(target)))
+
+        return [first[k] for k in sorted(first, key=lambda k: (kinds[k], communicates(first[k]), first[k].rank))][
+            :count
+        ]
 
     def _native(self, target: Target) -> None:
         left = self.until - time.monotonic()
@@ -282,21 +289,23 @@ def _moves(target: Target) -> bool:
     return len({(seen["page"]["step"], seen["page"]["user_step"]) for seen in target.looks if seen["page"]}) > 1
 
 
+def _main_frames(target: Target) -> list[dict[str, Any]]:
+    main = next((t for t in target.threads if t.get("os_thread_id") == target.pid), None)
+    return list(main.get("frames", ())) if main else []
+
+
+def _activities(frames: Iterable[dict[str, Any]]) -> set[Activity]:
+    return {activity_of(str(f.get("filename") or ""), str(f.get("name") or "")) for f in frames}
+
+
 def _kind(target: Target) -> tuple[tuple[str, int], ...]:
     """The main thread's place; two lines of one function are two places."""
-    main = next((t for t in target.threads if t.get("os_thread_id") == target.pid), None)
-    frames = main.get("frames", ()) if main else ()
-    return tuple((str(f.get("filename")), int(f.get("line") or 0)) for f in frames)
-
-
-def _communicates(kind: tuple[tuple[str, int], ...]) -> bool:
-    return any("/torch/distributed/" in file or file.endswith("/torch/autograd/graph.py") for file, _ in kind)
+    return tuple((str(f.get("filename")), int(f.get("line") or 0)) for f in _main_frames(target))
 
 
 def _awaited_children(target: Target) -> list[int]:
     """Loader workers and their like: only where the main thread waits for one, since each costs another pause."""
-    main = next((t for t in target.threads if t.get("os_thread_id") == target.pid), {})
-    if not any(part in str(f.get("filename")) for f in main.get("frames", ()) for part in _WAITS_FOR_CHILDREN):
+    if _WAITS_FOR_CHILDREN.isdisjoint(_activities(_main_frames(target))):
         return []
     own = children(target.pid)
     # From Python 3.14 on workers are the children of a fork server, which is the rank's child.
@@ -308,7 +317,7 @@ def _files(targets: list[Target]) -> Iterator[str]:
         for thread in target.threads:
             for frame in thread.get("frames", ()):
                 name = str(frame.get("filename") or "")
-                if name.startswith("/") and not any(part in name for part in _NOT_THE_USERS):
+                if name.startswith("/") and is_user(name):
                     yield name
 
 

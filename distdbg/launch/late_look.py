@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.collect import pyspy
+from distdbg.evidence.frames import Origin
 from distdbg.evidence.stacks import main_thread, read_threads
 from distdbg.launch.dumping import Dumper
 from distdbg.launch.loop import Loop
@@ -99,7 +100,7 @@ class _LateLook(threading.Thread):
         after, main = self._page(), main_thread(threads, self._pid)
         if main is None or after is None or (after.phase, after.phase_ns) != (before.phase, before.phase_ns):
             return None
-        frames = [frame for frame in main.frames if not frame.ours][:_MOST_FRAMES]
+        frames = [frame for frame in main.frames if frame.origin is not Origin.OURS][:_MOST_FRAMES]
         users = next((frame for frame in frames if frame.users), None)
         return {
             "phase": self._phase,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import log2
 
 from distdbg.evidence.call_tree import Branch, CallTree, Entry
-from distdbg.evidence.packages import short_names
 from distdbg.evidence.rank_set import RankSet
+from distdbg.report.file_names import short_names
 from distdbg.report.tree_text import library_words, ranks_words
 
 WIDTH = 1070.0

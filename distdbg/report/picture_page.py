@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from distdbg.evidence.call_tree import Branch, Entry
-from distdbg.evidence.packages import short_names
 from distdbg.evidence.picture import Picture, Place
 from distdbg.evidence.rank_set import RankSet
+from distdbg.report.file_names import short_names
 from distdbg.report.flame import ROW, WIDTH, flame
 from distdbg.report.strip_drawing import draw_strips
 from distdbg.report.text import duration

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distdbg.evidence.call_tree import Branch, CallTree, Entry
-from distdbg.evidence.packages import short_names
 from distdbg.evidence.rank_set import RankSet
+from distdbg.report.file_names import short_names
 from distdbg.report.pieces import ASCII, BOX, Piece, join
 from distdbg.report.text import PLAIN, Style
 

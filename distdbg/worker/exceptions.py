@@ -8,9 +8,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
-#: Folders whose frames are not the user's.
-_NOT_THE_USERS = ("/site-packages/", "/dist-packages/", "/distdbg/worker/")
-
 
 def describe(error: BaseException, traceback: TracebackType | None, thread: str = "MainThread") -> dict[str, object]:
     """type, message, traceback (as Python prints it), thread, where [file, line, function]."""
@@ -73,8 +70,10 @@ def _where(traceback: TracebackType | None) -> list[object] | None:
 
 
 def belongs_to_user(filename: str) -> bool:
-    """torch and the standard library are known by where they are: torch may stand in a checkout of its own."""
-    if filename.startswith("<") or any(part in filename for part in _NOT_THE_USERS):
+    """Inside a rank, torch and the standard library are known by their folders, too."""
+    from distdbg.evidence.frames import is_user
+
+    if not is_user(filename):
         return False
     for name in ("os", "torch"):
         file = getattr(sys.modules.get(name), "__file__", None) or ""

@@ -4,9 +4,9 @@ import json
 import random
 
 from distdbg.evidence.call_tree import call_tree, tree_of
-from distdbg.evidence.packages import package_of, short_names
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stack_classes import StackClasses, all_paths, classes_of, paths_of, paths_of_rank
+from distdbg.report.file_names import short_names
 from tests.made_dump import (
     BOOT,
     IDLES,
@@ -153,12 +153,7 @@ def test_c_code_is_named_where_one_rank_was_looked_at():
     assert tree_of(made_dump({0: looked, 1: WAITS})).branches[0].native == "c10d::Work::wait (rank 0)"
 
 
-def test_names_of_packages_and_files():
-    assert package_of(f"{TORCH}/_tensor.py") == "torch"
-    assert package_of("/usr/lib/python3.11/threading.py") == "threading"
-    assert package_of("/usr/lib/python3.11/multiprocessing/queues.py") == "multiprocessing"
-    assert package_of("<frozen importlib._bootstrap>") == "importlib"
-    assert package_of("") == "C"
+def test_names_of_files():
     assert short_names(["/a/b/train.py", "/a/c/train.py", "/a/loop.py", "x.py"]) == {
         "/a/b/train.py": "b/train.py", "/a/c/train.py": "c/train.py", "/a/loop.py": "loop.py", "x.py": "x.py",
     }  # fmt: skip

@@ -9,6 +9,8 @@ import sys
 from itertools import islice
 from math import prod
 
+from distdbg.evidence.frames import module_path
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,11 +24,11 @@ _THINGS = 8
 _NUMBERS = 4096
 _LEVELS = 8
 _FRAMES = 8
-#: Files of torch -> the function that gets what a forward was given, and its variables for that.
+#: Files below sys.path -> the function that gets what a forward was given, and its variables for that.
 _DOORS = {
-    "/torch/nn/parallel/distributed.py": ("forward", "inputs"),
-    "/torch/distributed/fsdp/fully_sharded_data_parallel.py": ("forward", "args"),
-    "/torch/distributed/fsdp/_fully_shard/_fsdp_state.py": ("_pre_forward", "args"),
+    "torch/nn/parallel/distributed.py": ("forward", "inputs"),
+    "torch/distributed/fsdp/fully_sharded_data_parallel.py": ("forward", "args"),
+    "torch/distributed/fsdp/_fully_shard/_fsdp_state.py": ("_pre_forward", "args"),
 }
 
 
@@ -56,7 +58,7 @@ def first_input() -> Any:  # noqa: ANN401
     frame = sys._getframe(1)
     for _ in range(_FRAMES):
         code = frame.f_code
-        door = next((door for file, door in _DOORS.items() if code.co_filename.endswith(file)), None)
+        door = _DOORS.get(module_path(code.co_filename))
         if door is not None and code.co_name == door[0]:
             given = frame.f_locals
             tensor = sys.modules["torch"].Tensor

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 
+from distdbg.evidence.frames import module_path
 from distdbg.worker.guards._base import Guard, users_line
 from distdbg.worker.wrapping import is_ddp
 
@@ -86,7 +87,7 @@ def _inputs() -> Iterator[tuple[str, Any]]:
     frame = sys._getframe(1)
     for _ in range(_FRAMES):
         code = frame.f_code
-        if code.co_name == "forward" and code.co_filename.endswith("/torch/nn/parallel/distributed.py"):
+        if code.co_name == "forward" and module_path(code.co_filename) == "torch/nn/parallel/distributed.py":
             given = frame.f_locals
             named = [(f"input {n}", one) for n, one in enumerate(given.get("inputs", ()), 1)]
             named += [(f"`{name}`", one) for name, one in given.get("kwargs", {}).items()]

@@ -1,0 +1,269 @@
+"""What a stack frame is: the only place that reads a frame's file and function.
+
+`origin_of(file)` says whose code a file is, `activity_of(file, function)` what a frame of torch or of the standard
+library is busy with. Both go by the names alone, because a stack may come from another machine: a file is known by the
+folder that installs packages (`site-packages`), by the folder of a Python installation, or, in a source checkout and in
+names that a profiler or py-spy has shortened, by files that only that package has.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from enum import Enum
+from functools import lru_cache
+
+
+class Origin(Enum):
+    """Whose code a file is."""
+
+    USER = "user"
+    TORCH = "torch"
+    #: runs the training loop or wraps the model: Trainer, Lightning, accelerate, DeepSpeed, Megatron, Ray
+    FRAMEWORK = "framework"
+    #: starts ranks: torchrun, `accelerate launch`, Ray's worker process
+    LAUNCHER = "launcher"
+    LIBRARY = "library"
+    STANDARD = "standard library"
+    OURS = "distdbg"
+    #: Python code without a file that a person wrote: exec of a string, torch.compile's and FX's output
+    GENERATED = "generated"
+    #: C, C++, CUDA: a shared library, a C++ source, or no file at all
+    NATIVE = "native"
+
+    @property
+    def is_python(self) -> bool:
+        return self is not Origin.NATIVE
+
+
+class Activity(Enum):
+    """What a frame is busy with, as far as its file and function tell."""
+
+    #: the engine runs the backward graph
+    AUTOGRAD = "autograd"
+    #: a function of torch.distributed that other ranks must call, too
+    COLLECTIVE = "collective"
+    #: rendezvous, init_process_group, new_group
+    GROUP_SETUP = "process-group set-up"
+    #: a collective of objects turns them into bytes or back, and waits for nobody
+    PICKLING = "pickling"
+    #: other code of torch.distributed: pipelines, FSDP's hooks, checkpoints
+    DISTRIBUTED = "torch.distributed"
+    #: the wrapper of a data-parallel model: DDP
+    DATA_PARALLEL = "DistributedDataParallel"
+    OPTIMIZER = "optimizer"
+    #: the loop in the main process that waits for batches
+    LOADER = "data loader"
+    LOADER_WORKER = "data loader worker"
+    LOCK = "lock"
+    #: a lock or a queue that is shared with other processes
+    SHARED_LOCK = "lock between processes"
+    EVENT_LOOP = "event loop"
+    SELECT = "select"
+    #: waits for a child that runs Python, or talks to one
+    CHILD = "child process"
+    #: waits for another program
+    SUBPROCESS = "subprocess"
+    LOGGING = "logging"
+    #: the standard library's own code below a thread's or a child's first function
+    THREAD_START = "start of a thread"
+    CHILD_START = "start of a child process"
+    #: the interpreter waits for threads before it ends
+    SHUTDOWN = "interpreter shutdown"
+    OTHER = "other"
+
+
+# -- whose code ----------------------------------------------------------------------------------------------------
+
+_PYTHON_SUFFIXES = (".py", ".pyc", ".pyw", ".pyx", ".ipynb")
+#: `site-packages/torch/…`, also below an egg or a wheel that is imported as an archive
+_INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/(?:[^/]+\.(?:egg|whl|zip)/)?(.+)")
+#: `/usr/lib/python3.11/threading.py`, `/opt/python/lib/python313.zip/…`, a checkout of CPython
+_STANDARD = re.compile(
+    r"(?:^|/)(?:lib(?:64)?/python\d+\.\d+t?|python\d{2,3}\.zip|Python\.framework/Versions/[\d.]+/lib/python[\d.]+)/"
+    r"(?:lib-dynload/)?(.+)|/[Cc]?[Pp]ython[^/]*/Lib/(.+)"
+)
+#: py-spy and profilers shorten a standard library's file to what follows its folder
+_STANDARD_PACKAGES = frozenset(
+    {"asyncio", "collections", "concurrent", "ctypes", "email", "encodings", "html", "http", "importlib", "json",
+     "logging", "multiprocessing", "pathlib", "re", "sqlite3", "tomllib", "unittest", "urllib", "xml", "zipfile",
+     "zoneinfo"}
+)  # fmt: skip
+#: `exec` names its code as its caller likes; these are what a person typed
+_TYPED = ("<stdin>", "<console>", "<ipython-input", "<doctest", "<cell ")
+_COMPILED = re.compile(r"/torchinductor_[^/]+/|/torch_compile_debug/|/\.triton/cache/|\.fx_codegen|/fxgraph/")
+
+_FRAMEWORKS = frozenset({
+    "accelerate", "transformers", "trl", "lightning", "pytorch_lightning", "lightning_fabric", "deepspeed", "megatron",
+    "torchtitan", "torchtune", "ray", "composer", "ignite", "fairseq", "fairseq2", "colossalai", "nemo", "axolotl",
+})  # fmt: skip
+#: Packages of the deep-learning world, for names that were shortened to what follows `site-packages`.
+_PACKAGES = _FRAMEWORKS | {
+    "torch", "torchvision", "torchaudio", "torchdata", "torchao", "torchmetrics", "functorch", "numpy", "scipy",
+    "pandas", "datasets", "evaluate", "peft", "timm", "apex", "xformers", "flash_attn", "triton", "transformer_engine",
+    "fsspec", "tqdm", "wandb", "hydra", "omegaconf", "PIL", "safetensors", "tokenizers", "huggingface_hub", "zmq",
+    "click", "fire", "ipykernel", "IPython", "tornado", "traitlets", "mpi4py", "distdbg",
+}  # fmt: skip
+#: Files that only torch has below a folder of its name: a user's own folder may well be called `torch`.
+_OF_TORCH = (
+    r"nn/(?:modules|parallel|functional\.py|init\.py|parameter\.py|attention|utils)|optim/\w+\.py|fx/|_\w+(?:/|\.py)"
+    r"|utils/(?:data/|checkpoint\.py|cpp_extension\.py|file_baton\.py|hooks\.py|tensorboard/|_\w+)|cuda/\w+\.py"
+    r"|distributed/(?:distributed_c10d|c10d_logger|rendezvous|device_mesh|run|launch|_\w+)\.py"
+    r"|distributed/(?:_\w+|fsdp|elastic|launcher|tensor|checkpoint|algorithms|pipelining|rpc|nn|optim|autograd)/"
+    r"|autograd/(?:__init__|function|functional|graph|grad_mode|profiler)\.py|amp/(?:autocast_mode|grad_scaler)\.py"
+    r"|multiprocessing/(?:spawn|reductions|queue|pool)\.py|(?:serialization|functional|storage|overrides|hub)\.py"
+)
+#: Ends where the package of a source checkout begins: torch is known by its files, others by their repositories' layout
+#: (`src/accelerate/`, `Megatron-LM/megatron/`, `ray/python/ray/`, `trl/trl/`), so that `trl/train.py` is the user's.
+#: Of ours, `distdbg/launch/` alone may be the repository's folder of scripts.
+_CHECKOUT = re.compile(
+    rf"(?:^|/)(?=torch/(?:{_OF_TORCH})|distdbg/worker/)"
+    rf"|/(?:src|python)/(?=(?:{'|'.join(sorted(_FRAMEWORKS))})/)"
+    rf"|/(?P<name>{'|'.join(sorted(_FRAMEWORKS | {'distdbg'}))})[-\w.]*/(?=(?P=name)/)"
+    r"|/(?:Megatron[-\w.]*/(?=megatron/)|DeepSpeed[-\w.]*/(?=deepspeed/)|NeMo[-\w.]*/(?=nemo/)"
+    r"|ColossalAI[-\w.]*/(?=colossalai/))"
+)
+#: by the path below sys.path
+_LAUNCHERS = re.compile(
+    r"torch/distributed/(?:run\.py|launch\.py|launcher/|elastic/)|torch/multiprocessing/spawn\.py"
+    r"|accelerate/(?:commands/|launchers\.py)|deepspeed/launcher/|ray/_private/workers?/|ray/scripts/"
+    r"|(?:lightning/(?:fabric|pytorch)|lightning_fabric|pytorch_lightning)/strategies/launchers/"
+)
+
+
+def origin_of(file: str) -> Origin:
+    """Whose code `file` is, a path as Python, py-spy, a profiler or a snapshot names it."""
+    return _locate(file)[0]
+
+
+def is_user(file: str) -> bool:
+    return _locate(file)[0] is Origin.USER
+
+
+def module_path(file: str) -> str:
+    """The file below its entry of sys.path: `torch/optim/adam.py`, `threading.py`; the user's files as they are."""
+    return _locate(file)[1]
+
+
+@lru_cache(maxsize=4096)
+def package_of(file: str) -> str:
+    """`torch` of `…/site-packages/torch/_tensor.py`, `threading` of the standard library; else the file's name."""
+    origin, path = _locate(file)
+    if origin in (Origin.USER, Origin.GENERATED, Origin.NATIVE):
+        path = path.strip("<>").rpartition("/")[2]
+    return path.partition("/")[0].partition(".")[0] or "C"
+
+
+@lru_cache(maxsize=16384)
+def _locate(file: str) -> tuple[Origin, str]:
+    """(whose code it is, the file below its entry of sys.path)."""
+    if file.startswith("<"):
+        return _of_no_file(file)
+    if not _is_python_file(file):
+        return Origin.NATIVE, file
+    if path := _installed_path(file):
+        return _of_package(path), path
+    if path := _standard_path(file):
+        return Origin.STANDARD, path
+    if _COMPILED.search(file):
+        return Origin.GENERATED, file
+    return Origin.LAUNCHER if _is_command(file) else Origin.USER, file
+
+
+def _of_no_file(name: str) -> tuple[Origin, str]:
+    if name.startswith("<frozen "):
+        return Origin.STANDARD, name[len("<frozen ") : -1].replace(".", "/") + ".py"
+    return Origin.USER if name.startswith(_TYPED) else Origin.GENERATED, name
+
+
+def _of_package(path: str) -> Origin:
+    name = path.partition("/")[0].removesuffix(".py")
+    if name == "distdbg":
+        return Origin.OURS
+    if _LAUNCHERS.match(path):
+        return Origin.LAUNCHER
+    return Origin.TORCH if name == "torch" else Origin.FRAMEWORK if name in _FRAMEWORKS else Origin.LIBRARY
+
+
+def _installed_path(file: str) -> str:
+    """The path from its package on, of what is installed or stands in a source checkout; empty for all else."""
+    if found := _INSTALLED.search(file):
+        return found[1]
+    first, slash, _ = file.partition("/")
+    if first in _PACKAGES and slash:  # shortened by who named it; a user's own folder of that name is rarer
+        return file
+    found = _CHECKOUT.search(file)
+    return file[found.end() :] if found else ""
+
+
+def _standard_path(file: str) -> str:
+    if found := _STANDARD.search(file):
+        return found[1] or found[2]
+    first, slash, _ = file.partition("/")
+    known = first in _STANDARD_PACKAGES if slash else first.removesuffix(".py") in sys.stdlib_module_names
+    return file if known else ""
+
+
+def _is_python_file(file: str) -> bool:
+    if file.endswith(_PYTHON_SUFFIXES):
+        return True
+    name = file.rpartition("/")[2]  # a script may have no suffix; a C frame's file is a library or Python itself
+    return file.startswith("/") and "." not in name and not name.startswith("python") and name != ""
+
+
+def _is_command(file: str) -> bool:
+    """An installed command's script: `/opt/conda/bin/torchrun`."""
+    folder, _, name = file.rpartition("/")
+    return "." not in name and folder.endswith("/bin")
+
+
+# -- what it is busy with ------------------------------------------------------------------------------------------
+
+_SETUP = ("init_process_group", "new_group", "_new_group_with_tag", "_new_process_group_helper", "split_group",
+          "new_subgroups", "new_subgroups_by_enumeration", "_store_based_barrier")  # fmt: skip
+#: (begin of the path below sys.path, functions or () for all, activity); the first row that fits decides
+_ACTIVITIES: tuple[tuple[str, tuple[str, ...], Activity], ...] = (
+    ("torch/autograd/graph.py", ("_engine_run_backward",), Activity.AUTOGRAD),
+    ("torch/distributed/distributed_c10d.py", ("_object_to_tensor", "_tensor_to_object"), Activity.PICKLING),
+    ("torch/distributed/distributed_c10d.py", _SETUP, Activity.GROUP_SETUP),
+    ("torch/distributed/rendezvous.py", (), Activity.GROUP_SETUP),
+    ("torch/distributed/distributed_c10d.py", (), Activity.COLLECTIVE),
+    ("torch/distributed/", (), Activity.DISTRIBUTED),
+    ("torch/nn/parallel/", (), Activity.DATA_PARALLEL),
+    ("torch/optim/", (), Activity.OPTIMIZER),
+    ("torch/utils/data/_utils/worker.py", (), Activity.LOADER_WORKER),
+    ("torch/utils/data/dataloader.py", (), Activity.LOADER),
+    ("torchdata/stateful_dataloader/worker.py", (), Activity.LOADER_WORKER),
+    ("torchdata/stateful_dataloader/stateful_dataloader.py", (), Activity.LOADER),
+    ("threading.py", ("_shutdown",), Activity.SHUTDOWN),
+    ("threading.py", ("_bootstrap", "_bootstrap_inner", "run"), Activity.THREAD_START),
+    ("threading.py", (), Activity.LOCK),
+    ("queue.py", (), Activity.LOCK),
+    ("concurrent/futures/_base.py", (), Activity.LOCK),
+    ("concurrent/futures/thread.py", (), Activity.LOCK),
+    ("concurrent/futures/process.py", ("_process_worker",), Activity.CHILD_START),
+    ("concurrent/futures/process.py", (), Activity.CHILD),
+    ("multiprocessing/synchronize.py", (), Activity.SHARED_LOCK),
+    ("multiprocessing/queues.py", (), Activity.SHARED_LOCK),
+    ("multiprocessing/process.py", ("_bootstrap", "run"), Activity.CHILD_START),
+    ("multiprocessing/", (), Activity.CHILD),
+    ("subprocess.py", (), Activity.SUBPROCESS),
+    ("selectors.py", (), Activity.SELECT),
+    ("asyncio/", (), Activity.EVENT_LOOP),
+    ("logging/", (), Activity.LOGGING),
+)
+
+
+@lru_cache(maxsize=16384)
+def activity_of(file: str, function: str) -> Activity:
+    """What torch's or the standard library's code is busy with; OTHER for all other code.
+
+    `function` may be qualified, as py-spy has it from Python 3.11 on: `Thread._bootstrap`.
+    """
+    origin, path = _locate(file)
+    if origin in (Origin.TORCH, Origin.LAUNCHER, Origin.STANDARD, Origin.LIBRARY):
+        name = function.rpartition(".")[2]
+        for begin, functions, activity in _ACTIVITIES:
+            if path.startswith(begin) and (not functions or name in functions):
+                return activity
+    return Activity.OTHER
