@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "distdbg"
 #: from the top of the house to the ground; an import may only point down
 FLOORS = (
-    "cli launch worker collect shrink lint report checks evidence rundir settings job_file assets model errors __init__"
+    "cli launch worker collect shrink lint report checks evidence rundir settings job_file assets model errors "
+    "whole_file __init__"
 ).split()
 PURE = {"lint", "report", "checks", "evidence", "model", "errors"}
 IMPURE_MODULES = {"os", "time", "subprocess", "socket", "torch", "pynvml", "click", "psutil", "shutil", "threading"}
@@ -149,6 +150,46 @@ def test_the_worker_side_needs_only_the_standard_library_and_torch_when_it_is_th
             assert root in WORKER_MAY_NEED or root in sys.stdlib_module_names, f"{dotted(path)}:{line} imports {name}"
         at_top = [n for n in parsed(path).body if isinstance(n, ast.Import | ast.ImportFrom)]
         assert not any("torch" in ast.unparse(n).split() for n in at_top), f"{dotted(path)} imports torch as it loads"
+
+
+#: Who writes otherwise than by distdbg/whole_file.py, and why that is right.
+WRITES_BY_ITSELF = {
+    "distdbg/whole_file.py": "it is the writer",
+    "distdbg/worker/guards/_asides.py": "finishes the user's own checkpoint, which torch.save wrote beside it",
+    "distdbg/worker/guards/checkpoint_race.py": "keeps the user's own checkpoints; claims are in the node-local folder",
+    "distdbg/shrink/staging.py": "renames a finished folder, not a file",
+    "distdbg/cli/runs.py": "renames a run that is about to be removed",
+    "distdbg/launch/node_dir.py": "makes the node-local folder",
+    "distdbg/launch/follower.py": "holds the FIFOs that it reads open",
+    "distdbg/collect/recorder_pipe.py": "writes to torch's FIFO, which asks a rank for its recorder",
+}
+_WRITING_METHODS = {"write_text", "write_bytes", "touch", "rename", "symlink_to", "hardlink_to"}
+_WRITING_FUNCTIONS = {"os.replace", "os.rename", "os.symlink", "os.link", "shutil.copyfile", "shutil.move"}
+_WRITING_FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"}
+
+
+def _writes(call: ast.Call) -> bool:
+    name = ast.unparse(call.func)
+    last = name.rpartition(".")[2]
+    if name in _WRITING_FUNCTIONS or (isinstance(call.func, ast.Attribute) and last in _WRITING_METHODS):
+        return True
+    if last == "replace" and len(call.args) == 1 and not call.keywords:  # of a Path: that of a str takes two
+        return True
+    given = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    if name == "os.open":
+        return any(flag in ast.unparse(call) for flag in _WRITING_FLAGS) and "devnull" not in ast.unparse(call)
+    return last == "open" and any(re.fullmatch(r"[wax]b?\+?|[ra]b?\+b?", mode) for mode in given)
+
+
+def test_files_are_written_by_one_module() -> None:
+    wrong = [
+        f"{name}:{node.lineno} {ast.unparse(node)[:80]}: use distdbg/whole_file.py"
+        for path, name in zip(MODULES, NAMES, strict=True)
+        if name not in WRITES_BY_ITSELF
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and _writes(node)
+    ]
+    assert not wrong
 
 
 def test_every_command_stands_in_the_readme() -> None:

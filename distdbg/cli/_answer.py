@@ -16,7 +16,8 @@ import click
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, DistdbgError, EvidenceUnreadable, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
-from distdbg.rundir import RunDir, write_whole
+from distdbg.rundir import RunDir
+from distdbg.whole_file import write_whole
 
 #: A screen has the verdict too; the page shows the whole tree.
 _MOST_TREE_LINES = 24
@@ -52,7 +53,7 @@ def write_page(path: Path, report: Report, evidence: RunEvidence) -> None:
 
 def write_whole_page(path: Path, page: bytes | str) -> None:
     try:
-        write_whole(path, page)
+        write_whole(path, page, private=False)
     except OSError as error:
         raise UsageError(
             f"the page cannot be written to {str(path)!r}: {error.strerror}", "Name another path."

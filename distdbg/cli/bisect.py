@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
+from distdbg.whole_file import write_whole
 
 if TYPE_CHECKING:
     from distdbg.shrink.bisect.command import Command
@@ -105,11 +106,9 @@ def _folder(output: Path | None) -> Path:
 
     try:
         if output is None:
-            folder = make_dump_folder(Path(BISECT_FOLDER), "bisect")
-        else:
-            folder = output
-            folder.mkdir(parents=True, mode=0o700)
-        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+            return make_dump_folder("bisect", BISECT_FOLDER)
+        output.mkdir(parents=True, mode=0o700)
+        write_whole(output / ".gitignore", "*\n")
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be made: {error.strerror}", "Name another folder.") from None
-    return folder
+    return output

@@ -188,10 +188,13 @@ def launch(
     from distdbg.launch.run import run_job
     from distdbg.rundir import create_run_dir
 
-    run = joined_run() or create_run_dir(name, explicit=settings.run_dir)
+    def say(note: str) -> None:
+        click.echo(f"distdbg: {note}", err=True)
+
+    run = joined_run() or create_run_dir(name, explicit=settings.run_dir, say=say)
     # Nodes elsewhere look at themselves, once their agents are up.
     for note in () if place.far else cheap_preflight(run):
-        click.echo(f"distdbg: {note}", err=True)
+        say(note)
     return run_job(settings, plan, run), run
 
 

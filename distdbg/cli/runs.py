@@ -12,7 +12,7 @@ import click
 
 from distdbg.collect.run_status import RunStatus, run_status
 from distdbg.errors import NothingToAnalyse, UsageError
-from distdbg.rundir import RUNS_FOLDER, link_latest, list_runs
+from distdbg.rundir import RUNS_FOLDER, link_latest, runs_here
 
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -64,12 +64,12 @@ def prune(keep: int | None, older_than: str | None, dry_run: bool) -> None:
         removed += 1
         freed += status.size
     if removed and not dry_run:
-        link_latest(Path.cwd() / RUNS_FOLDER)
+        link_latest(found[0].run.path.parent)
     click.echo(f"{removed} of {len(found)} runs {'would be ' if dry_run else ''}removed, {_bytes(freed)}")
 
 
 def _here() -> list[RunStatus]:
-    runs = list_runs(Path.cwd() / RUNS_FOLDER)
+    runs = runs_here()
     if not runs:
         raise NothingToAnalyse(
             f"no run is here: {str(Path.cwd() / RUNS_FOLDER)!r} does not exist or is empty",

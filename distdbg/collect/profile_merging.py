@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from distdbg.collect.trace_pieces import pieces
 from distdbg.errors import EvidenceUnreadable, Refused
@@ -18,6 +17,7 @@ from distdbg.evidence.profile_clock import Collectives, HostClock, host_clock
 from distdbg.evidence.profile_merge import Place, Renumbering
 from distdbg.evidence.profile_names import HEADER
 from distdbg.evidence.trace_text import NoTrace, TraceSplitter
+from distdbg.whole_file import WholeFile, make_private_folder
 
 #: Events that are written together; ten times as many leave the processor's cache, and take a sixth longer.
 _BATCH = 100
@@ -57,10 +57,9 @@ def merge(traces: Sequence[RankTrace], target: Path, say: Callable[[str], None])
     about = {"ranks": [{"rank": h.trace.rank, "host": h.host, "file": str(h.trace.path)} for h in heads],
              "clocks": [vars(clock) for clock in clocks]}  # fmt: skip
     start = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": base, HEADER: about}
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        target.parent.mkdir(exist_ok=True)
-        with _Writer(temporary, start) as writer:
+        make_private_folder(target.parent)
+        with WholeFile(target) as file, _Writer(file, start) as writer:
             for index, head in enumerate(heads):
                 say(f"merging rank {head.trace.rank}, {index + 1} of {len(heads)}")
                 place = Place(head.trace.rank, head.host, index, len(heads), head.shift_us(base) + offsets[head.host])
@@ -68,16 +67,13 @@ def merge(traces: Sequence[RankTrace], target: Path, say: Callable[[str], None])
                 count += writer.add(Renumbering(place), trace)
                 if trace.cut:
                     cut[head.trace.path] = trace.cut
-        if not count:
-            raise EvidenceUnreadable("; ".join(f"{str(p)!r}: {why}" for p, why in cut.items()) or "no trace has events")
-        temporary.replace(target)
+            if not count:
+                whys = "; ".join(f"{str(p)!r}: {why}" for p, why in cut.items())
+                raise EvidenceUnreadable(whys or "no trace has events")
     except OSError as error:
         raise Refused(
             f"the merged profile cannot be written to {str(target)!r}: {error.strerror}", "Free some space there."
         ) from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
     return Merged(target, count, tuple(clocks), cut)
 
 
@@ -164,24 +160,20 @@ def _collectives(head: _Head, base_ns: int) -> Collectives:
 class _Writer:
     """A packed trace, batch by batch. Raises OSError."""
 
-    def __init__(self, path: Path, start: Mapping[str, Any]) -> None:
-        self._path = path
+    def __init__(self, file: BinaryIO, start: Mapping[str, Any]) -> None:
+        self._file = file
         self._start = json.dumps(start)[:-1] + ', "traceEvents": [\n'
         self._pack = zlib.compressobj(1, zlib.DEFLATED, 31)
         self._encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
         self._first = True
 
     def __enter__(self) -> _Writer:
-        self._file = self._path.open("wb")
         self._put(self._start)
         return self
 
     def __exit__(self, *_error: object) -> None:
-        try:
-            self._put("\n]}\n")
-            self._file.write(self._pack.flush())
-        finally:
-            self._file.close()
+        self._put("\n]}\n")
+        self._file.write(self._pack.flush())
 
     def add(self, renumbering: Renumbering, events: Iterable[dict[str, Any]]) -> int:
         """How many were written."""

@@ -7,12 +7,13 @@ from distdbg.model import Report
 from distdbg.report.html import render_html
 from distdbg.report.json_form import dumps
 from distdbg.report.text import render_text
-from distdbg.rundir import RunDir, write_whole
+from distdbg.rundir import RunDir
+from distdbg.whole_file import make_private_folder, write_whole
 
 
 def write_report(run: RunDir, report: Report, evidence: RunEvidence) -> None:
     """report.json, report.txt and report.html; raises OSError where the directory cannot be written."""
-    run.report_json.parent.mkdir(exist_ok=True)
+    make_private_folder(run.report_json.parent)
     write_whole(run.report_json, dumps(report))
     write_whole(run.report_text, render_text(report) + "\n")
     write_whole(run.report_html, render_html(report, evidence))

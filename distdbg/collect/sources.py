@@ -15,6 +15,7 @@ from typing import Any
 
 from distdbg.errors import UsageError
 from distdbg.lint._parsing import MOST_BYTES
+from distdbg.whole_file import write_whole
 
 _SUFFIXES = (".py", ".ipynb")
 #: never entered by themselves; a path that is named on the command line always is
@@ -104,8 +105,7 @@ def _notebook(raw: bytes) -> str:
 
 
 def write_source(path: Path, text: str) -> None:
-    """Mends a file in place, in the encoding that it declares; its line endings are those of the text."""
+    """Replace a file's text, in the encoding that it declares, or the file that a link leads to."""
     with path.open("rb") as file:
         encoding, _ = tokenize.detect_encoding(file.readline)
-    with path.open("w", encoding=encoding, newline="") as file:
-        file.write(text)
+    write_whole(path.resolve(), text.encode(encoding), private=False, sync=True)  # nobody could make it again

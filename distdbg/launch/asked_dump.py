@@ -28,7 +28,8 @@ from distdbg.evidence.records import ranks_seen
 from distdbg.launch import processes
 from distdbg.launch.dump_desk import BUSY
 from distdbg.launch.showing import patience
-from distdbg.rundir import Attempt, RunDir, write_json
+from distdbg.rundir import Attempt, RunDir
+from distdbg.whole_file import write_json
 
 #: Beyond the time that a capture may take, for another machine's file system to show what was written.
 _SHOWS_WITHIN_S = 6.0

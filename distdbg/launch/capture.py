@@ -30,7 +30,6 @@ if __name__ == "__main__":  # started by its path: our folder must not shadow th
 import contextlib
 import hashlib
 import json
-import os
 import shutil
 import signal
 import time
@@ -48,6 +47,7 @@ from distdbg.collect.recorder_pipe import NoPipe, ask_by_pipe
 from distdbg.evidence.frames import Activity, activity_of, is_user
 from distdbg.launch.processes import children, die_with_parent
 from distdbg.launch.ranks import page_facts
+from distdbg.whole_file import make_private_folder, write_whole
 from distdbg.worker.page import PAGE_BYTES, Page, read_page
 
 _AT_ONCE = 4
@@ -243,10 +243,8 @@ class Capture:
 
     def _write(self, name: str, data: bytes | str) -> Path:
         path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
-        temporary.replace(path)
+        make_private_folder(path.parent)
+        write_whole(path, data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
         return path
 
 
@@ -324,7 +322,7 @@ def _files(targets: list[Target]) -> Iterator[str]:
 def main() -> int:
     request = json.load(sys.stdin)
     folder = Path(request["folder"])
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     if shutil.disk_usage(folder).free < 4 << 20:
         sys.stderr.write("there is no room for a dump\n")
         return 1

@@ -12,8 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from distdbg.launch.wire import CarrierWire
+from distdbg.whole_file import open_own
 
 _ENDS_WITHIN_S = 2.0
 _KEPT_OF_LOG = 2000
@@ -46,7 +48,7 @@ class Running:
         self.carrier = carrier
         ours, theirs = socket.socketpair()
         self._log_from = 0
-        with carrier.log.open("ab") if carrier.log else contextlib.nullcontext() as log:
+        with _appending(carrier.log) if carrier.log else contextlib.nullcontext() as log:
             self._log_from = log.tell() if log else 0
             self.process = subprocess.Popen(
                 list(carrier.argv),
@@ -81,6 +83,10 @@ class Running:
                 return file.read(_MOST_SAID).decode("utf-8", "replace")
         except OSError:
             return ""
+
+
+def _appending(path: Path) -> IO[bytes]:
+    return os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
 
 def end_carriers(carriers: Sequence[Running]) -> None:

@@ -40,7 +40,7 @@ class _Change:
     """Something small to do to one path."""
 
     path: Path
-    how: Literal["append", "whole", "symlink", "take"]
+    how: Literal["append", "whole", "public", "symlink", "take"]
     data: bytes
 
 
@@ -98,9 +98,9 @@ class DiskWriter:
             self._stir(urgent=self._log_cost > _LINGER_BELOW)
         return True
 
-    def write_whole(self, path: Path, data: bytes) -> bool:
-        """Under another name, then renamed: a reader never sees half of it."""
-        return self._change(_Change(path, "whole", data))
+    def write_whole(self, path: Path, data: bytes, *, private: bool = True) -> bool:
+        """A reader never sees half of it."""
+        return self._change(_Change(path, "whole" if private else "public", data))
 
     def symlink(self, path: Path, target: str) -> bool:
         return self._change(_Change(path, "symlink", os.fsencode(target)))
@@ -304,7 +304,7 @@ class DiskWriter:
         elif change.how == "take":
             because = self._files.take(change.path, Path(os.fsdecode(change.data)))
         else:
-            because = self._files.replace(change.path, change.data, link=change.how == "symlink")
+            because = self._files.replace(change.path, change.data, change.how)
         with self._changed:
             self._change_bytes -= size - len(change.data) if because else size + _PIECE_COST
         return not because

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from distdbg.launch.reserve import Reserve
+from distdbg.whole_file import WholeFile, make_private_folder, open_own, write_link, write_whole
 
 #: One entry of an index this often on the long run …
 _ENTRY_EVERY_NS = 20_000_000
@@ -57,12 +58,12 @@ class OpenFiles:
 
     @staticmethod
     def _open_new(path: Path) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         try:
-            return os.open(path, flags, 0o600)
+            return open_own(path, flags)
         except FileNotFoundError:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return os.open(path, flags, 0o600)
+            make_private_folder(path.parent)
+            return open_own(path, flags)
 
 
 def _close(descriptor: int) -> None:
@@ -167,24 +168,26 @@ class Files:
 
         return written if (because := self._insist(act)) else len(data), because
 
-    def replace(self, path: Path, data: bytes, *, link: bool) -> str:
-        """Write under another name (or link to the name in `data`), then rename; why not, where that failed."""
+    def replace(self, path: Path, data: bytes, how: str) -> str:
+        """Write the whole file, or for `symlink` a link to the name in `data`; why not, where that failed."""
 
-        def write(temporary: Path) -> None:
-            if link:
-                temporary.unlink(missing_ok=True)
-                temporary.symlink_to(os.fsdecode(data))
+        def act() -> None:
+            make_private_folder(path.parent)
+            if how == "symlink":
+                write_link(path, os.fsdecode(data))
             else:
-                temporary.write_bytes(data)
+                write_whole(path, data, private=how != "public")
 
-        return self._insist(lambda: _renamed(path, write))
+        return self._insist(act)
 
     def take(self, path: Path, source: Path) -> str:
         """Copy, rename, and remove the source; why not, where that failed. One that is gone will not come back."""
 
         def act() -> None:
-            with contextlib.suppress(FileNotFoundError):
-                _renamed(path, lambda temporary: shutil.copyfile(source, temporary))
+            with contextlib.suppress(FileNotFoundError), source.open("rb") as whole:
+                make_private_folder(path.parent)
+                with WholeFile(path) as copy:
+                    shutil.copyfileobj(whole, copy)
                 source.unlink()
 
         return self._insist(act)
@@ -239,19 +242,6 @@ class Files:
         if error is not None:
             self.reserve.log_refused(error)
         return written, _why(error) if error else self._space.because
-
-
-def _renamed(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make the file under another name, then rename it; its folder is made if it is missing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write(temporary)
-        temporary.replace(path)
-    except (OSError, ValueError):
-        with contextlib.suppress(OSError, ValueError):
-            temporary.unlink()
-        raise
 
 
 def _why(error: OSError | ValueError) -> str:

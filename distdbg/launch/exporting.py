@@ -74,7 +74,7 @@ class Exporter:
             return
         if self._disk.frozen_for() < FROZEN_S:
             self._written = now
-            self._disk.write_whole(self._path, text.encode())
+            self._disk.write_whole(self._path, text.encode(), private=False)
 
     def close(self) -> None:
         if self._server is not None:

@@ -33,6 +33,7 @@ from distdbg.evidence.records import RankTexts, rank_record
 from distdbg.evidence.run import RunEvidence
 from distdbg.launch.ports import ReservedPort
 from distdbg.model import Finding, fold_ranks
+from distdbg.whole_file import open_own
 
 RANKS = 2
 _START_S, _PROGRAM_S = 120.0, 8.0
@@ -108,7 +109,7 @@ def _run(folder: Path, programs: list[Path], timeout: float) -> list[list[dict[s
                    "MASTER_PORT": str(port.number), "DISTDBG_NODE_DIR": str(folder),
                    "OMP_NUM_THREADS": "1"}  # fmt: skip
             command = [sys.executable, "-u", str(_BOOT), str(_DRIVER), *map(str, programs)]
-            log = stack.enter_context((folder / f"{rank}.log").open("wb"))
+            log = stack.enter_context(os.fdopen(open_own(folder / f"{rank}.log", os.O_WRONLY | os.O_CREAT), "wb"))
             process = subprocess.Popen(
                 command, cwd=folder, env={**os.environ, **own}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )

@@ -19,7 +19,8 @@ from distdbg.launch.explain import explain
 from distdbg.launch.on_finding import tell_finding
 from distdbg.launch.signs import read_signs
 from distdbg.launch.stall import StallWatch, Word
-from distdbg.rundir import RunDir, write_json
+from distdbg.rundir import RunDir
+from distdbg.whole_file import make_private_folder, write_json
 
 if TYPE_CHECKING:
     from distdbg.launch.journal import Journal
@@ -229,7 +230,7 @@ class HangWatch:
             if before is not None:
                 before.join(30.0)
             try:
-                dump.folder.mkdir(parents=True, exist_ok=True)
+                make_private_folder(dump.folder)
                 write_json(dump.folder / "manifest.json", manifest)
                 if look is not None:
                     self._explain()

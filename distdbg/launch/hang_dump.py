@@ -19,7 +19,8 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.launch.asked_dump import Say, Wish, dump_job, dump_run
 from distdbg.launch.slurm.dump import SlurmTarget, dump_slurm_job, find_slurm_job
 from distdbg.model import Unknown, fold_ranks
-from distdbg.rundir import DUMPS_FOLDER, RUNS_FOLDER, RunDir, find_run_dir, list_runs, make_dump_folder
+from distdbg.rundir import DUMPS_FOLDER, RunDir, find_run_dir, make_dump_folder, runs_here
+from distdbg.whole_file import make_private_folder, refuse_foreign_folder
 
 Target = RunDir | FoundJob | SlurmTarget
 
@@ -76,7 +77,7 @@ def _live(run: RunDir) -> RunDir:
 
 def _newest_live_run() -> RunDir | None:
     """One that this machine's process table knows to live; else the newest, where nobody here can tell."""
-    runs = list_runs(Path.cwd() / RUNS_FOLDER)
+    runs = runs_here()
     for run in reversed(runs):
         if run_status(run).live:
             return run
@@ -162,13 +163,10 @@ def _refuse_full(output: Path) -> None:
 def _folder_for(job: FoundJob | SlurmTarget, output: Path | None) -> Path:
     try:
         if output is not None:
-            output.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(output)
+            refuse_foreign_folder(output)
             return output
-        parent = Path.cwd() / DUMPS_FOLDER
-        folder = make_dump_folder(parent, job.name)
-        with contextlib.suppress(OSError):
-            (parent / ".gitignore").write_text("*\n")
-        return folder
+        return make_dump_folder(job.name, DUMPS_FOLDER)
     except OSError as error:
         raise Refused(
             f"the dump cannot be written: {error.strerror}: {error.filename}", "Name another folder with -o."

@@ -10,6 +10,7 @@ from typing import Any
 
 from distdbg.launch.disk import DiskWriter
 from distdbg.rundir import RunDir
+from distdbg.whole_file import open_own
 
 
 class Journal:
@@ -28,7 +29,7 @@ def note(run: RunDir, event: str, **fields: Any) -> None:  # noqa: ANN401
     """One event from somebody who is not the launcher; a directory that cannot be written is left alone."""
     line = json.dumps({"t": time.time(), "event": event, **fields}, default=str) + "\n"
     with contextlib.suppress(OSError):
-        descriptor = os.open(run.events, os.O_WRONLY | os.O_APPEND)
+        descriptor = open_own(run.events, os.O_WRONLY | os.O_APPEND)
         try:
             os.write(descriptor, line.encode())
         finally:

@@ -17,6 +17,8 @@ from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, LogsSpecs, Std
 
+from distdbg.whole_file import write_link
+
 logger = logging.getLogger(__name__)
 _ANSWER_WITHIN_S = 20.0
 _BOTH = Std.ALL
@@ -94,5 +96,4 @@ def _link(names: dict[int, str], targets: dict[str, str]) -> None:
     for local_rank, name in names.items():
         target = targets.get(str(local_rank))
         if name and target:
-            Path(name).unlink(missing_ok=True)
-            Path(name).symlink_to(target)
+            write_link(name, target)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from distdbg.whole_file import why_not_trusted
 from distdbg.worker.calls import CALLS_BYTES
 from distdbg.worker.page import PAGE_BYTES, mapped
 
@@ -29,7 +30,8 @@ def make_node_dir(run_id: str, node_rank: int, room: int) -> tuple[Path, dict[st
     prefix = f"distdbg-{run_id[-4:]}-{node_rank}-"
     refused: dict[str, str] = {}
     made: list[Path] = []
-    for parent in _parents():
+    # A folder where others may rename ours is the last resort: a job must not fail for it.
+    for parent in sorted(_parents(), key=lambda parent: why_not_trusted(parent) != ""):
         if parent in refused or len(parent) + len(prefix) + 8 > _LONGEST:
             continue
         sweep(Path(parent))
@@ -68,7 +70,7 @@ def sweep(parent: Path) -> None:
     """Remove folders whose agent was killed: its socket refuses. Young ones are left alone, they may be starting."""
     with contextlib.suppress(OSError):
         for folder in parent.glob("distdbg-*-*"):
-            status = folder.stat()
+            status = folder.lstat()
             mine = status.st_uid == os.getuid() and time.time() - status.st_mtime > _YOUNG_S
             if mine and _refuses(folder / "agent.sock"):
                 remove_node_dir(folder)

@@ -12,6 +12,8 @@ import os
 import time
 from pathlib import Path
 
+from distdbg.whole_file import open_own
+
 _BYTES = 256 << 10
 #: After a refusal logs go on where so much more can be written: what others have made way for is not theirs.
 _BYTES_AGAIN = 4 << 20
@@ -85,6 +87,6 @@ class Reserve:
 
 
 def _grow(path: Path, wanted: int) -> None:
-    with path.open("ab", buffering=0) as file:
+    with os.fdopen(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab", buffering=0) as file:
         while (left := wanted - path.stat().st_size) > 0:
             file.write(os.urandom(left))  # zeros take no room on a file system that compresses

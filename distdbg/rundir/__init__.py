@@ -18,11 +18,12 @@ from distdbg.rundir.folders import (
     RUNS_FOLDER,
     create_run_dir,
     find_run_dir,
+    folder_for,
     link_latest,
     list_runs,
     make_dump_folder,
+    runs_here,
 )
-from distdbg.rundir.writing import write_json, write_whole
 
 __all__ = [
     "BISECT_FOLDER",
@@ -34,9 +35,9 @@ __all__ = [
     "RunDir",
     "create_run_dir",
     "find_run_dir",
+    "folder_for",
     "link_latest",
     "list_runs",
     "make_dump_folder",
-    "write_json",
-    "write_whole",
+    "runs_here",
 ]

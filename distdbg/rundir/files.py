@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distdbg.whole_file import make_private_folder, open_own
+
 _PROFILE = re.compile(r"steps-\d{1,12}-\d{1,12}\.json\.gz", re.ASCII)
 
 
@@ -148,8 +150,8 @@ class Attempt:
         for number in range(1, 100):
             path = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
             with contextlib.suppress(FileExistsError):
-                path.parent.mkdir(exist_ok=True)
-                path.mkdir()
+                make_private_folder(path.parent)
+                path.mkdir(mode=0o700)
                 return path
         raise FileExistsError(str(wanted))
 
@@ -260,7 +262,7 @@ class RunDir:
         """Append one request to the control file; every agent sees it at its next look. Gives its id."""
         asked = {"t": time.time(), "id": os.urandom(4).hex(), **request}
         line = json.dumps(asked) + "\n"
-        descriptor = os.open(self.control, os.O_WRONLY | os.O_APPEND)
+        descriptor = open_own(self.control, os.O_WRONLY | os.O_APPEND)
         try:
             os.write(descriptor, line.encode())
         finally:

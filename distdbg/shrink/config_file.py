@@ -10,6 +10,7 @@ from typing import Any
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.config_leaves import dotted, integers
 from distdbg.shrink.source import Source
+from distdbg.whole_file import write_whole
 
 CONFIG = "config.json"
 _MOST_LAYERS = 100_000
@@ -57,8 +58,8 @@ def refuse_untrusted(source: Source, *, trust: bool) -> None:
 
 def code_and_config(source: Source, folder: Path, *, trust: bool) -> None:
     """Into `folder`; code only where it may run."""
-    (folder / CONFIG).write_text(json.dumps(read_config(source)), encoding="utf-8")  # without a byte order mark
+    write_whole(folder / CONFIG, json.dumps(read_config(source)))  # without a byte order mark
     for name in source.files():
         if trust and name.endswith(".py"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(source.small(name) or b"")
+            write_whole(folder / name, source.small(name) or b"")

@@ -27,6 +27,7 @@ from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, stage
 from distdbg.shrink.telling import SILENT, Telling
 from distdbg.shrink.weights_check import compared, only_nan
 from distdbg.shrink.writing import output_files, write_files
+from distdbg.whole_file import write_whole
 
 RECORD = "shrink.json"
 #: what holds weights, in any form, is not copied along
@@ -101,7 +102,7 @@ def make(source: Source, destination: Path, order: Order, tell: Telling = SILENT
     with staged(destination, plan) as folder:
         copy_the_rest(source, folder)
         _quantization_files(folder, kept, modules)
-        (folder / CONFIG).write_text(json.dumps(small_config, indent=2) + "\n", encoding="utf-8")
+        write_whole(folder / CONFIG, json.dumps(small_config, indent=2) + "\n", private=False)
         if order.random:
             with tell.stage("making random weights"):
                 ask("random", folder=str(folder), to=str(destination), trust=order.trust, dtype=order.dtype, seed=0)
@@ -116,7 +117,7 @@ def make(source: Source, destination: Path, order: Order, tell: Telling = SILENT
         if order.verify != "none":
             with tell.stage("comparing every kept layer with the one it stands for"):
                 made["verified"] = verified(source, folder, probe, taken, order)
-        (folder / RECORD).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_whole(folder / RECORD, json.dumps(made, indent=1, ensure_ascii=False) + "\n", private=False)
     return made
 
 
@@ -126,7 +127,7 @@ def _quantization_files(folder: Path, kept: Mapping[str, Sequence[int]], modules
             said = json.loads(path.read_bytes())
         except (ValueError, RecursionError):
             raise EvidenceUnreadable(f"{path.name} beside the config is not JSON", "Fetch it again.") from None
-        path.write_text(json.dumps(renumbered_names(said, kept, modules), indent=2) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(renumbered_names(said, kept, modules), indent=2) + "\n", private=False)
 
 
 def _pickled(
@@ -150,7 +151,7 @@ def verified(
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as full:
         code_and_config(source, Path(full), trust=order.trust)
         narrower = _narrower(read_config(source), probe)
-        (Path(full) / CONFIG).write_text(json.dumps(narrower), encoding="utf-8")
+        write_whole(Path(full) / CONFIG, json.dumps(narrower))
         found: dict[str, str] = ask(
             "verify",
             full=full,
@@ -243,4 +244,4 @@ def copy_the_rest(source: Source, folder: Path) -> None:
             content = reader.read(0, reader.size)
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        write_whole(path, content, private=False)

@@ -21,6 +21,7 @@ from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, stage
 from distdbg.shrink.telling import SILENT, Telling
 from distdbg.shrink.weights_check import compared
 from distdbg.shrink.writing import OutputFile, write_files
+from distdbg.whole_file import write_whole
 
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 DCP_METADATA = ".metadata"
@@ -100,7 +101,7 @@ def _finished(made: dict[str, Any], folder: Path) -> dict[str, Any]:
     failed = next((said for said in made["verified"].values() if said.startswith("fail")), None)
     if failed:
         raise Refused(f"what was written is not what was read: {failed}", "Try again; look at the disk.")
-    (folder / RECORD).write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_whole(folder / RECORD, json.dumps(made, indent=1, ensure_ascii=False) + "\n", private=False)
     return made
 
 
@@ -117,4 +118,4 @@ def _adapter_config(source: Folder, folder: Path, kept: Mapping[str, list[int]])
     config = renumbered_names(config, names)
     if isinstance(chosen, list):
         config["layers_to_transform"] = [layers.index(n) for n in chosen if n in layers]
-    (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    write_whole(folder / ADAPTER_CONFIG, json.dumps(config, indent=2) + "\n", private=False)

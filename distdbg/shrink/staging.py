@@ -11,6 +11,7 @@ from pathlib import Path
 
 from distdbg.errors import UsageError
 from distdbg.shrink.source import CutOffError
+from distdbg.whole_file import refuse_foreign_folder, write_whole
 
 
 @contextmanager
@@ -25,6 +26,7 @@ def staged(destination: Path, plan: str, resume: bool = True) -> Iterator[Path]:
     folder = partial_of(destination)
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        refuse_foreign_folder(folder)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be made: {error.strerror}", "Name a DST in a folder that you may write."
@@ -103,4 +105,4 @@ def _begin(folder: Path, plan: str, resume: bool) -> None:
         return
     for entry in folder.iterdir():
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    note.write_text(plan, encoding="utf-8")
+    write_whole(note, plan)

@@ -13,6 +13,7 @@ from distdbg.shrink.checkpoint import INDEX, ONE_FILE
 from distdbg.shrink.header import render_header
 from distdbg.shrink.slicing import Piece, joined
 from distdbg.shrink.source import Source
+from distdbg.whole_file import open_own, write_whole
 
 #: what Hugging Face's own writer keeps to
 LARGEST_SHARD = 5_000_000_000
@@ -63,12 +64,12 @@ def write_files(source: Source, files: Sequence[OutputFile], folder: Path, progr
         places = {piece.name: file.name for file in files for piece in file.pieces}
         total = sum(piece.length for file in files for piece in file.pieces)
         index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
-        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+        write_whole(folder / INDEX, json.dumps(index, indent=2) + "\n", private=False)
 
 
 def _write(source: Source, file: OutputFile, path: Path, progress: Progress) -> None:
     header = file.header
-    target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    target = open_own(path, os.O_RDWR | os.O_CREAT, private=False)
     try:
         there = os.fstat(target).st_size
         if there < len(header) or there > file.size or os.pread(target, len(header), 0) != header:

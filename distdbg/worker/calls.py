@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import time
 
+from distdbg.whole_file import open_own
 from distdbg.worker.page import mapped
 
 TYPE_CHECKING = False
@@ -56,8 +57,8 @@ class CallLog:
     def __init__(self, stem: str | None) -> None:
         ring = bytearray(CALLS_BYTES) if stem is None else mapped(f"{stem}.calls", CALLS_BYTES)
         self._words = memoryview(ring).cast("q")
-        sites = os.devnull if stem is None else f"{stem}.sites"
-        self._file = os.open(sites, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        self._file = os.open(os.devnull, flags | os.O_CLOEXEC) if stem is None else open_own(f"{stem}.sites", flags)
         self._full = False
         self._numbers: dict[object, int] = {}
         self._sites: dict[tuple[int, int, int, object, str], int] = {}

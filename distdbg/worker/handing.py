@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from distdbg.whole_file import write_through, write_whole
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,27 +28,21 @@ class Hand:
     def folder(self) -> str:
         return os.path.dirname(self._session.stem)
 
-    def write(self, name: str, write: Callable[[str], object]) -> None:
+    def write(self, name: str, data: bytes) -> None:
+        """Raises OSError; then there is no such file."""
+        self.write_through(name, lambda path: write_whole(path, data))
+
+    def write_through(self, name: str, write: Callable[[str], object]) -> None:
         """`write` gets the path to write to. Raises what it raises; then there is no such file."""
         self._count += 1
         path = f"{self._session.stem}.{self._op}-{self._count:03d}"
-        put(path, write)
+        write_through(path, write)
         self._written.append({"file": os.path.basename(path), "name": name})
 
     def tell(self) -> None:
         """The agent takes all that was written since the last time."""
         written, self._written = self._written, []
         self._session.link.send(self._op, {"files": written}, last_words=True)
-
-
-def put(path: str, write: Callable[[str], object]) -> None:
-    """`write` gets another name, which becomes this one. Raises what it raises; then neither is there."""
-    try:
-        write(f"{path}.tmp")
-        os.replace(f"{path}.tmp", path)
-    except BaseException:
-        _remove(f"{path}.tmp")
-        raise
 
 
 def no_room(folder: str, size: int, writers: int | None = None) -> str:
@@ -63,18 +59,3 @@ def to_spare(folder: str) -> int:
     """Bytes beyond what stays free for others. Raises OSError."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize - min(found.f_blocks * found.f_frsize // 4, _RESERVE)
-
-
-def write_bytes(data: bytes) -> Callable[[str], object]:
-    def write(path: str) -> None:
-        with open(path, "wb") as file:
-            file.write(data)
-
-    return write
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return

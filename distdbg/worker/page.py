@@ -38,6 +38,8 @@ import os
 import time
 from _struct import Struct
 
+from distdbg.whole_file import open_own
+
 PAGE_BYTES = 4096
 MAGIC = b"ddbgpg5\n"
 PHASES = ("starting", "data", "computing", "forward", "backward", "optimizer", "saving", "other", "exiting")
@@ -102,7 +104,7 @@ def mapped(path: str, size: int) -> mmap.mmap:
 
     Raises OSError, and then leaves no file.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = open_own(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
         zeros = bytes(size)  # not fallocate, which some file systems do not have
         while zeros:

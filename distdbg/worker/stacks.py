@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
+from distdbg.whole_file import write_whole
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
@@ -36,13 +38,10 @@ def of_all_threads() -> list[dict[str, object]]:
 
 
 def write(path: str) -> None:
-    """To a file in the node's own memory, under another name first. Raises OSError."""
+    """To a file in the node's own memory. Raises OSError."""
     from json import dumps
 
-    temporary = f"{path}.tmp"
-    with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(dumps(of_all_threads()))
-    os.replace(temporary, path)
+    write_whole(path, dumps(of_all_threads()).encode("utf-8", "backslashreplace"))
 
 
 def _frames(frame: FrameType | None) -> list[dict[str, object]]:

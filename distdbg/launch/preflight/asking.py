@@ -12,6 +12,7 @@ from distdbg.errors import NothingToAnalyse
 from distdbg.evidence.preflight import Preflight, read_preflight
 from distdbg.launch.preflight.carriers import Wish, carry, choose
 from distdbg.launch.preflight.conduct import conduct
+from distdbg.whole_file import write_whole
 
 
 def ask(
@@ -42,7 +43,7 @@ def _token(folder: Path) -> Iterator[str]:
     """A file that only those see who see this folder; its name, or nothing where none can be made."""
     path = folder / f".distdbg-preflight-{secrets.token_hex(4)}"
     try:
-        path.touch()
+        write_whole(path, b"", private=False)
     except OSError:
         yield ""
         return

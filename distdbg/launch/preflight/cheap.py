@@ -11,7 +11,8 @@ from typing import Any
 from distdbg.collect.preflight.cheap import looks
 from distdbg.collect.preflight.looking import look_all
 from distdbg.evidence.preflight import read_preflight
-from distdbg.rundir import RunDir, write_json
+from distdbg.rundir import RunDir
+from distdbg.whole_file import write_json
 
 #: What takes longer is a file system that does not answer: it is told as unknown, and nobody waits.
 _WITHIN_S = 0.25

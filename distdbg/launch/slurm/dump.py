@@ -26,6 +26,7 @@ from distdbg.evidence import jsonl
 from distdbg.launch.asked_dump import Say, Wish, write_manifest
 from distdbg.launch.slurm import commands
 from distdbg.model import Unknown
+from distdbg.whole_file import make_private_folder, write_whole
 
 _NODE_DUMP = Path(__file__).with_name("node_dump.py")
 _AT_ONCE = 16
@@ -183,8 +184,8 @@ def _unpack(out: IO[bytes], folder: Path, part: _Part) -> str:
                     part.found = jsonl.whole(content.read(_MOST_FOUND).decode("utf-8", "replace")) or {}
                     continue
                 path = folder / name
-                path.parent.mkdir(exist_ok=True)
-                path.write_bytes(content.read())
+                make_private_folder(path.parent)
+                write_whole(path, content.read())
     except (tarfile.TarError, EOFError):
         return "it sent nothing that can be read" if part.found else "no answer came"
     except OSError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from distdbg.errors import UsageError
 from distdbg.rundir import RunDir
+from distdbg.whole_file import open_own
 
 #: Set by the batch script: that directory.
 JOIN_RUN = "DISTDBG_JOIN_RUN"
@@ -36,7 +37,7 @@ def join_run_dir(path: Path) -> RunDir:
             "Put it on a file system that all nodes share: --run-dir, or submit from a shared folder.",
         )
     try:
-        run.events.open("ab").close()
+        os.close(open_own(run.events, os.O_WRONLY | os.O_APPEND))
     except OSError as error:
         raise UsageError(
             f"the run directory {str(path)!r} cannot be written on {here}: {error.strerror}",

@@ -24,6 +24,7 @@ from pathlib import Path
 from distdbg.collect.job_processes import find_jobs
 from distdbg.errors import DistdbgError
 from distdbg.launch.asked_dump import Wish, capture
+from distdbg.whole_file import write_json
 
 
 def main() -> int:
@@ -45,7 +46,7 @@ def main() -> int:
             capture(folder, wish, job.ranks, lambda _: None, node_rank=request["node_rank"], host=host)
         except DistdbgError as error:
             found["because"] = error.message
-        (folder / "found.json").write_text(json.dumps(found))
+        write_json(folder / "found.json", found)
         with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
             archive.add(folder, arcname=".", recursive=True)
     return 0

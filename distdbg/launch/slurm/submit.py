@@ -12,8 +12,9 @@ from distdbg.errors import DistdbgError, UsageError
 from distdbg.launch.journal import note
 from distdbg.launch.masking import mask_argv
 from distdbg.launch.slurm import batch, commands
-from distdbg.rundir import RunDir, create_run_dir, link_latest, write_json, write_whole
+from distdbg.rundir import RunDir, create_run_dir, link_latest
 from distdbg.settings import JobSettings
+from distdbg.whole_file import write_json, write_whole
 
 SCHEMA = "distdbg.slurm/1"
 

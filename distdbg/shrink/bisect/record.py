@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from distdbg.rundir import write_json, write_whole
 from distdbg.shrink.bisect.hunting import CONFIRMATIONS, Hunt
+from distdbg.whole_file import write_json, write_whole
 
 RECORD, SCRIPT = "bisect.json", "reproduce.sh"
 

@@ -12,11 +12,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from distdbg.errors import UsageError
 from distdbg.rundir import RunDir
 from distdbg.shrink.bisect.command import Command
+from distdbg.whole_file import open_own
 
 #: A launch that was interrupted ends its ranks, and writes its report.
 _TO_END_S = 60.0
@@ -48,7 +49,7 @@ class Trials:
         number = len(self.done) + 1
         run = RunDir(self.folder / f"{number:03d}")
         begun = time.monotonic()
-        with self.log(number).open("wb") as log:
+        with _new_log(self.log(number)) as log:
             # A session of its own: Ctrl-C on the terminal is passed on, once, and by us.
             process = _started(words(command, run.path), log)
             with _ended_with_us(process):
@@ -65,7 +66,11 @@ class Trials:
         return self.folder / f"{number:03d}.log"
 
 
-def _started(command: Sequence[str], log: BinaryIO) -> subprocess.Popen[bytes]:
+def _new_log(path: Path) -> IO[bytes]:
+    return os.fdopen(open_own(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")
+
+
+def _started(command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True

@@ -9,6 +9,7 @@ from typing import Any
 
 from distdbg.shrink.probe.building import Builder
 from distdbg.shrink.verify.kept import PASS
+from distdbg.whole_file import write_whole
 
 #: a larger one is loaded on request only: loading takes its size in memory
 LARGEST_TO_LOAD = 2_000_000_000
@@ -53,7 +54,7 @@ def round_trip(folder: str, builder: Builder, trust: bool, everything: bool) -> 
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as again:
         model.save_pretrained(again)
         for code in Path(folder).glob("*.py"):
-            Path(again, code.name).write_bytes(code.read_bytes())
+            write_whole(Path(again, code.name), code.read_bytes())
         second, _ = _load(again, builder, trust)
     before, after = model.state_dict(), second.state_dict()
     for name, value in before.items():

@@ -9,12 +9,13 @@ from __future__ import annotations
 import _thread
 import os
 
-from distdbg.worker.handing import put, to_spare
+from distdbg.whole_file import WholeFile
+from distdbg.worker.handing import to_spare
 from distdbg.worker.memory import figures, host
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, BinaryIO
 
     from distdbg.worker.memory.history import History
     from distdbg.worker.session import Session
@@ -100,25 +101,24 @@ class Snapshots:
         """Packed, read back and renamed. Raises OSError, or ValueError where it reads otherwise than it was written."""
         path = f"{self._session.stem}.memory-{name}"
 
-        def write(temporary: str) -> None:
-            _pack(temporary, data)
-            _check(temporary, len(data))
-
-        put(path, write)
+        whole = WholeFile(path)
+        with whole as file:
+            _pack(file, os.path.dirname(path), data)
+            _check(whole.temporary, len(data))
         return {"file": os.path.basename(path), "name": name}
 
 
-def _pack(path: str, data: bytes) -> None:
+def _pack(file: BinaryIO, folder: str, data: bytes) -> None:
     """Stops where the folder's other users would be left without room: all ranks of a node may write at once."""
     import zlib
 
     packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-    with open(path, "wb") as file:
-        for at in range(0, len(data), _PIECE):
-            if to_spare(os.path.dirname(path)) < _PIECE:
-                raise OSError(f"{os.path.dirname(path)} has no room to spare for it")
-            file.write(packer.compress(data[at : at + _PIECE]))
-        file.write(packer.flush())
+    for at in range(0, len(data), _PIECE):
+        if to_spare(folder) < _PIECE:
+            raise OSError(f"{folder} has no room to spare for it")
+        file.write(packer.compress(data[at : at + _PIECE]))
+    file.write(packer.flush())
+    file.flush()
 
 
 def _named(snapshot: dict[str, object]) -> dict[str, object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 
+from distdbg.whole_file import WholeFile
 from distdbg.worker.handing import no_room, to_spare
 
 TYPE_CHECKING = False
@@ -45,9 +46,8 @@ def pack(source: str, target: str, header: dict[str, object], events: Iterable[E
     import zlib
     from json import dumps
 
-    temporary = f"{target}.tmp"
     try:
-        with open(source, "rb") as whole, open(temporary, "wb") as file:
+        with open(source, "rb") as whole, WholeFile(target) as file:
             array, base = _anatomy(whole.read(_PIECE), _end(source))
             packer = zlib.compressobj(1, zlib.DEFLATED, 31)
             whole.seek(0)
@@ -61,11 +61,9 @@ def pack(source: str, target: str, header: dict[str, object], events: Iterable[E
                     raise OSError(f"{os.path.dirname(target)} has no room left for it")
                 file.write(packer.compress(piece))
             file.write(packer.flush())
-        os.replace(temporary, target)
     finally:
-        for left in (source, temporary):
-            if os.path.exists(left):
-                os.unlink(left)
+        if os.path.exists(source):
+            os.unlink(source)
 
 
 def _anatomy(head: bytes, tail: bytes) -> tuple[re.Match[bytes], int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from distdbg.whole_file import write_whole
 from distdbg.worker.shrunk.keep_layers import KeepLayers
 from distdbg.worker.shrunk.skip_attention import SkipAttention, make_ready
 from distdbg.worker.shrunk.stacks import place_modules
@@ -83,10 +84,8 @@ class Shrinking:
         """Beside a checkpoint: whoever finds it later must not take it for the whole model's."""
         if isinstance(path, (str, os.PathLike)):
             words = " ".join(sys.argv)
-            with open(f"{os.fspath(path)}.shrunk.txt", "w", encoding="utf-8") as file:
-                file.write(
-                    f"Written while distdbg had made the model smaller (--keep-layers, --skip-attention): {words}\n"
-                )
+            text = f"Written while distdbg had made the model smaller (--keep-layers, --skip-attention): {words}\n"
+            write_whole(f"{os.fspath(path)}.shrunk.txt", text, private=False)
 
 
 def refuse(session: Session, error: Exception) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import sys
 
-from distdbg.worker.handing import Hand, no_room, write_bytes
+from distdbg.worker.handing import Hand, no_room
 from distdbg.worker.watch.figures import is_finite, probe
 from distdbg.worker.watch.plain import Plain, nbytes, state_of
 from distdbg.worker.watch.random_states import plain_states, random_states
@@ -119,7 +119,7 @@ class Dump:
         kept = {**held, "args": plain.of(held["args"], "args"), "kwargs": plain.of(held["kwargs"], "kwargs"),
                 "rng": plain_states(held["rng"])}  # fmt: skip
         if self._fits("batch.pt", plain.size):
-            self._hand.write("batch.pt", lambda path: torch.save(kept, path))
+            self._hand.write_through("batch.pt", lambda path: torch.save(kept, path))
         return plain.left_out
 
     def _state(self, model: Any, *, alone: bool) -> None:  # noqa: ANN401
@@ -131,11 +131,11 @@ class Dump:
         if not self._fits("state.pt", sum(map(nbytes, state.values())), 1 if alone and is_ddp(model) else None):
             self._because["model.pkl"] = "it is nothing without state.pt"
             return
-        self._hand.write("state.pt", lambda path: torch.save(state, path))
+        self._hand.write_through("state.pt", lambda path: torch.save(state, path))
         if pickled is None:
             self._because["model.pkl"] = because
         else:
-            self._hand.write("model.pkl", write_bytes(pickled))
+            self._hand.write("model.pkl", pickled)
             self._saved.append("model.pkl")
 
     def _script(self) -> None:
@@ -144,7 +144,7 @@ class Dump:
             self._because["script.py"] = "the program is no Python file of a common length"
             return
         with open(path, "rb") as file:
-            self._hand.write("script.py", write_bytes(file.read()))
+            self._hand.write("script.py", file.read())
 
     def _about(
         self,
@@ -169,7 +169,7 @@ class Dump:
     def _json(self, about: dict[str, object]) -> None:
         from distdbg.worker.link import encode
 
-        self._hand.write("about.json", write_bytes(encode(about).encode()))
+        self._hand.write("about.json", encode(about).encode())
 
 
 def _first_of_group(model: Any) -> int | None:  # noqa: ANN401

@@ -6,7 +6,7 @@ Hooks stand on all modules for one forward, and then are gone; what stays is a l
 from __future__ import annotations
 
 from distdbg.worker import traced_outputs
-from distdbg.worker.handing import Hand, write_bytes
+from distdbg.worker.handing import Hand
 from distdbg.worker.watch.described import describe, signature
 
 TYPE_CHECKING = False
@@ -71,7 +71,7 @@ class ShapeWatch:
         table, self._table = self._table, None
         if table is not None:
             self._texts.append(table.text())
-            self._hand.write("shapes.txt", write_bytes("\n".join(self._texts).encode("utf-8", "replace")))
+            self._hand.write("shapes.txt", "\n".join(self._texts).encode("utf-8", "replace"))
             self._hand.tell()
 
     def _unhook(self) -> None:
