@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -34,14 +35,7 @@ MARK = "DISTDBG_TEST_FOLDER"
 #: A scheduler's, a launcher's or a tuner's traces would change what a test sees.
 FOREIGN = ("SLURM_", "PET_", "TORCHELASTIC_", "NCCL_", "TORCH_", "GLOO_", "DISTDBG_", "GROUP_", "OMPI_", "PMI_")
 FOREIGN_NAMES = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ROLE_RANK"}
-FOREIGN_NAMES |= {
-    "OMP_NUM_THREADS",
-    "CUDA_VISIBLE_DEVICES",
-    "PYTHONUNBUFFERED",
-    "PYTHONPATH",
-    "XDG_RUNTIME_DIR",
-    "XDG_STATE_HOME",
-}
+FOREIGN_NAMES |= {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONPATH", "XDG_RUNTIME_DIR"}
 #: On the path of every Python that a test starts: it knows how to end beside gloo's threads.
 AT_EXIT = Path(__file__).parent / "at_exit"
 #: Of a file whose tests are all slow.
@@ -97,13 +91,30 @@ def run_command(
 
 
 @pytest.fixture
-def distdbg(tmp_path: Path) -> Command:
-    """`distdbg("launch", "train.py", env={…}, timeout=60)`: runs in the test's folder unless cwd= names another."""
+def distdbg(tmp_path: Path) -> Iterator[Command]:
+    """`distdbg("launch", "train.py", env={…}, timeout=60)`: runs in the test's folder unless cwd= names another.
+
+    Whatever it did, the runs that it left there are the user's alone.
+    """
+
+    commands = set()
 
     def call(*args: str | Path, cwd: Path | None = None, **options: object) -> Finished:
+        commands.add(args[0])
         return run_command([sys.executable, "-m", "distdbg", *map(str, args)], cwd or tmp_path, **options)  # type: ignore[arg-type]
 
-    return call
+    yield call
+    runs = list_runs(tmp_path / RUNS_FOLDER) if "launch" in commands else []
+    assert not [name for run in runs for name in open_to_others(run.path)]
+
+
+def open_to_others(folder: Path) -> Iterator[str]:
+    """Files and folders of a run that its owner does not have for themselves."""
+    for where, _, files in os.walk(folder):
+        for path, wanted in ((where, 0o700), *((f"{where}/{name}", 0o600) for name in files)):
+            status = os.lstat(path)
+            if not stat.S_ISLNK(status.st_mode) and stat.S_IMODE(status.st_mode) != wanted:
+                yield f"{path}: {stat.S_IMODE(status.st_mode):o}"
 
 
 @pytest.fixture

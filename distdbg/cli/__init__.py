@@ -15,6 +15,8 @@ from typing import NoReturn
 import click
 
 from distdbg.errors import EXIT_LAUNCHER_BROKE, EXIT_OWN_ERROR, DistdbgError, UsageError
+from distdbg.plain_text import clean
+from distdbg.terminal import guard
 
 
 class LazyGroup(click.Group):
@@ -73,6 +75,7 @@ def main() -> NoReturn:
 
 def run(words: list[str] | None) -> int | str | None:
     """The exit code of the command line, or of `words`: for a command that calls another."""
+    guard()
     try:
         cli.main(words, standalone_mode=False)
     except SystemExit as end:
@@ -111,9 +114,9 @@ def _nowhere() -> bool:
 
 def _say(error: DistdbgError) -> None:
     first = click.style("distdbg: ", fg="red", bold=True)
-    click.echo(f"{first}{error.message}", err=True)
+    click.echo(f"{first}{clean(error.message)}", err=True)
     if error.remedy:
-        click.echo(f"         {error.remedy}", err=True)
+        click.echo(f"         {clean(error.remedy)}", err=True)
 
 
 def _own_error(error: Exception) -> int:

@@ -16,7 +16,9 @@ import click
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, DistdbgError, EvidenceUnreadable, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
+from distdbg.plain_text import one_line
 from distdbg.rundir import RunDir
+from distdbg.terminal import unguarded
 from distdbg.whole_file import write_whole
 
 #: A screen has the verdict too; the page shows the whole tree.
@@ -79,7 +81,9 @@ def progress(after_s: float = 1.0) -> Callable[[str], None]:
         nonlocal shown
         if not sys.stderr.isatty() or text == shown or (text and time.monotonic() - begun < after_s):
             return
-        click.echo(f"\r\x1b[K{f'distdbg: {text} …' if text else ''}", err=True, nl=False)
+        stream = unguarded(sys.stderr)
+        stream.write(f"\r\x1b[K{f'distdbg: {one_line(text)} …' if text else ''}")
+        stream.flush()
         shown = text
 
     return say

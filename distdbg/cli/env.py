@@ -13,7 +13,7 @@ import click
 from distdbg.errors import NothingToAnalyse
 from distdbg.launch.env_lint import explain, known_names, lint
 from distdbg.launch.environment import Preset, PresetVariable, load_preset, preset_names, resolve
-from distdbg.launch.masking import mask
+from distdbg.masking import mask
 
 
 @click.command("env")

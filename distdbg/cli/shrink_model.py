@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distdbg.errors import UsageError
+from distdbg.terminal import unguarded
 
 if TYPE_CHECKING:
     from distdbg.shrink.plain_names import PlainOrder
@@ -145,9 +146,9 @@ def _telling() -> Telling:
     from rich.console import Console
 
     def written(done: int, total: int) -> None:
-        click.echo(f"\r{done / 1e6:.0f} of {total / 1e6:.0f} MB", nl=done >= total, err=True)
+        unguarded(sys.stderr).write(f"\r{done / 1e6:.0f} of {total / 1e6:.0f} MB" + "\n" * (done >= total))
 
-    return Telling(written, Console(stderr=True).status)
+    return Telling(written, Console(file=unguarded(sys.stderr)).status)
 
 
 class _Ended(KeyboardInterrupt):

@@ -15,6 +15,7 @@ import click
 
 from distdbg.errors import NothingToAnalyse
 from distdbg.rundir import RunDir, find_run_dir
+from distdbg.terminal import unguarded
 
 if TYPE_CHECKING:
     from distdbg.collect.run_tail import RunTail
@@ -107,7 +108,7 @@ def _look(view: TopView, tail: RunTail, run: RunDir, interval: float) -> list[st
     from rich.console import Console
     from rich.live import Live
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, file=unguarded(sys.stdout))
     said, due = "", 0.0
     try:
         with _keys() as read, Live(console=console, screen=True, auto_refresh=False) as live:

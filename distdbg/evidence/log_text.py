@@ -7,13 +7,8 @@ shown in its last state, and of control sequences only colours and weights are l
 
 from __future__ import annotations
 
-import re
+from distdbg.plain_text import guarded, without_controls
 
-#: CSI … final byte; OSC, DCS and their like up to their terminator; two-byte escapes; other controls but tab.
-_CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*(?P<final>[@-~])?|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-Z\\^-~]?"
-    r"|[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]"
-)
 _RESET = "\x1b[0m"
 
 
@@ -29,16 +24,12 @@ def states(data: bytes) -> list[bytes]:
 
 def plain(data: bytes) -> str:
     """Text alone: what is no UTF-8 shows as U+FFFD, control sequences are gone. What `--grep` looks at."""
-    text = data.decode("utf-8", "replace")
-    return text if text.isprintable() else _CONTROL.sub("", text)
+    return without_controls(data.decode("utf-8", "replace"))
 
 
 def coloured(data: bytes) -> str:
     """As plain, but with its colours, which end with the line."""
-    text = data.decode("utf-8", "replace")
-    if text.isprintable():
-        return text
-    kept = _CONTROL.sub(lambda m: m[0] if m["final"] == "m" else "", text)
+    kept = guarded(data.decode("utf-8", "replace"), colours=True)
     return kept + _RESET if "\x1b[" in kept and not kept.endswith((_RESET, "\x1b[m")) else kept
 
 

@@ -31,10 +31,10 @@ from distdbg.collect.kernel_log import kernel_messages
 from distdbg.launch import keeper, processes
 from distdbg.launch.lifeline import Lifeline
 from distdbg.launch.loop import Loop
-from distdbg.launch.masking import mask_argv
 from distdbg.launch.node_dir import RANK_BYTES, make_node_dir, remove_node_dir
 from distdbg.launch.torchrun_process import TorchrunProcess
 from distdbg.launch.wire import StdioWire, Wire
+from distdbg.masking import mask_argv
 from distdbg.rundir import RunDir
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import yaml
 from distdbg.assets import asset_dir
 from distdbg.errors import UsageError
 from distdbg.launch.env_lint import version_of
-from distdbg.launch.masking import mask
+from distdbg.masking import mask
 
 #: What else in the inherited environment changes how a job runs; PET_ is torchrun's.
 _SHOWN = (

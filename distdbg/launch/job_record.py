@@ -13,8 +13,8 @@ from typing import Any
 from distdbg import __version__
 from distdbg.launch import processes
 from distdbg.launch.disk import DiskWriter
-from distdbg.launch.masking import mask, mask_argv
 from distdbg.launch.plan import Plan
+from distdbg.masking import mask, mask_argv
 from distdbg.rundir import RunDir
 
 JOB_SCHEMA = "distdbg.job/1"

@@ -9,9 +9,12 @@ import termios
 import time
 from typing import TYPE_CHECKING, TextIO
 
+from distdbg.evidence.log_text import coloured, plain
 from distdbg.launch.console import Shown
 from distdbg.launch.state import RankState, RunState
 from distdbg.model import fold_ranks
+from distdbg.plain_text import clean
+from distdbg.terminal import unguarded
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -82,7 +85,7 @@ class LiveView:
         self._started = time.monotonic()
         self._last = 0.0
         self._partial: list[bytes] = []
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(file=unguarded(sys.stderr), highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._live.start()
 
@@ -91,7 +94,7 @@ class LiveView:
         from rich.text import Text
 
         for line in shown.lines:
-            self._console.print(Text.from_ansi(line.data.decode("utf-8", "replace")), soft_wrap=True)
+            self._console.print(Text.from_ansi(coloured(line.data)), soft_wrap=True)
         self._partial = [line.data for line in shown.partial]
         now = time.monotonic()
         if now - self._last >= _DRAW_EVERY_S:
@@ -99,7 +102,7 @@ class LiveView:
             self._live.update(self._render(), refresh=True)
 
     def say(self, text: str) -> None:
-        self._console.print(f"distdbg: {text}", markup=False)
+        self._console.print(f"distdbg: {clean(text)}", markup=False)
 
     def show(self, text: str) -> None:
         from rich.text import Text
@@ -123,7 +126,7 @@ class LiveView:
             table.add_column(column, justify=justify, header_style="dim")  # type: ignore[arg-type]
         for row, style in self._rows():
             table.add_row(*row, style=style)
-        bars = [Text(p.rpartition(b"\r")[2].decode("utf-8", "replace")) for p in self._partial]
+        bars = [Text(plain(p.rpartition(b"\r")[2])) for p in self._partial]
         return Group(*bars, title, table)
 
     def _rows(self) -> list[tuple[list[str], str]]:

@@ -11,6 +11,8 @@ from distdbg.collect.profile_sets import ProfileSet, profile_sets
 from distdbg.errors import DistdbgError
 from distdbg.evidence.profile_clock import words
 from distdbg.model import fold_ranks
+from distdbg.plain_text import one_line
+from distdbg.terminal import unguarded
 
 if TYPE_CHECKING:
     from distdbg.rundir import RunDir
@@ -58,7 +60,7 @@ def _merged(found: ProfileSet) -> str:
 def _progress(text: str) -> None:
     """On a terminal only; the empty text wipes it."""
     if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{f'distdbg: {text} …' if text else ''}")
+        unguarded(sys.stderr).write(f"\r\x1b[K{f'distdbg: {one_line(text)} …' if text else ''}")
         sys.stderr.flush()
 
 

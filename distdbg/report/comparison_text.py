@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
+from distdbg.plain_text import clean, one_line
 from distdbg.report.comparison import Comparison, Figure, parts_of
-from distdbg.report.text import COLOR, PLAIN, clean, one_line
+from distdbg.report.text import COLOR, PLAIN
 
 #: Of each kind of difference so many stand on the screen; --json has all.
 _MOST_EACH = 12

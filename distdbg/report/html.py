@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import CauseClass, Report, fold_ranks
+from distdbg.plain_text import clean
 from distdbg.report.course import course
 from distdbg.report.picture_page import picture_values
 from distdbg.report.picture_text import report_picture
 from distdbg.report.step_boxes import step_boxes
-from distdbg.report.text import clean, duration
+from distdbg.report.text import duration
 from distdbg.report.timeline import FOLD_ABOVE, Span, timeline
 from distdbg.report.verdict import rank_state
 

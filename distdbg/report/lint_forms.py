@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from distdbg.model import Citation, Finding, FindingDoc, Unknown
-from distdbg.report.text import COLOR, PLAIN, clean, one_line
+from distdbg.plain_text import clean, one_line
+from distdbg.report.text import COLOR, PLAIN
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB = {"error": "error", "warning": "warning", "info": "notice"}

@@ -16,10 +16,10 @@ from typing import Any
 
 from distdbg.evidence.memory_answer import MemoryAnswer, Moment, gib
 from distdbg.model import Report
+from distdbg.plain_text import clean
 from distdbg.report.html import render_page
 from distdbg.report.memory_drawing import HEIGHT, HUES, WIDTH, data, spark, still, tape
 from distdbg.report.memory_text import title
-from distdbg.report.text import clean
 
 #: With their whole digests; the page stays below 2 MB.
 _MOST_PICTURES = 4

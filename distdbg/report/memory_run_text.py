@@ -11,7 +11,7 @@ from distdbg.evidence.growth import Point
 from distdbg.evidence.host_snapshot import HostSnapshot
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.report.text import one_line
+from distdbg.plain_text import one_line
 
 _MOST_RANKS = 8
 _MOST_GROUPS = 10

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
 from distdbg.evidence.memory_answer import MemoryAnswer, gib
+from distdbg.plain_text import clean
 from distdbg.report.memory_drawing import HEIGHT, HUES, WIDTH, still, tape
 from distdbg.report.memory_text import title
-from distdbg.report.text import clean
 
 _MOST_PICTURES = 4
 _MOST_NAMES = 12

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from distdbg.checks._snapshots import overflowed
 from distdbg.evidence.memory_answer import Holder, MemoryAnswer, Moment, gib
 from distdbg.evidence.memory_diff import Change, Difference
-from distdbg.report.text import COLOR, PLAIN, Style, duration, one_line
+from distdbg.plain_text import one_line
+from distdbg.report.text import COLOR, PLAIN, Style, duration
 
 MOST_ROWS = 14
 _MOST_DEVICES = 6

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from unicodedata import east_asian_width
 
-from distdbg.report.text import one_line
+from distdbg.plain_text import one_line
 
 #: (style's escape sequence or "", text); a text may come from a script: it is cleaned here
 Piece = tuple[str, str]

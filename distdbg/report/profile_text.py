@@ -10,7 +10,7 @@ from distdbg.evidence.gpu_window import Watched
 from distdbg.evidence.profile import Dear, RankProfile, Row
 from distdbg.evidence.trace_device import Device
 from distdbg.evidence.trace_phases import PARTS
-from distdbg.report.text import one_line
+from distdbg.plain_text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from distdbg.model import Citation, Finding, Report
+from distdbg.plain_text import clean, one_line
 
-#: Terminal controls and other characters that a training script may print: shown, never obeyed.
-_ANSI = re.compile(r"\x1b(?:\[[0-9;:?<=>]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _WORST = ("error", "warning", "info")
 _MOST_EXPLAINED = 8
 _MOST_UNKNOWN = 8
@@ -32,12 +29,6 @@ class Style:
 
 PLAIN = Style()
 COLOR = Style("\x1b[1;31m", "\x1b[1;33m", "\x1b[1;32m", "\x1b[1m", "\x1b[2m", "\x1b[0m")
-
-
-def clean(text: str) -> str:
-    """Text of a rank as plain text: colours are dropped, other control characters become visible ones."""
-    kept = _ANSI.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    return _CONTROL.sub(lambda m: chr(0x2400 + ord(m[0])) if ord(m[0]) < 0x20 else "\ufffd", kept)
 
 
 def render_text(report: Report, *, color: bool = False, width: int = 100) -> str:
@@ -135,10 +126,6 @@ class _Text:
 
     def _paint(self, style: str, text: str) -> str:
         return f"{style}{text}{self.style.end}" if style else text
-
-
-def one_line(text: str) -> str:
-    return " ".join(clean(text).split())
 
 
 def duration(seconds: float) -> str:

@@ -14,7 +14,7 @@ def script(folder, text):
 
 
 def record(result):
-    (folder,) = (result.cwd / "distdbg-bisect").iterdir()
+    (folder,) = (path for path in (result.cwd / "distdbg-bisect").iterdir() if path.is_dir())
     return json.loads((folder / "bisect.json").read_text()), folder
 
 

@@ -17,9 +17,9 @@ from typing import Any
 from distdbg.assets import asset_dir
 from distdbg.errors import UsageError
 from distdbg.launch.dry_run import quote
-from distdbg.launch.masking import mask
 from distdbg.launch.plan import is_one_of_many
 from distdbg.launch.torchrun_flags import value_mistake
+from distdbg.masking import mask
 from distdbg.rundir import RunDir
 from distdbg.settings import JobSettings
 

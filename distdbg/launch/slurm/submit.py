@@ -10,8 +10,8 @@ from pathlib import Path
 
 from distdbg.errors import DistdbgError, UsageError
 from distdbg.launch.journal import note
-from distdbg.launch.masking import mask_argv
 from distdbg.launch.slurm import batch, commands
+from distdbg.masking import mask_argv
 from distdbg.rundir import RunDir, create_run_dir, link_latest
 from distdbg.settings import JobSettings
 from distdbg.whole_file import write_json, write_whole

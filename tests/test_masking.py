@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from distdbg.launch.masking import MASK, mask, mask_argv
+from distdbg.masking import MASK, mask, mask_argv
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""Standard output and error of the command line: whatever is printed, a terminal obeys nothing but our own colours.
+
+`guard()` is called once, before a command runs, so that no command, library or traceback can print a control sequence
+that stands in a file name or in a rank's output. What moves the cursor on purpose (progress, `top`, the live view)
+writes to `unguarded(stream)`, and cleans what it shows itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO
+
+from distdbg.plain_text import guarded
+
+
+class _Guarded:
+    """A text stream that is another one in all but `write`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(guarded(text, colours=self._stream.isatty()))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._stream, name)
+
+    def __iter__(self) -> Any:  # noqa: ANN401
+        return iter(self._stream)
+
+
+def guard() -> None:
+    """Twice is once."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, _Guarded):
+            setattr(sys, name, _Guarded(stream))
+
+
+def unguarded(stream: TextIO) -> TextIO:
+    return stream._stream if isinstance(stream, _Guarded) else stream
