@@ -38,6 +38,9 @@ _NAME = re.compile(r"[\w.\-]+")
 #: Not the colon of https://, whose query would be taken for its value.
 _SIGN = re.compile(r"\"?\s*(?:=|:(?!//))\s*")
 _VALUE = re.compile(r"\"(?P<double>[^\"]+)\"|'(?P<single>[^']+)'|[\"']?(?P<bare>[^\s\"'&;,{}]+)")
+#: Short options that often are a password's. A port, a name and a path stay: only what no word is, is masked.
+_SHORT = ("-p", "-P", "-pw")
+_SHORT_VALUE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[^\s/]{6,}")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
@@ -105,10 +108,31 @@ def mask_argv(argv: Sequence[str]) -> list[str]:
     for word in argv:
         name, equals, value = word.partition("=")
         if before and not word.startswith("--"):
-            masked.append(MASK if _hides(before, word) else word)
+            hides = _SHORT_VALUE.fullmatch(word) if before in _SHORT else _hides(before, word)
+            masked.append(MASK if hides else mask("", word))
         elif equals and re.fullmatch(r"-*[\w.\-]+", name):
             masked.append(f"{name}={mask(name, value)}")
         else:
             masked.append(mask("", word))
-        before = word if not equals and word.startswith("-") and sounds_secret(word) else ""
+        before = word if not equals and word.startswith("-") and (sounds_secret(word) or word in _SHORT) else ""
     return masked
+
+
+# -- text of others ----------------------------------------------------------------------------------------------------
+
+#: In prose only names that can mean nothing else: "forward pass: 3 ms" and "pad_token: <pad>" hide nothing.
+_PROSE = re.compile(
+    r"(?P<head>(?:[\w.\-]*(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key))\"?\s*[=:]\s*"
+    r"[\"']?)(?P<value>[^\s\"'&;,{}()<>]{4,})"
+    r"|(?P<head2>[\w.\-]*token\"?\s*[=:]\s*[\"']?)(?P<value2>[\w.\-/+=]{16,})",
+    re.I,
+)
+
+
+def mask_text(text: str) -> str:
+    """Text that a program printed, without what shows by its look or by its name that it is a secret."""
+    text = _PRIVATE_KEY.sub(MASK, text)
+    text = _URL_CREDENTIALS.sub(rf"\g<head>{MASK}@", text)
+    text = _SCHEME.sub(rf"\g<head> {MASK}", text)
+    text = _LOOKS.sub(MASK, text)
+    return _PROSE.sub(lambda m: f"{m['head'] or m['head2']}{MASK}", text)

@@ -10,6 +10,7 @@ from distdbg.evidence.calls import KEPT, Call
 from distdbg.evidence.nccl_ras import Communicator
 from distdbg.evidence.recorder import RecorderLog, Signatures
 from distdbg.evidence.stacks import Thread, main_thread
+from distdbg.masking import mask_text
 
 #: the state of a process that nobody looked at: its stack, or its recorder's dump, is all that there is
 NOT_LOOKED_AT = "?"
@@ -99,4 +100,4 @@ class Dump:
         """A line of a kept script, stripped; empty where it was not kept."""
         text = self.sources.get(file)
         lines = text.split("\n") if text else []
-        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+        return mask_text(lines[number - 1].strip()) if 0 < number <= len(lines) else ""

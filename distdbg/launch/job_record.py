@@ -7,14 +7,16 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from distdbg import __version__
+from distdbg.hidden_values import MOST_VALUES, entry
 from distdbg.launch import processes
 from distdbg.launch.disk import DiskWriter
 from distdbg.launch.plan import Plan
-from distdbg.masking import mask, mask_argv
+from distdbg.masking import MASK, mask, mask_argv, sounds_secret
 from distdbg.rundir import RunDir
 
 JOB_SCHEMA = "distdbg.job/1"
@@ -48,6 +50,17 @@ def job_record(run: RunDir, name: str, plan: Plan) -> dict[str, Any]:
     }
 
 
+def hidden_values(environment: Mapping[str, str], argv: Sequence[str]) -> list[dict[str, Any]]:
+    """One entry for each secret value of the environment and the command line. A path is where a secret is kept."""
+    values = {value for name, value in environment.items() if sounds_secret(name) and mask(name, value) == MASK}
+    for word, shown in zip(argv, mask_argv(argv), strict=True):
+        if shown.endswith(MASK):
+            values.add(word.removeprefix(shown.removesuffix(MASK)))
+    salt = os.urandom(16)
+    entries = (entry(value, salt) for value in sorted(values) if not os.path.exists(value))  # noqa: PTH110 -- it raises for no value
+    return [one for one in entries if one is not None][:MOST_VALUES]
+
+
 def complete_later(run: RunDir, record: dict[str, Any], script: str | None, disk: DiskWriter) -> threading.Thread:
     """Versions and git state, found while the ranks start: nothing waits for them."""
 
@@ -55,6 +68,7 @@ def complete_later(run: RunDir, record: dict[str, Any], script: str | None, disk
         from distdbg.collect.git import git_state
         from distdbg.collect.versions import versions
 
+        record["hidden_values"] = hidden_values(os.environ, sys.argv[1:])
         record["versions"] |= versions()
         record["git"] = git_state(Path(script).parent if script else Path.cwd())
         write_job(run, record, disk)

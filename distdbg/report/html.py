@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
+from distdbg.hidden_values import HiddenValues
 from distdbg.model import CauseClass, Report, fold_ranks
 from distdbg.plain_text import clean
 from distdbg.report.course import course
@@ -226,17 +227,18 @@ def _logs(evidence: RunEvidence, report: Report, own: Mapping[int, RankFailure])
     wanted += [*list(sorted(own, key=lambda r: (own[r].cause_class, r))[:3]), 0]
     by_rank = {rank.rank: rank for rank in evidence.ranks}
     left = _LOG_BUDGET
+    hidden = HiddenValues(evidence.job)
     logs: list[dict[str, str]] = []
     for number in list(dict.fromkeys(wanted))[:_MOST_LOGS]:
         rank = by_rank.get(number)
         for name, text, path in _streams(rank) if rank is not None else ():
             if text.strip() and left > 0:
-                tail = clean(text[-_ONE_LOG:])[-left:]
+                tail = clean(hidden.mask(text[-_ONE_LOG:]))[-left:]
                 left -= len(tail)
                 logs.append({"title": f"rank {number} · {name}", "path": path, "text": tail})
     for node in [n for n in evidence.nodes if n.torchrun_exit_code][:2]:
         if node.torchrun_tail.strip():
-            tail = clean(node.torchrun_tail[-_ONE_LOG:])
+            tail = clean(hidden.mask(node.torchrun_tail[-_ONE_LOG:]))
             logs.append({"title": f"torchrun on node {node.node_rank}", "path": node.torchrun_path, "text": tail})
     return logs
 

@@ -15,6 +15,7 @@ from distdbg.evidence.hang import is_hung
 from distdbg.evidence.jsonl import integer, number
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.undecided import undecided
+from distdbg.hidden_values import HiddenValues
 from distdbg.model import CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
 
 #: Root causes: what stands below them in the order can be their consequence.
@@ -36,7 +37,7 @@ def build_report(evidence: RunEvidence) -> Report:
     if _died_of_hanging(evidence, findings, outcome) or _stands_still(evidence, findings):
         outcome = "hung"
         code, whose = _exit_code_of_hung(evidence, code, whose)
-    return Report(
+    report = Report(
         outcome=outcome,
         findings=tuple(findings),
         run=run_facts(evidence),
@@ -44,6 +45,27 @@ def build_report(evidence: RunEvidence) -> Report:
         exit_code_of=whose,
         unknown=(*failed, *_why_hung(evidence, findings, outcome), *evidence.unknown, *_blind_spots(evidence)),
         ranks=tuple(rank_summaries(evidence)),
+    )
+    return _without_secrets(report, HiddenValues(evidence.job))
+
+
+def _without_secrets(report: Report, hidden: HiddenValues) -> Report:
+    """In every form of the report: what rebuilds it elsewhere hides the same values."""
+
+    def masked(finding: Finding) -> Finding:
+        cited = tuple(replace(c, quote=hidden.mask(c.quote)) for c in finding.evidence)
+        return replace(
+            finding,
+            summary=hidden.mask(finding.summary),
+            cause=hidden.mask(finding.cause),
+            remedy=hidden.mask(finding.remedy),
+            evidence=cited,
+        )
+
+    return replace(
+        report,
+        findings=tuple(masked(finding) for finding in report.findings),
+        unknown=tuple(replace(u, what=hidden.mask(u.what), because=hidden.mask(u.because)) for u in report.unknown),
     )
 
 
