@@ -8,12 +8,14 @@ from pathlib import Path
 
 import click
 
+from distdbg.cli._output import OutputFile
+
 
 @click.command("diff")
 @click.argument("run_a", metavar="RUN_A")
 @click.argument("run_b", metavar="RUN_B")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.diff/1).")
-@click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+@click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
               help="Write an offline page there.")  # fmt: skip
 def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) -> None:
     """Say what differs between two runs: outcome, findings, speed, memory, versions, code, command, variables.

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import click
 
+from distdbg.cli._output import OutputFile
+
 
 @click.command("explain")
 @click.argument("what", nargs=-1, required=True, metavar="DIR|FILES…", type=click.Path(path_type=Path, exists=True))
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
-@click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+@click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
               help="Write the HTML page to PATH as well.")  # fmt: skip
 def command(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> None:
     """Say why a job hung or died, from files, wherever they were collected.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._output import OutputFile
 from distdbg.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--interval", type=click.FloatRange(0.05, 60), default=1.0, show_default=True,
               help="Seconds from one look to the next.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
-@click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+@click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
               help="Write the HTML page to PATH as well.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Put the dump there; it must not exist, or be empty.")  # fmt: skip

@@ -66,22 +66,26 @@ def command(
 
     RUN is a run directory, an id or a part of one; without it the newest run of this folder.
 
-    One rank alone comes byte by byte, its standard error to standard error (with --stream to standard output).
-    Several, and whatever is searched or dated, come as lines with a prefix; there a progress bar is shown in its last
-    state, and of terminal control sequences only colours are kept.
+    Into a file or a pipe one rank alone comes byte by byte, its standard error to standard error (with --stream to
+    standard output). On a terminal, for several ranks, and with --grep, --times or --merge it comes as lines: a
+    progress bar is shown in its last state, and of terminal control sequences only colours are kept.
+
+    Nothing is masked: these are your own logs. Secrets are masked in reports, which quote them.
     """
     expression = _compile(pattern)
     wanted = _ranks(ranks)
     found = find_run_dir(run)
     streams = (stream,) if stream else STREAMS
-    printer = _Printer(expression, prefix=not no_prefix, times=times, as_json=as_json)
-    raw = not (merge or expression or times or as_json)
+    lines = bool(merge or expression or times or as_json)
+    raw = not lines and not sys.stdout.isatty()
+    one = wanted is not None and len(wanted) == 1
+    printer = _Printer(expression, prefix=not no_prefix and (lines or not one), times=times, as_json=as_json)
     with _the_reader_may_leave():
         if follow:
             if attempt is not None:
                 choose_attempt(found, attempt)
-            alone = raw and wanted is not None and len(wanted) == 1
-            _follow(LogFollower(found, wanted, streams, attempt), printer, _targets(streams) if alone else None)
+            targets = _targets(streams) if raw and one else None
+            _follow(LogFollower(found, wanted, streams, attempt), printer, targets)
         chosen = choose_attempt(found, attempt)
         there = choose_ranks(chosen, wanted)  # after following, too: what was asked for may never have come
         readers = stream_readers(chosen, there, streams)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._output import OutputFile
 from distdbg.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ def command() -> None:
 @command.command("analyze")
 @click.argument("what", nargs=-1, required=True, metavar="FILE|RUN…", type=click.Path(path_type=Path, exists=True))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `memory`).")
-@click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+@click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
               help="Write an offline page with the picture to PATH.")  # fmt: skip
-@click.option("--svg", "svg_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+@click.option("--svg", "svg_path", type=OutputFile(), metavar="PATH",
               help="Write the picture alone to PATH.")  # fmt: skip
-@click.option("--png", "png_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+@click.option("--png", "png_path", type=OutputFile(), metavar="PATH",
               help="Write the picture alone to PATH, as PNG.")  # fmt: skip
 def analyze(
     what: tuple[Path, ...], as_json: bool, html_path: Path | None, svg_path: Path | None, png_path: Path | None

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from distdbg.cli._answer import exit_code, screen, sense_of, write_page
+from distdbg.cli._output import OutputFile
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
@@ -17,7 +18,7 @@ from distdbg.rundir import RunDir, find_run_dir
 @click.command("report")
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
-@click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), metavar="PATH",
+@click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
               help="Write the HTML page to PATH as well.")  # fmt: skip
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Judge attempt N; the newest by default.")
 def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int | None) -> None:
