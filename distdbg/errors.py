@@ -10,7 +10,8 @@
     └── Refused                  6   it could not be done faithfully
 
 `launch` and `attach` return the job's own exit code; beside it only HUNG, LOST, USAGE and OURS below.
-Analysis commands exit with FINDINGS when they found something of severity error.
+Analysis commands exit with FINDINGS when they found something of severity error, and with UNDECIDED when the job failed
+or hangs and they could not find out why.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ EXIT_TOOL_MISSING = 4
 EXIT_UNREADABLE = 5
 EXIT_REFUSED = 6
 EXIT_FINDINGS = 10
+EXIT_UNDECIDED = 11
 #: launch, attach: an error of ours (analysis commands use 1)
 EXIT_LAUNCHER_BROKE = 70
 #: launch, attach: the job was hung and was ended
@@ -40,6 +42,7 @@ EXIT_CODES: dict[int, str] = {
     EXIT_UNREADABLE: "evidence unreadable",
     EXIT_REFUSED: "refused, because it could not be done faithfully",
     EXIT_FINDINGS: "findings of severity error",
+    EXIT_UNDECIDED: "something is wrong and the evidence does not decide what",
     EXIT_LAUNCHER_BROKE: "launch: an error of distdbg's own",
     EXIT_HUNG: "launch: the job was hung and was ended",
     EXIT_LOST: "launch: lost sight of the job, which may still run",

@@ -13,7 +13,7 @@ from traceback import extract_tb
 
 import click
 
-from distdbg.errors import EXIT_FINDINGS, EXIT_OK, DistdbgError, EvidenceUnreadable, UsageError
+from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNDECIDED, DistdbgError, EvidenceUnreadable, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
 from distdbg.plain_text import one_line
@@ -69,8 +69,9 @@ def screen() -> tuple[int, bool, bool]:
 
 
 def exit_code(*reports: Report) -> int:
-    errors = any(finding.severity == "error" for report in reports for finding in report.findings)
-    return EXIT_FINDINGS if errors else EXIT_OK
+    if any(finding.severity == "error" for report in reports for finding in report.findings):
+        return EXIT_FINDINGS
+    return EXIT_UNDECIDED if any(report.outcome in ("failed", "hung") for report in reports) else EXIT_OK
 
 
 def progress(after_s: float = 1.0) -> Callable[[str], None]:

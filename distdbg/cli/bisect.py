@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._exits import exits
 from distdbg.errors import EXIT_OK, EXIT_REFUSED, UsageError
 from distdbg.whole_file import write_whole
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from distdbg.shrink.bisect.command import Command
 
 
+@exits({0: "found and shown again", 3: "COMMAND does not fail as it is", 6: "the result did not show it again"})
 @click.command("bisect", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--finding", metavar="ID", help="What must be found in a run's report; default: the failure at hand.")
 @click.option("--vary", multiple=True, metavar="FLAG=LOW[:HIGH[:STEP]]",
@@ -39,8 +41,6 @@ def command(
 
     Each try is a run. It is assumed that the failure shows every time, and that where a value shows it, each larger
     one does; the result is run twice more. Everything stays in one folder, with bisect.json and reproduce.sh.
-
-    Exit codes: 0 found and shown again, 2 usage, 3 COMMAND does not fail as it is, 6 the result did not show it again.
     """
     from distdbg.shrink.bisect.command import varied
     from distdbg.shrink.bisect.hunting import CONFIRMATIONS, Order, hunt

@@ -8,9 +8,18 @@ from pathlib import Path
 
 import click
 
+from distdbg.cli._exits import exits
 from distdbg.cli._output import OutputFile
 
 
+@exits(
+    {
+        0: "B has no new finding of severity error",
+        3: "nothing to analyse",
+        5: "unreadable",
+        10: "B has a finding of severity error that A does not have",
+    }
+)
 @click.command("diff")
 @click.argument("run_a", metavar="RUN_A")
 @click.argument("run_b", metavar="RUN_B")
@@ -22,9 +31,6 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
 
     A run is a run's directory, its id or a part of it. The newest attempt of each is compared. Speed differs where
     the middle halves of both runs' step times do not touch, and their medians are 3 % apart.
-
-    Exit codes: 0, 10 where B has a finding of severity error that A does not have, 3 nothing to analyse,
-    5 unreadable.
     """
     from distdbg.cli._answer import screen, sense_of, write_whole_page
     from distdbg.collect.run_evidence import load_evidence

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._output import OutputFile
 
 
+@exits(JUDGES)
 @click.command("explain")
 @click.argument("what", nargs=-1, required=True, metavar="DIR|FILES…", type=click.Path(path_type=Path, exists=True))
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
@@ -22,8 +24,6 @@ def command(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> No
     them: flight-recorder dumps (pickle or JSON), `py-spy dump` (text or JSON), torchrun's and ranks' logs. Which rank
     a file is of stands at the end of its name (nccl_trace_rank_3, host7_12) or behind "rank" in it. Nothing that is
     read can execute anything, and torch is not needed.
-
-    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 nothing to analyse, 5 unreadable.
     """
     from distdbg.cli import _answer
     from distdbg.collect.explaining import load

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._output import OutputFile
 from distdbg.errors import EXIT_OK, UsageError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from distdbg.model import Report
 
 
+@exits(JUDGES | {3: "no job", 4: "the ranks may not be looked at"})
 @click.command("hang-dump")
 @click.argument("run", required=False)
 @click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",
@@ -53,8 +55,6 @@ def command(  # noqa: PLR0917 -- click passes them by name
     RUN is a run's directory, its id or a part of it. Without any argument: the newest run of this folder that still
     runs; else every torch job of yours on this machine, whoever launched it. The job goes on as before: a rank is
     paused for some 10 ms a look, and gets no signal.
-
-    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 no job, 4 the ranks may not be looked at.
     """
     from distdbg.cli import _answer
     from distdbg.launch.asked_dump import Wish

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._exits import exits
 from distdbg.errors import EXIT_FINDINGS, EXIT_NOTHING, EXIT_OK, EXIT_UNREADABLE, UsageError
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from distdbg.model import Finding, Unknown
 
 
+@exits(
+    {0: "nothing of severity error", 3: "no file to read", 5: "files were skipped", 10: "findings of severity error"}
+)
 @click.command("lint")
 @click.argument("paths", nargs=-1, metavar="PATHS...")
 @click.option("--select", multiple=True, metavar="ID[,ID]", help="Look for these only.")
@@ -37,8 +41,6 @@ def command(  # noqa: PLR0917 -- click passes them by name
 
     `# distdbg: ignore[ID]` on a line silences it there; `distdbg findings ID` explains it; `[tool.distdbg.lint]` in
     pyproject.toml takes select, ignore and exclude.
-
-    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 no file to read, 5 files were skipped.
     """
     from distdbg.collect.lint_settings import settings_for
     from distdbg.collect.sources import find_sources

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._output import OutputFile
 from distdbg.errors import UsageError
 
@@ -25,6 +26,7 @@ def command() -> None:
     """
 
 
+@exits(JUDGES | {3: "no snapshot", 4: "nothing that draws a PNG", 10: "memory ran out"})
 @command.command("analyze")
 @click.argument("what", nargs=-1, required=True, metavar="FILE|RUN…", type=click.Path(path_type=Path, exists=True))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `memory`).")
@@ -41,9 +43,6 @@ def analyze(
 
     FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots. Of one run it also
     says what each rank's memory was over all its steps, and what grew.
-
-    Exit codes: 0 nothing of severity error, 10 memory ran out, 3 no snapshot, 4 nothing that draws a PNG,
-    5 unreadable.
     """
     import json
     from dataclasses import replace
@@ -102,6 +101,7 @@ def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
     return evidence, run_text(evidence, host_snapshots(folder, evidence.attempt))
 
 
+@exits({0: "every rank gave one", 3: "nothing runs", 6: "some rank gave none"})
 @command.command("snapshot")
 @click.argument("run", required=False)
 @click.option("--ranks", metavar="RANKS", help="Only of these, such as 0,3 or 0-3.  [default: all]")
@@ -111,8 +111,6 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
 
     On CUDA torch's own, with a history if it was launched with --memory; everywhere the host's side. A rank is held
     up for as long as torch takes to hand its snapshot over, without CUDA for about 0.1 s.
-
-    Exit codes: 0 every rank gave one, 3 nothing runs, 6 some rank gave none.
     """
     from distdbg.cli import _answer
     from distdbg.errors import EXIT_OK, EXIT_REFUSED
@@ -137,6 +135,15 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     sys.exit(EXIT_OK if all(one.files for one in taken) else EXIT_REFUSED)
 
 
+@exits(
+    {
+        0: "done",
+        3: "no config",
+        4: "torch or transformers are missing",
+        5: "unreadable",
+        6: "such a model cannot be estimated",
+    }
+)
 @command.command("estimate")
 @click.argument("model", metavar="MODEL")
 @click.option("--nproc", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="Ranks that train it.")
@@ -161,8 +168,6 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
     function of yours, train.py:make, that returns a model and a function that computes its loss. A step is computed on
     tensors without bytes: it takes seconds, no GPU and no memory. CUDA's context, NCCL's buffers and fragmentation are
     not in it.
-
-    Exit codes: 0, 3 no config, 4 torch or transformers are missing, 5 unreadable, 6 such a model cannot be estimated.
     """
     import json
 

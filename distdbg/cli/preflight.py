@@ -6,7 +6,17 @@ import sys
 
 import click
 
+from distdbg.cli._exits import exits
 
+
+@exits(
+    {
+        0: "nothing of severity error",
+        3: "Slurm has no nodes for it now",
+        4: "ssh or srun is missing",
+        10: "findings of severity error",
+    }
+)
 @click.command("preflight")
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="How many.  [default: all, or 1]")
 @click.option("--on", type=click.Choice(["auto", "local", "slurm", "ssh"]), default="auto",
@@ -28,9 +38,6 @@ def command(  # noqa: PLR0917 -- click passes them by name
 ) -> None:
     """Look at the nodes of a job before it starts: names, ports, interfaces, clocks, disks, limits, versions, GPUs,
     and a real all-reduce over them. Start it where the job will be started, with the same environment.
-
-    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 Slurm has no nodes for it now, 4 ssh or
-    srun is missing.
     """
     from distdbg.cli import _answer
     from distdbg.launch.preflight.asking import ask

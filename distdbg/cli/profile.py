@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._exits import JUDGES, exits
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from distdbg.rundir import RunDir
 
 
+@exits(JUDGES | {3: "no profile", 6: "some rank gave none"})
 @click.command("profile")
 @click.argument("what", nargs=-1, metavar="[RUN|FILE…]")
 @click.option("--ranks", metavar="RANKS", help="Of a run that is under way, only these, such as 0,3 or 0-3.")
@@ -27,9 +30,6 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
 
     Of a run that is over, or with FILEs, whoever wrote them: read the profiles that there are. All ranks' traces of a
     run are merged into one file for ui.perfetto.dev, on one clock.
-
-    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 no profile, 5 unreadable, 6 some rank
-    gave none.
     """
     from distdbg.cli import _answer
     from distdbg.cli._profile_files import show

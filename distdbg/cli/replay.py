@@ -7,7 +7,19 @@ from pathlib import Path
 
 import click
 
+from distdbg.cli._exits import exits
 
+
+@exits(
+    {
+        0: "all was finite here",
+        3: "nothing to replay",
+        4: "no torch",
+        5: "unreadable",
+        6: "the model cannot be built or run here",
+        10: "it was not finite again",
+    }
+)
 @click.command("replay")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
@@ -16,9 +28,6 @@ def command(folder: Path, as_json: bool) -> None:
 
     DIR is ranks/RRRRR/nonfinite of a run that was launched with --watch numerics --on-nonfinite dump. The model's own
     code is imported and run, and it is a pickle: name only folders whose run you trust.
-
-    Exit codes: 10 it was not finite again, 0 all was finite here, 3 nothing to replay, 4 no torch, 5 unreadable,
-    6 the model cannot be built or run here.
     """
     from distdbg.cli import _answer
     from distdbg.evidence.run import RunEvidence

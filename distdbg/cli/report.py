@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from distdbg.cli._answer import exit_code, screen, sense_of, write_page
+from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._output import OutputFile
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.run import RunEvidence
@@ -15,6 +16,7 @@ from distdbg.model import Report
 from distdbg.rundir import RunDir, find_run_dir
 
 
+@exits(JUDGES)
 @click.command("report")
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
@@ -26,8 +28,6 @@ def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int
 
     RUN is a run's directory, its id or a part of it; without one, the newest run in ./distdbg-runs. Writes
     report/report.json, report.txt and report.html in the run directory.
-
-    Exit codes: 0 nothing of severity error, 10 findings of severity error, 3 nothing to analyse, 5 unreadable.
     """
     from distdbg.collect.run_evidence import load_evidence
     from distdbg.collect.run_profiles import with_profiles

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distdbg.cli._exits import exits
 from distdbg.errors import UsageError
 from distdbg.terminal import unguarded
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from distdbg.shrink.telling import Telling
 
 
+@exits({0: "done", 3: "no model", 4: "transformers is missing", 5: "unreadable", 6: "no faithful shrink was found"})
 @click.command("shrink-model")
 @click.argument("src")
 @click.argument("dst", type=click.Path(path_type=Path), required=False)
@@ -57,8 +59,6 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     SRC is a model's folder, its config.json, a URL that serves byte ranges or a hub id; or, without a config, an
     adapter's folder, a .safetensors or torch.save file, or a distributed checkpoint's folder. DST must not exist, or be
     empty. What was kept, renumbered, sliced, dropped and verified stands in DST/shrink.json.
-
-    Exit codes: 0 done, 2 usage, 3 no model, 4 transformers is missing, 5 unreadable, 6 no faithful shrink was found.
     """
     from distdbg.shrink.anatomy import anatomy_lines
     from distdbg.shrink.extrapolating import extrapolation_lines

@@ -181,7 +181,8 @@ def _do_without(asked: _Asked, silent: list[_Node], say: Say) -> None:
     """Capture the ranks of silent agents from here, where they run here."""
     if not silent:
         return
-    here = [job for job in find_jobs() if job.run_dir == str(asked.run.path)]
+    run = asked.run.path.resolve()  # a launch may name it by `..` or by a link
+    here = [job for job in find_jobs() if job.run_dir and Path(job.run_dir).resolve() == run]
     for node in silent:
         ranks = [rank for job in here for rank in job.ranks if rank.rank in node.ranks]
         if ranks:

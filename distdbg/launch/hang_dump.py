@@ -11,6 +11,7 @@ from pathlib import Path
 from distdbg.collect.dump_evidence import load_dump_alone, unseen
 from distdbg.collect.dump_files import load_dump
 from distdbg.collect.job_processes import FoundJob, find_jobs, job_of
+from distdbg.collect.pyspy import find_pyspy
 from distdbg.collect.run_evidence import load_evidence
 from distdbg.collect.run_status import run_status
 from distdbg.errors import NothingToAnalyse, Refused, ToolMissing, UsageError
@@ -45,7 +46,7 @@ def choose(run: str | None, pids: Iterable[int], slurm_job: str | None = None, *
         return [newest]
     jobs = find_jobs()
     found: list[Target] = [job for job in jobs if job.run_dir is None]
-    runs = {Path(job.run_dir) for job in jobs if job.run_dir}
+    runs = {Path(job.run_dir).resolve() for job in jobs if job.run_dir}
     found += [RunDir(path) for path in sorted(runs) if path.is_dir()]
     if not found:
         raise NothingToAnalyse(
@@ -182,7 +183,12 @@ def refuse_blind(taken: Taken) -> None:
         return
     told = sorted(why)[0]
     if not any("ermission" in reason or "not permitted" in reason for reason in why):
-        raise ToolMissing(f"no rank's stack could be taken: {told}", "Install py-spy beside distdbg.")
+        remedy = (
+            "Install py-spy beside distdbg: `pip install py-spy`."
+            if find_pyspy() is None
+            else "Name the processes that run Python: a rank may be the child of a shell or of a launcher."
+        )
+        raise ToolMissing(f"no rank's stack could be taken: {told}", remedy)
     raise ToolMissing(f"the ranks' stacks may not be read: {told}", _leave_to_look())
 
 

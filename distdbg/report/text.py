@@ -119,10 +119,10 @@ class _Text:
         if report.exit_code is None and report.exit_code_of:
             return f"exit code: {report.exit_code_of}"
         if report.exit_code is None and any(rank.state == "running" for rank in report.ranks):
-            return "exit code: nobody yet: the job ran when this was seen"
+            return "exit code: none yet: the job was still running"
         if report.exit_code is None:
             return "exit code unknown: no rank's and no torchrun's is recorded"
-        return f"exit code {report.exit_code}: {clean(report.exit_code_of or 'nobody')}"
+        return f"exit code {report.exit_code}: {clean(report.exit_code_of or 'no rank')}"
 
     def _paint(self, style: str, text: str) -> str:
         return f"{style}{text}{self.style.end}" if style else text

@@ -107,7 +107,9 @@ class _Drawing:
 
 
 def ranks_words(ranks: RankSet, most: int = _MOST_RANKS) -> str:
-    """`rank 2`, `ranks 0-2,4-7 (7)`; a long list is cut."""
+    """`rank 2`, `ranks 0-2,4-7 (7)`, `no known rank`; a long list is cut."""
+    if not ranks:
+        return "no known rank"
     return f"rank {ranks.first}" if len(ranks) == 1 else f"ranks {ranks.text(most)} ({len(ranks)})"
 
 
