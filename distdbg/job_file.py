@@ -108,6 +108,8 @@ def read_job_file(path: Path) -> JobFile:
 
 
 def _read(path: Path) -> str:
+    if path.is_fifo() and not str(path).startswith(("/dev/fd/", "/proc/")):  # `<(command)` ends, a FIFO may not
+        raise JobFileError(str(path), 0, "the job file cannot be read: it is a FIFO")
     try:
         with path.open("rb") as file:
             raw = file.read(_MOST + 1)

@@ -6,6 +6,7 @@ A new command is one file here (`my_command.py` defines `command`); the folder i
 
 from __future__ import annotations
 
+import errno
 import importlib
 import pkgutil
 import sys
@@ -85,23 +86,32 @@ def run(words: list[str] | None) -> int | str | None:
     return 0
 
 
-def _failed(error: Exception) -> int:
+def _failed(error: Exception) -> int:  # noqa: PLR0911 -- one kind of error a case
     match error:
         case DistdbgError():
             _say(error)
             return error.exit_code
         case click.ClickException():
-            error.show()
+            _say(UsageError(error.format_message().rstrip("."), _where_help_is(error)))
             return error.exit_code
         case click.Abort():
             return 130
         case BrokenPipeError():
             sys.stderr.close()  # `distdbg logs | head` is no error
             return 141
+        case OSError(errno=errno.ENAMETOOLONG):
+            _say(UsageError("a path is longer than the system allows", "Name a shorter one."))
+            return UsageError.exit_code
         case FileNotFoundError() if _nowhere():
             _say(UsageError("the folder that this is called from has been removed", "Change to one that is there."))
             return UsageError.exit_code
     return _own_error(error)
+
+
+def _where_help_is(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    path = context.command_path if context is not None else "distdbg"
+    return f"`{path} --help` shows what it takes."
 
 
 def _nowhere() -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from distdbg.cli._exits import exits
+from distdbg.errors import UsageError
 
 
 @exits(
@@ -34,6 +35,8 @@ def command(folder: Path, as_json: bool) -> None:
     from distdbg.launch.replay import replay
     from distdbg.launch.replay_report import replay_report
 
+    if not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is no folder", "Name ranks/RRRRR/nonfinite of a run.")
     report = replay_report(replay(folder), str(folder / "about.json"))
     _answer.show(report, RunEvidence({}, 0, (), ()), as_json=as_json)
     sys.exit(_answer.exit_code(report))

@@ -30,9 +30,11 @@ def check_script(text: str, *, compiles: bool = True) -> None:
         if not (path / "__main__.py").exists():
             raise UsageError(f"{text!r} is a directory without a __main__.py", "Name the script in it.")
         return
+    if not path.is_file():
+        raise UsageError(f"the script {text!r} is no regular file", "Every rank reads it: name a file.")
     if not os.access(path, os.R_OK):
         raise UsageError(f"the script {text!r} cannot be read", f"Give yourself the right: chmod u+r {text!r}")
-    if compiles and path.is_file() and not zipfile.is_zipfile(path):
+    if compiles and not zipfile.is_zipfile(path):
         _check_source(text, path)
 
 

@@ -9,7 +9,7 @@ from distdbg.errors import ToolMissing, UsageError
 from distdbg.shrink.http_source import Server
 from distdbg.shrink.source import Folder, Source
 
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*(@[\w./-]+)?")
 
 
 def open_source(name: str) -> Source:
@@ -46,7 +46,10 @@ def _hub(name: str) -> Source:
     except ImportError:
         raise ToolMissing(f"{name} is no folder here, and huggingface_hub is missing", _INSTALL) from None
     model, _, revision = name.partition("@")
-    cached = hub.try_to_load_from_cache(model, "config.json", revision=revision or None)
+    try:
+        cached = hub.try_to_load_from_cache(model, "config.json", revision=revision or None)
+    except hub.errors.HFValidationError:
+        raise UsageError(f"{name} is no folder here and no name of a model on the hub", "Write OWNER/MODEL.") from None
     if isinstance(cached, str):
         folder = Folder(Path(cached).parent, where=name)
         if any(n.endswith((".safetensors", ".bin")) for n in folder.files()):
