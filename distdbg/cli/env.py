@@ -41,7 +41,7 @@ def command(presets: tuple[str, ...], as_json: bool, shell: bool, name: str | No
         }
         if name is not None and not listed and not explain(name):
             raise NothingToAnalyse(f"nothing is known of {name}", "`distdbg env` lists what presets set.")
-        click.echo(json.dumps({"schema": "distdbg.env/1", "presets": listed}, indent=1, ensure_ascii=False))
+        click.echo(json.dumps({"schema": "distdbg.env/1", "presets": listed}, indent=1))
         return
     for preset in chosen:
         click.echo(click.style(preset.name, bold=True) + f": {preset.summary}")

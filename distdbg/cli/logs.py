@@ -160,7 +160,7 @@ class _Printer:
             "text": data.decode("utf-8", "replace"),
             "ended": line.ended,
         }
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value)
 
 
 def _follow(follower: LogFollower, printer: _Printer, raw_to: dict[str, BinaryIO] | None) -> None:
