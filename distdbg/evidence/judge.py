@@ -10,12 +10,13 @@ from dataclasses import replace
 from distdbg.evidence import host_side
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.frames import Activity, Origin
+from distdbg.evidence.ops import RECEIVE, SEND, of_kind
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.seen import MANY, READS_DEVICE, SLEEP, Seen, parts
 from distdbg.evidence.stacks import Frame, Thread
 from distdbg.evidence.standing import Doing, Standing
 
-_TRANSFERS = {"send", "isend", "recv", "irecv", "recv_object_list", "send_object_list"}
+_TRANSFERS = of_kind(SEND, RECEIVE)
 _OF_DISTRIBUTED = {Activity.COLLECTIVE, Activity.GROUP_SETUP, Activity.PICKLING, Activity.DISTRIBUTED}
 _NUMBER = re.compile(r"\d{1,9}")
 _WAIT_LINE = re.compile(r"\.wait\(|\.result\(|\.synchronize\(|wait_tensor\(")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from distdbg.evidence.calls import Call
 from distdbg.evidence.dump import Dump
+from distdbg.evidence.ops import is_transfer
 
-_TRANSFERS = ("send", "isend", "recv", "irecv")
 #: No rank is further ahead of another in a group whose collectives they make together.
 _NEWEST = 256
 _Place = tuple[str, int]
@@ -69,7 +69,7 @@ def _last(calls: Sequence[Call]) -> Call | None:
 
 
 def _counts(call: Call) -> bool:
-    return call.number > 0 and call.operation not in _TRANSFERS
+    return call.number > 0 and not is_transfer(call.operation)
 
 
 def _place(call: Call) -> _Place:

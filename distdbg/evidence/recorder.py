@@ -13,13 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from distdbg.evidence.ops import find
 from distdbg.model import unfold_ranks
 
-#: Operations whose inputs must be of one size and type on every rank of the group.
-_EQUAL_INPUTS = {"all_reduce", "broadcast", "reduce", "gather", "all_gather", "_all_gather_base",
-                 "_reduce_scatter_base", "all_gather_into_tensor_coalesced",
-                 "reduce_scatter_tensor_coalesced"}  # fmt: skip
-_SPELLINGS = {"_allgather_base": "_all_gather_base", "allreduce": "all_reduce", "allgather": "all_gather"}
 _TYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Long": "int64", "Int": "int32", "Byte": "uint8"}
 #: torch's list of a group's ranks, or that list as a capture of ours folds it: [0-16383]
 _RANKS = re.compile(r"\[\s*\d{1,8}(?:\s*,\s*\d{1,8})*\s*\]")
@@ -271,9 +267,11 @@ def _add_ranks(log: RecorderLog, groups: object, signatures: Signatures) -> None
 
 def _signature(profiling_name: object, sizes: object, types: object) -> Signature:
     operation = str(profiling_name).rpartition(":")[2][:_LONGEST_NAME]
-    operation = _SPELLINGS.get(operation, operation)
+    known = find(operation)
+    if known is not None and not known.is_transfer:
+        operation = known.name
     shown = ", ".join(f"{_type(t)}{list(s)}" for s, t in _pairs(sizes, types))
-    return Signature(operation, (sizes, types) if operation in _EQUAL_INPUTS else (), shown)
+    return Signature(operation, (sizes, types) if known is not None and known.equal_inputs else (), shown)
 
 
 def _pairs(sizes: object, types: object) -> Iterator[tuple[Sequence[int], object]]:

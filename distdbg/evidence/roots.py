@@ -14,9 +14,10 @@ from dataclasses import replace
 from distdbg.evidence.calls import Call
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.mismatch import Mismatch, Side
+from distdbg.evidence.ops import OPERATIONS
 from distdbg.evidence.waits import Group, Wait
 
-_WORDS = {"broadcast": "from", "scatter": "from", "reduce": "to", "gather": "to"}
+_WORDS = {op.name: {"src": "from", "dst": "to"}[op.root] for op in OPERATIONS if op.root and not op.of_objects}
 
 
 def other_root(dump: Dump, known: Iterable[Group], waits: Iterable[Wait]) -> Mismatch | None:

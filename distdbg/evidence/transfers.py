@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from distdbg.evidence.calls import NUMBERS, Call
 from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.ops import RECEIVE, SEND, of_kind
 from distdbg.evidence.standing import Standing
 
-_SENDS = {"send", "isend"}
-_RECEIVES = {"recv", "irecv"}
+_SENDS, _RECEIVES = of_kind(SEND), of_kind(RECEIVE)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _unpaired(rank: int, dump: Dump) -> set[tuple[str, int]]:
     return found
 
 
-def _begun(calls: Iterable[Call], operations: set[str]) -> dict[int | None, int]:
+def _begun(calls: Iterable[Call], operations: frozenset[str]) -> dict[int | None, int]:
     """peer -> how many transfers with it were begun, as the newest of them says; None for receives from anybody.
 
     A rank's file keeps the newest calls alone, so that what is left of two of them cannot be counted and compared.
@@ -79,7 +79,7 @@ def _begun(calls: Iterable[Call], operations: set[str]) -> dict[int | None, int]
     return {peer: numbers[peer] or count for peer, count in counts.items()}
 
 
-def _answered(other: RankDump, rank: int, operations: set[str]) -> int | None:
+def _answered(other: RankDump, rank: int, operations: frozenset[str]) -> int | None:
     """How many transfers with `rank` this one has begun; None where that is not known any more.
 
     A receive from anybody may be the other half of any send.

@@ -5,35 +5,22 @@ from __future__ import annotations
 import ast
 import re
 
+from distdbg.evidence.ops import COLLECTIVE, OPERATIONS, SETUP, of_kind
 from distdbg.lint._rule import Context
 from distdbg.lint._script import argument, names_in
 
-_OF_TORCH = re.compile(
-    r"^(?:barrier|monitored_barrier|all_reduce|all_gather\w*|all_to_all\w*|broadcast|broadcast_object_list|reduce|"
-    r"reduce_scatter\w*|gather|gather_object|scatter|scatter_object_list|new_group|new_subgroups\w*)$"
-)
+_OF_TORCH = of_kind(COLLECTIVE, SETUP) - {"init_process_group", "coalesced", "split_group", "shrink_group"}
 _OF_ACCELERATE = {"wait_for_everyone", "gather", "gather_for_metrics", "reduce", "save_state"}
 #: under DDP alone save_state waits for nobody
 _SAVES_TOGETHER = re.compile(
     r"(?:FullyShardedDataParallel|DeepSpeed|MegatronLM)Plugin\(|automatic_checkpoint_naming\s*=\s*True"
 )
 #: names that mean a collective whatever module or helper they come from
-_UNMISTAKABLE = {"all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "reduce_scatter_tensor",
-                 "all_gather_single", "reduce_scatter_single", "broadcast_object_list", "monitored_barrier",
-                 "wait_for_everyone"}  # fmt: skip
+_UNMISTAKABLE = {op.name for op in OPERATIONS if op.only_torchs} | {"wait_for_everyone"}
 _CHECKPOINTS = re.compile(
     r"^torch\.distributed\.checkpoint\.(?:\w+\.)?(?:save|load|async_save|get_model_state_dict|get_state_dict|get_optimizer_state_dict)$"
 )
-_GROUP_PLACE = {
-    **dict.fromkeys(("barrier", "monitored_barrier"), 0),
-    **dict.fromkeys(
-        ("all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "all_gather_single"), 2
-    ),
-    **dict.fromkeys(("all_to_all", "broadcast", "broadcast_object_list"), 2),
-    **dict.fromkeys(("reduce", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_single"), 3),
-    **dict.fromkeys(("gather", "gather_object", "scatter", "scatter_object_list"), 3),
-    "all_to_all_single": 4,
-}
+_GROUP_PLACE = {op.name: op.group for op in OPERATIONS}
 
 
 def collective(context: Context, call: ast.Call) -> str:
@@ -42,7 +29,7 @@ def collective(context: Context, call: ast.Call) -> str:
     last = name.rpartition(".")[2]
     if _CHECKPOINTS.match(name):
         return name if argument(call, -1, "no_dist") is None else ""
-    if name.startswith("torch.distributed.") and _OF_TORCH.match(last):
+    if name.startswith("torch.distributed.") and last in _OF_TORCH:
         smaller = _by_its_members(call) if last == "new_group" else _of_a_group(call, last)
         return "" if smaller else f"dist.{last}"
     if not isinstance(call.func, ast.Attribute):

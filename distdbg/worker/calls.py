@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import time
 
+from distdbg.evidence.ops import OPERATIONS
 from distdbg.whole_file import open_own
 from distdbg.worker.page import mapped
 
@@ -36,18 +37,12 @@ CALLS_BYTES = 24 * (CALLS + 1)
 #: Sites beyond so many share number 0, which has no line: code that is made anew all the time.
 _MOST_SITES = 4096
 _NUMBERS = 32767
-#: Functions of torch.distributed that talk to one other rank, with the argument that names it. Within a
-#: batch_isend_irecv each of them is a call of its own.
-_PEERS = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
-#: Those that one rank of the group is the root of.
-_ROOTS = {"broadcast": "src", "reduce": "dst", "gather": "dst", "scatter": "src"}
-_NAMED = _PEERS | _ROOTS
-#: The argument that must be equally large on every rank. NCCL gathers parts of different sizes, too, but their sum is
-#: the same for all.
-_EQUAL = {"all_reduce": "tensor", "broadcast": "tensor", "reduce": "tensor", "gather": "tensor",
-          "all_gather": "tensor_list", "all_gather_into_tensor": "input_tensor", "all_gather_single": "input_tensor",
-          "reduce_scatter": "input_list", "reduce_scatter_tensor": "output",
-          "reduce_scatter_single": "output"}  # fmt: skip
+#: Within a batch_isend_irecv each transfer is a call of its own.
+_PEERS = {op.name: op.peer for op in OPERATIONS if op.peer and not op.of_objects}
+#: They call send and recv, which are written down: not counted with the collectives of their group.
+_TRANSFERS_OF_OBJECTS = {op.name for op in OPERATIONS if op.peer and op.of_objects}
+_NAMED = _PEERS | {op.name: op.root for op in OPERATIONS if op.root and not op.of_objects}
+_EQUAL = {op.name: op.equal for op in OPERATIONS if op.equal}
 _MOST_PARTS = 256
 
 
@@ -72,6 +67,8 @@ class CallLog:
         def called(frame: FrameType) -> None:
             """`frame` runs a function of torch.distributed; others of its module may stand between it and the user."""
             name = frame.f_code.co_name
+            if name in _TRANSFERS_OF_OBJECTS:
+                return
             torchs = frame.f_globals
             operation, caller = frame, frame.f_back
             while caller is not None and (caller.f_globals is torchs or caller.f_code.co_name == "wrapper"):
