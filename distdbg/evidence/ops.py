@@ -1,8 +1,8 @@
 """The operations of torch.distributed: the only table of their names, and of what each asks of the ranks.
 
 An operation has one name here, Python's, and other spellings elsewhere: torch's flight recorder and profiler write
-`nccl:_all_gather_base`, the watchdog `_ALLGATHER_BASE`. `find(text)` knows all of them. Ranks load this module: standard
-library, and of that nothing which Python has not loaded itself.
+`nccl:_all_gather_base`, the watchdog `_ALLGATHER_BASE`. `find(text)` knows all of them. Ranks load this module, so it
+imports nothing.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ OPERATIONS = (
     Operation("gather", root="dst", equal="tensor", group=3, equal_inputs=True),
     Operation("scatter", root="src", group=3),
     Operation("all_gather", spellings=("allgather",), equal="tensor_list", group=2, equal_inputs=True),
-    Operation("all_gather_into_tensor", spellings=("_all_gather_base", "_allgather_base"), equal="input_tensor", group=2,
-              equal_inputs=True, only_torchs=True),
+    Operation("all_gather_into_tensor", spellings=("_all_gather_base", "_allgather_base"), equal="input_tensor",
+              group=2, equal_inputs=True, only_torchs=True),
     Operation("all_gather_single", equal="input_tensor", group=2, only_torchs=True),
     Operation("all_gather_coalesced", spellings=("allgather_coalesced",), group=2),
     Operation("all_gather_into_tensor_coalesced", spellings=("allgather_into_tensor_coalesced",), group=2,
@@ -82,8 +82,7 @@ OPERATIONS = (
     Operation("reduce_scatter_tensor", spellings=("_reduce_scatter_base",), equal="output", group=3, equal_inputs=True,
               only_torchs=True),
     Operation("reduce_scatter_single", equal="output", group=3, only_torchs=True),
-    Operation("reduce_scatter_tensor_coalesced", spellings=("reduce_scatter_tensor_coalesced",), group=3,
-              equal_inputs=True),
+    Operation("reduce_scatter_tensor_coalesced", group=3, equal_inputs=True),
     Operation("all_to_all", spellings=("alltoall",), group=2),
     Operation("all_to_all_single", spellings=("alltoall_base", "all_to_allv"), group=4),
     Operation("barrier", group=0),

@@ -51,11 +51,8 @@ def test_no_name_stands_for_two_operations():
 def test_names_and_arguments_are_those_of_the_installed_torch():
     from torch.distributed import distributed_c10d as c10d
 
-    public = {
-        n
-        for n in c10d.__all__
-        if inspect.isfunction(getattr(c10d, n)) and not n.startswith(("get_", "is_", "supports"))
-    }
+    asks = ("get_", "is_", "supports")
+    public = {n for n in c10d.__all__ if inspect.isfunction(getattr(c10d, n)) and not n.startswith(asks)}
     known = {op.name for op in OPERATIONS}
     no_operations = {"destroy_process_group", "register_torch_backend", "reset_all_reduce"}
     assert {n for n in public if "group" in inspect.signature(getattr(c10d, n)).parameters} - known <= no_operations

@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distdbg.worker.link import Link, encode
@@ -20,6 +20,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine
 @given(VALUES)
 def test_encode_writes_what_json_reads(value):
     assert json.loads(encode(value)) == value
