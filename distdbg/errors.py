@@ -11,7 +11,7 @@
 
 `launch` and `attach` return the job's own exit code; beside it only HUNG, LOST, USAGE and OURS below.
 Analysis commands exit with FINDINGS when they found something of severity error, and with UNDECIDED when the job failed
-or hangs and they could not find out why.
+or hangs, or evidence is lost, and they could not find out why.
 """
 
 from __future__ import annotations

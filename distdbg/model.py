@@ -11,8 +11,9 @@ from enum import IntEnum
 from typing import Any, Literal
 
 REPORT_SCHEMA = "distdbg.report/1"
-#: The largest rank that a person may name: ten times the largest job that is known of.
-MOST_RANKS = 1_000_000
+#: The largest plausible world size, twice the largest job that is known of. What a person or a file names beyond it is
+#: refused: each rank costs a reader about 1.5 KiB and 40 us.
+MOST_RANKS = 200_000
 
 Severity = Literal["error", "warning", "info"]
 Confidence = Literal["certain", "likely", "possible"]
@@ -82,10 +83,14 @@ class FindingDoc:
 
 @dataclass(frozen=True)
 class Unknown:
-    """What could not be found out, and why: "skipped, because" is data."""
+    """What could not be found out, and why: "skipped, because" is data.
+
+    `decisive`: evidence is lost, or something is wrong, so that an answer without findings is not "nothing found".
+    """
 
     what: str
     because: str
+    decisive: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,13 @@ class Report:
         """The findings that no other finding explains."""
         return tuple(f for f in self.findings if f.explained_by is None)
 
+    @property
+    def undecided(self) -> bool:
+        """Something is wrong and no finding of severity error says what: exit code 11."""
+        if self.outcome in ("succeeded", "cancelled") or any(f.severity == "error" for f in self.findings):
+            return False
+        return self.outcome in ("hung", "failed") or any(unknown.decisive for unknown in self.unknown)
+
 
 def fold_ranks(ranks: Iterable[int]) -> str:
     """Ranks as people write them: `0-3,7`. Empty for none."""
@@ -129,14 +141,16 @@ def fold_ranks(ranks: Iterable[int]) -> str:
 def unfold_ranks(text: str) -> tuple[int, ...]:
     """The reverse of fold_ranks; raises ValueError with a sentence for what is not such a list."""
     ranks: set[int] = set()
+    count = 0
     for part in filter(None, (p.strip() for p in text.split(","))):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise ValueError(f"{part!r} is neither a rank nor a range such as 0-7")
+        if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in (first, last if dash else first)):
+            raise ValueError(f"{part[:40]!r} is neither a rank nor a range such as 0-7")
         low, high = int(first), int(last or first)
         if high < low:
             raise ValueError(f"{part!r} counts backwards")
-        if high > MOST_RANKS:
-            raise ValueError(f"{part!r} names ranks above {MOST_RANKS}, which no job has")
+        count += high - low + 1
+        if high >= MOST_RANKS or count > MOST_RANKS:
+            raise ValueError(f"{part!r} names ranks beyond {MOST_RANKS:,}, and no job has more")
         ranks.update(range(low, high + 1))
     return tuple(sorted(ranks))

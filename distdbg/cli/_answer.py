@@ -71,7 +71,7 @@ def screen() -> tuple[int, bool, bool]:
 def exit_code(*reports: Report) -> int:
     if any(finding.severity == "error" for report in reports for finding in report.findings):
         return EXIT_FINDINGS
-    return EXIT_UNDECIDED if any(report.outcome in ("failed", "hung") for report in reports) else EXIT_OK
+    return EXIT_UNDECIDED if any(report.undecided for report in reports) else EXIT_OK
 
 
 def progress(after_s: float = 1.0) -> Callable[[str], None]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from distdbg.evidence.tail import Tail
+from distdbg.rundir import open_regular
 
 #: Newlines before a tail are counted up to here; beyond it a line number is not worth the wait.
 _COUNT_UP_TO = 64 << 20
+#: Characters of a line that are read; no line of a stack or a log that means anything is longer.
+_LONGEST_LINE = 64 << 10
+_BLOCK = 1 << 20
 
 
 def read_whole(path: Path, most: int) -> tuple[str | None, str]:
@@ -33,7 +37,8 @@ def read_end(path: Path, most: int) -> Tail:
     if data is None or size <= most:
         return Tail((data or b"").decode("utf-8", "replace"))
     cut = data.find(b"\n") + 1
-    return Tail(data[cut:].decode("utf-8", "replace"), _lines_before(path, size - len(data) + cut))
+    before = size - len(data) + cut
+    return Tail(data[cut:].decode("utf-8", "replace"), _lines_before(path, before), before)
 
 
 def read_spread(path: Path, most: int, count: int) -> str | None:
@@ -43,7 +48,7 @@ def read_spread(path: Path, most: int, count: int) -> str | None:
         return None
     found = []
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             room = max(4096, 3 * len(file.readline(most)))  # a line somewhere is about as long as the first
             for part in range(count):
                 file.seek(part * size // count)
@@ -57,24 +62,62 @@ def read_spread(path: Path, most: int, count: int) -> str | None:
     return b"\n".join(dict.fromkeys(found)).decode("utf-8", "replace")
 
 
+class LineReader:
+    """A text file line by line, however long it is: at most `most` bytes of it, of each line its beginning.
+
+    Iterating again begins at the first line. Afterwards `losses` has what was not read.
+    """
+
+    def __init__(self, path: Path, most: int) -> None:
+        self._path, self._most = path, most
+        self._long, self._why = 0, ""
+
+    def __iter__(self) -> Iterator[str]:
+        self._long, self._why = 0, ""
+        left, line = self._most, bytearray()
+        try:
+            with open_regular(self._path) as file:
+                while block := file.read(min(_BLOCK, left)):
+                    left -= len(block)
+                    *ended, rest = block.split(b"\n")
+                    for part in ended:
+                        line += part[: _LONGEST_LINE + 1]
+                        yield self._decoded(line)
+                        line.clear()
+                    line += rest[: max(0, _LONGEST_LINE + 1 - len(line))]
+                if not left and file.read(1):
+                    self._why = f"it is longer than {self._most >> 20} MiB"
+        except OSError as error:
+            self._why = error.strerror or "it cannot be read"
+        if line:
+            yield self._decoded(line)
+
+    def _decoded(self, line: bytearray) -> str:
+        self._long += len(line) > _LONGEST_LINE
+        return line[:_LONGEST_LINE].decode("utf-8", "replace").removesuffix("\r").removeprefix("\ufeff")
+
+    def losses(self) -> Iterator[tuple[str, str]]:
+        """(what of it was not read, why), for the report."""
+        if self._long:
+            yield (
+                f"the end of {self._long:,} line{'s' if self._long > 1 else ''}",
+                f"longer than {_LONGEST_LINE >> 10} KiB",
+            )
+        if self._why:
+            yield "the rest", self._why
+
+
 def _read(path: Path, most: int, *, from_end: bool) -> tuple[bytes | None, int, str]:
     try:
-        # A FIFO in a run directory would block the open for ever, but for O_NONBLOCK.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_regular(path, buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            start = max(0, size - most) if from_end else 0
+            # No more than it has: os.pread() allocates all that it is asked for.
+            return os.pread(file.fileno(), min(most, size), start), size, ""
     except FileNotFoundError:
         return None, 0, ""
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
         return None, 0, getattr(error, "strerror", None) or str(error)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return None, 0, "not a regular file"
-        start = max(0, status.st_size - most) if from_end else 0
-        return os.pread(descriptor, most, start), status.st_size, ""
-    except OSError as error:
-        return None, 0, error.strerror or str(error)
-    finally:
-        os.close(descriptor)
 
 
 def _lines_before(path: Path, offset: int) -> int:
@@ -83,7 +126,7 @@ def _lines_before(path: Path, offset: int) -> int:
         return 0
     lines = 1
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while offset > 0 and (block := file.read(min(1 << 20, offset))):
                 lines += block.count(b"\n")
                 offset -= len(block)

@@ -42,6 +42,15 @@ def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
 
 
+def free_bytes() -> int | None:
+    """What this process can still have: of the machine's memory and of its control group's, the smaller one."""
+    counters = memory_counters()
+    free = [available_bytes()]
+    if counters.get("limit") is not None and counters.get("current") is not None:
+        free.append(max(0, counters["limit"] - counters["current"] + (counters.get("reclaimable") or 0)))
+    return min((known for known in free if known is not None), default=None)
+
+
 def _existing(root: Path, group: str) -> list[Path]:
     """The process's group and those above it up to the mount, outermost first: what limits one limits all below it.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from distdbg.evidence.recorder import RecorderLog, Signatures, read_recorder
 from distdbg.evidence.stacks import Frame, Thread, read_threads
 from distdbg.model import MOST_RANKS, Unknown
 
-_MOST_PART = 256 << 20
+#: Bytes of the manifest or of one node's part: 16,384 ranks have 30 MiB together.
+_MOST_PART = 128 << 20
 _MOST_STACKS = 16 << 20
 _MOST_RECORDER = 64 << 20
 _MOST_CALLS = 1 << 20
@@ -33,20 +33,38 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
     ras: dict[str, Any] = {}
     with reader.pickles:
         for path in sorted((folder / "nodes").glob("*.json")) if (folder / "nodes").is_dir() else ():
-            part = reader.json_object(f"nodes/{path.name}", _MOST_PART) or {}
-            for item in jsonl.dicts(part.get("ranks")):
-                if (rank := reader.rank(item, part)) is not None:
+            file = f"nodes/{path.name}"
+            part = reader.json_object(file, _MOST_PART) or {}
+            said = part.get("ranks")
+            items, unusable = said if isinstance(said, list) else [], 0
+            for item in items:
+                rank = reader.rank(item, part) if isinstance(item, dict) else None
+                if rank is None:
+                    unusable += 1
+                elif rank.rank in ranks:
+                    reader.lost(f"rank {rank.rank} in {name}/{file}", "another node's part has that rank as well")
+                else:
                     ranks[rank.rank] = rank
+            if unusable:
+                because = f"they have no rank below {MOST_RANKS:,} or no pid"
+                reader.lost(f"{unusable:,} of {len(items):,} ranks in {name}/{file}", because)
             sources |= reader.sources(part.get("sources"))
             ras = ras or reader.named(part.get("ras"))
     stalled = manifest.get("stalled")
     missing = _missing(manifest.get("ranks"), ranks)
+    world = jsonl.integer(manifest, "world_size")
+    if world is not None and not 0 < world <= MOST_RANKS:
+        reader.lost(f"the world size in {name}/manifest.json", f"{world} is none: a job has 1 to {MOST_RANKS:,} ranks")
+        world = None
+    for number in [number for number in ranks if world is not None and number >= world]:
+        reader.lost(f"rank {number} of {name}", f"the world size is {world}")
+        del ranks[number]
     dump = Dump(
         path=name,
         t=jsonl.number(manifest, "t") or max((r.first.t for r in ranks.values()), default=0.0),
         reason=jsonl.text(manifest, "reason") or "asked",
         quiet_s=jsonl.number(stalled, "quiet_s") if isinstance(stalled, dict) else None,
-        world_size=jsonl.integer(manifest, "world_size"),
+        world_size=world,
         ranks=dict(sorted(ranks.items())),
         missing=missing,
         sources=sources,
@@ -60,7 +78,9 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
 def _missing(said: object, ranks: Mapping[int, RankDump]) -> dict[int, str]:
     found = {}
     for name, what in said.items() if isinstance(said, dict) else ():
-        if not name.isdecimal() or int(name) in ranks or int(name) > MOST_RANKS:
+        if not (name.isascii() and name.isdecimal() and len(name) < 8) or int(name) in ranks:
+            continue  # a rank that was collected
+        if int(name) >= MOST_RANKS:
             continue
         because = jsonl.text(what, "failed") or jsonl.text(what, "not_tried") if isinstance(what, dict) else ""
         found[int(name)] = because or "its node's part is missing"
@@ -80,6 +100,10 @@ class _Reader:
         #: of the rank that is read: looks that saw the same name one file
         self._read: dict[str, Any] = {}
 
+    def lost(self, what: str, because: str) -> None:
+        """Evidence that is there and cannot be used."""
+        self.unknown.append(Unknown(what, because, decisive=True))
+
     def named(self, said: object) -> dict[str, Any]:
         """What the file holds that an item names; empty where it names none."""
         file = jsonl.text(said, "file") if isinstance(said, dict) else ""
@@ -91,7 +115,7 @@ class _Reader:
 
     def rank(self, item: Mapping[str, Any], part: Mapping[str, Any]) -> RankDump | None:
         rank, pid = jsonl.integer(item, "rank"), jsonl.integer(item, "pid")
-        if rank is None or pid is None or not 0 <= rank <= MOST_RANKS:
+        if rank is None or pid is None or not 0 <= rank < MOST_RANKS:
             return None
         looks = jsonl.dicts(item.get("looks"))
         self._read.clear()
@@ -122,7 +146,7 @@ class _Reader:
             threads_path=self._cited(stacks),
             recorder=self._recorder(look.get("recorder")),
             recorder_path=self._cited(look.get("recorder")),
-            children={int(pid): seen for pid, seen in children.items() if pid.isdecimal() and isinstance(seen, dict)}
+            children={int(pid): seen for pid, seen in children.items() if _is_pid(pid) and isinstance(seen, dict)}
             if isinstance(children, dict)
             else {},
             missing=missing,
@@ -147,21 +171,32 @@ class _Reader:
         return log
 
     def _plain(self, file: str) -> RecorderLog | None:
-        return read_recorder(self._json(file, _MOST_RECORDER), self.signatures)
+        value = self._json(file, _MOST_RECORDER)
+        log = read_recorder(value, self.signatures)
+        if log is None and value is not None:
+            self.lost(f"{self._name}/{file}", "it is no flight recorder's dump")
+        return self._with_losses(file, log)
+
+    def _with_losses(self, file: str, log: RecorderLog | None) -> RecorderLog | None:
+        for what, because in log.losses() if log else ():
+            self.lost(f"of {self._name}/{file} {what}", because)
+        return log
 
     def _pickled(self, file: str) -> RecorderLog | None:
         path, why = self._inside(file), "it points out of its folder"
         try:
             if path is not None:
-                return self.pickles.read(path)
+                return self._with_losses(file, self.pickles.read(path))
         except RecorderUnreadable as error:
             why = str(error)
-        self.unknown.append(Unknown(f"{self._name}/{file}", why))
+        self.lost(f"{self._name}/{file}", why)
         return None
 
     def _calls(self, rank: int) -> tuple[Call, ...]:
-        raw, _ = read_bytes(self._folder / f"calls/{rank:05d}.calls", _MOST_CALLS)
-        sites, _ = read_whole(self._folder / f"calls/{rank:05d}.sites", _MOST_CALLS)
+        raw, why = read_bytes(self._folder / f"calls/{rank:05d}.calls", _MOST_CALLS)
+        sites, why_not = read_whole(self._folder / f"calls/{rank:05d}.sites", _MOST_CALLS)
+        if why or why_not:  # empty for a missing file: most ranks have written down no call
+            self.lost(f"the calls of rank {rank} in {self._name}", why or why_not)
         return tuple(read_calls(raw or b"", sites or ""))
 
     def sources(self, said: object) -> dict[str, str]:
@@ -177,17 +212,22 @@ class _Reader:
         path = self._inside(file)
         text, why = read_whole(path, most) if path else (None, "it points out of its folder")
         if text is None:
-            self.unknown.append(Unknown(f"{self._name}/{file}", why or "it is missing"))
+            self.lost(f"{self._name}/{file}", why or "it is missing")
             return None
         try:
-            value: object = json.loads(text)
-        except (ValueError, RecursionError):
-            self.unknown.append(Unknown(f"{self._name}/{file}", why or "not JSON (cut short?)"))
-            return None
-        return value
+            return jsonl.parse(text)
+        except jsonl.OutOfBounds as error:
+            self.lost(f"{self._name}/{file}", str(error))
+        except ValueError:
+            self.lost(f"{self._name}/{file}", why or "not JSON (cut short?)")
+        return None
 
     def _inside(self, name: object) -> Path | None:
         """A dump that somebody sends must not make us read other files."""
         if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/"):
             return None
         return self._folder / name
+
+
+def _is_pid(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) < 10

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from distdbg.collect.dump_evidence import is_dump, load_dump_alone, unseen
-from distdbg.collect.foreign_files import ForeignFiles, files_below
+from distdbg.collect.folder_files import FolderFiles
+from distdbg.collect.foreign_files import ForeignFiles
 from distdbg.collect.run_evidence import load_evidence
 from distdbg.collect.run_profiles import with_profiles
 from distdbg.collect.run_snapshots import with_snapshots
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.run import RunEvidence
+from distdbg.model import Unknown
 from distdbg.rundir import RunDir
 
 
@@ -29,7 +32,9 @@ def load(given: Sequence[Path]) -> RunEvidence:
     if base is not None and not rest:
         return base
     foreign = ForeignFiles(base.dump.signatures if base and base.dump else None)
-    foreign.read(_files(rest))
+    folders = [FolderFiles(path) for path in rest if path.is_dir()]
+    foreign.read(_files(rest, folders))
+    foreign.unknown += [Unknown(*left, decisive=True) for folder in folders for left in folder.unread]
     if base is None:
         _refuse_nothing(given, foreign)
     return foreign.evidence(base)
@@ -54,13 +59,19 @@ def _with_unseen(evidence: RunEvidence) -> RunEvidence:
     return replace(evidence, unknown=(*evidence.unknown, *more)) if more else evidence
 
 
-def _files(given: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    seen: set[Path] = set()
-    for path in given:
-        for file, name in files_below(path, str(path)) if path.is_dir() else [(path, str(path))]:
-            if (whole := file.resolve()) not in seen:
-                seen.add(whole)
-                yield file, name
+def _files(given: Sequence[Path], folders: Sequence[FolderFiles]) -> Iterator[tuple[Path, str]]:
+    """Each file once, by whatever names it is reached, with the name that citations use."""
+    seen: set[tuple[int, int]] = set()
+    named = [(path, str(path)) for path in given if not path.is_dir()]
+    for file, name in chain(named, *(folder.named() for folder in folders)):
+        try:
+            found = file.stat()
+        except OSError:
+            yield file, name  # whoever reads it says why it cannot be read
+            continue
+        if (found.st_dev, found.st_ino) not in seen:
+            seen.add((found.st_dev, found.st_ino))
+            yield file, name
 
 
 def _refuse_nothing(given: Sequence[Path], foreign: ForeignFiles) -> None:

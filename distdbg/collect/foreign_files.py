@@ -6,16 +6,16 @@ as an Unknown, and the rest is still read.
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from distdbg.collect.bounded_read import read_bytes, read_end, read_whole
+from distdbg.collect.bounded_read import LineReader, read_bytes, read_end, read_whole
 from distdbg.collect.dump_evidence import evidence_of
 from distdbg.collect.recorder_files import RecorderReader, RecorderUnreadable
+from distdbg.evidence import jsonl
 from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, Look, RankDump
 from distdbg.evidence.pyspy_text import is_pyspy_text, read_pyspy_text
 from distdbg.evidence.rank_logs import is_log, read_log
@@ -23,12 +23,14 @@ from distdbg.evidence.rank_names import rank_of_name, rank_that_is_said
 from distdbg.evidence.recorder import RecorderLog, Signatures
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.stacks import Frame, Thread, read_threads
-from distdbg.model import Unknown
+from distdbg.model import Unknown, fold_ranks
 
 _HEAD = 16 << 10
+#: py-spy's text names a thread within so many lines.
+_HEAD_LINES = 200
 _MOST_STACKS = 32 << 20
+_MOST_TEXT_STACKS = 128 << 20
 _MOST_LOG = 8 << 20
-_MOST_FILES = 200_000
 _MOST_NAMED = 20
 _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz", b"BZh": "bzip2"}
 
@@ -63,7 +65,7 @@ class ForeignFiles:
         for name in self._foreign[:_MOST_NAMED]:
             self._note(name, "it is of no kind that distdbg knows")
         if len(self._foreign) > _MOST_NAMED:
-            self._note(f"{len(self._foreign) - _MOST_NAMED} more files", "they are of no kind that distdbg knows")
+            self._note(f"{len(self._foreign) - _MOST_NAMED:,} more files", "they are of no kind that distdbg knows")
 
     @property
     def useful(self) -> bool:
@@ -72,10 +74,14 @@ class ForeignFiles:
     def _note(self, what: str, because: str) -> None:
         self.unknown.append(Unknown(what, because))
 
+    def _lost(self, what: str, because: str) -> None:
+        """Evidence that is there and cannot be used."""
+        self.unknown.append(Unknown(what, because, decisive=True))
+
     def _one(self, path: Path, name: str, recorders: RecorderReader) -> None:
         head, why = read_bytes(path, _HEAD)
         if head is None:
-            self._note(name, why or "it is missing")
+            self._lost(name, why or "it is missing")
             return
         kind = _kind(head)
         if kind == "recorder":
@@ -98,12 +104,17 @@ class ForeignFiles:
         try:
             log = recorders.read(path)
         except RecorderUnreadable as error:
-            self._note(name, str(error))
+            self._lost(name, str(error))
             return
         rank = rank_of_name(name)
         if rank is None:
-            self._note(name, "its name does not end in a rank: call it …_<rank>")
+            self._lost(name, "its name does not end in a rank: call it …_<rank>")
             return
+        if why := _of_another_job(rank, log):
+            self._lost(name, why)
+            return
+        for what, because in log.losses():
+            self._lost(f"of the recorder of rank {rank} ({name}) {what}", because)
         had = self._ranks.setdefault(rank, _Rank())
         if had.recorder is None:
             had.recorder, had.recorder_path = log, name
@@ -118,10 +129,11 @@ class ForeignFiles:
     def _stacks(self, path: Path, name: str) -> None:
         text, why = read_whole(path, _MOST_STACKS)
         try:
-            value = json.loads(text or "")
-        except (ValueError, RecursionError):
+            value = jsonl.parse(text or "")
+        except ValueError as error:
             self.recognised += 1
-            self._note(name, why or "it is not JSON (cut short?)")
+            out = str(error) if isinstance(error, jsonl.OutOfBounds) else ""
+            self._lost(name, out or why or "it is not JSON (cut short?)")
             return
         threads = read_threads(value, self._frames)
         if threads:
@@ -133,17 +145,25 @@ class ForeignFiles:
         self.recognised += 1
         rank = rank_of_name(name, not_these={t.pid for t in threads} | {t.os_id for t in threads})
         if rank is None:
-            self._note(name, "whose stacks these are is not known: its name does not end in a rank")
+            self._lost(name, "whose stacks these are is not known: its name does not end in a rank")
             return
         self._ranks.setdefault(rank, _Rank()).stacks.append((name, threads))
 
     # -- text -----------------------------------------------------------------------------------------------
 
     def _text(self, path: Path, name: str) -> None:
+        lines = LineReader(path, _MOST_TEXT_STACKS)
+        if is_pyspy_text(head := "\n".join(islice(lines, _HEAD_LINES))):
+            self._add_stacks(name, read_threads(read_pyspy_text(lines), self._frames))
+            for what, because in lines.losses():
+                self._lost(f"of {name} {what}", because)
+            return
         tail = read_end(path, _MOST_LOG)
-        if is_pyspy_text(tail.text):
-            self._add_stacks(name, read_threads(read_pyspy_text(tail.text), self._frames))
-        elif is_log(tail.text):
+        if is_log(tail.text) or is_log(head):
+            if tail.before:
+                self._note(
+                    f"the first {tail.before >> 20} MiB of {name}", f"of a log the last {_MOST_LOG >> 20} MiB are read"
+                )
             self.recognised += 1
             found = read_log(tail, name, rank_that_is_said(name))
             self.unknown += found.unknown
@@ -228,6 +248,14 @@ def _age(log: RecorderLog) -> int:
     return max([*times, *(t.created for t in log.transfers)], default=0)
 
 
+def _of_another_job(rank: int, log: RecorderLog) -> str:
+    """Why `rank` cannot be whose recorder it is; empty where it can."""
+    world = next((group.ranks for group in log.groups.values() if group.description == "default_pg"), ())
+    if not world or rank in world:
+        return ""
+    return f"its name says rank {rank}, but the ranks of its default group are {fold_ranks(world)}"
+
+
 def _everybody(log: RecorderLog) -> tuple[int, ...]:
     return max((group.ranks for group in log.groups.values()), key=len, default=())
 
@@ -248,16 +276,3 @@ def _kind(head: bytes) -> str:
     if text[:1] == b"[" and b'"frames"' in head[:4096]:
         return "stacks"
     return "text"
-
-
-def files_below(folder: Path, name: str) -> Iterator[tuple[Path, str]]:
-    """Every regular file, links not followed; `name` begins the names that citations use."""
-    count = 0
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        for file in sorted(names):
-            path = Path(parent, file)
-            if count >= _MOST_FILES:
-                return
-            count += 1
-            yield path, f"{name}/{path.relative_to(folder).as_posix()}" if name else path.relative_to(folder).as_posix()

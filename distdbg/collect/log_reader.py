@@ -17,7 +17,7 @@ from typing import NamedTuple
 from distdbg.errors import NothingToAnalyse
 from distdbg.evidence.log_index import Line, LineSplitter, TimeTable
 from distdbg.model import fold_ranks
-from distdbg.rundir import Attempt, RunDir
+from distdbg.rundir import Attempt, RunDir, open_regular
 
 STREAMS = ("stdout", "stderr")
 _RAW_BYTES = 1 << 20
@@ -184,11 +184,11 @@ def losses(attempt: Attempt) -> dict[tuple[int, str], tuple[int, str]]:
     """(rank, stream) -> bytes that never reached its log, and why: as the agents noted it."""
     found: dict[tuple[int, str], tuple[int, str]] = {}
     for node in attempt.nodes():
-        with contextlib.suppress(OSError), node.events.open("rb") as events:
+        with contextlib.suppress(OSError), open_regular(node.events) as events:
             for line in events:
                 if b'"log-lost"' not in line:
                     continue
-                with contextlib.suppress(ValueError, TypeError, KeyError):
+                with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):  # cut short by a dying node
                     event = json.loads(line)
                     key = int(event["rank"]), str(event["stream"])
                     before = found.get(key, (0, ""))[0]
@@ -199,7 +199,7 @@ def losses(attempt: Attempt) -> dict[tuple[int, str], tuple[int, str]]:
 def _read_at(path: Path, offset: int, count: int) -> bytes:
     """Empty at the end, and where there is no such file or it cannot be read now."""
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_regular(path, buffering=0) as file:
             file.seek(offset)
             return file.read(count) or b""
     except OSError:

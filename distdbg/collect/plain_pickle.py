@@ -1,13 +1,12 @@
 """Pickles of any origin, read so that nothing in them can execute. Only ever called in a child with bounds.
 
 Plain containers, numbers and text are all that can be built: a class or a function has no way in. What such a file
-can still do is ask for memory and time without end, which is for the caller's bounds.
+can still do is ask for memory and time without end: collect/child_limits.py bounds both.
 """
 
 from __future__ import annotations
 
 import pickle
-import resource
 from typing import IO, NoReturn
 
 
@@ -46,20 +45,5 @@ def load(file: IO[bytes], kind: type[PlainUnpickler] = PlainUnpickler) -> object
         raise Unreadable("it is cut short" if cut else f"it is no whole pickle: {str(error)[:80]}") from None
     except (MemoryError, Unreadable):
         raise
-    except Exception as error:  # opcodes that mean nothing end in any exception that Python has
-        raise Unreadable(f"it is no pickle that a {kind.writer} writes: {type(error).__name__}") from None
-
-
-def bound(most_memory: int) -> None:
-    """For this process and for good: memory; no core file; nothing written."""
-    for kind, most in ((resource.RLIMIT_AS, most_memory), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
-        hard = resource.getrlimit(kind)[1]
-        least = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (least, least))
-
-
-def bound_cpu(seconds: int) -> None:
-    """From now on; the kernel ends the process with SIGXCPU. A hard limit, as login nodes have, stays as it is."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    most, hard = int(used.ru_utime + used.ru_stime) + seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    except Exception:  # opcodes that mean nothing end in any exception that Python has
+        raise Unreadable(f"it is no pickle that a {kind.writer} writes") from None

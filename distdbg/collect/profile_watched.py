@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from distdbg.collect.bounded_read import read_whole
 from distdbg.evidence.gpu_window import NEAR_S, watched
 from distdbg.evidence.jsonl import number, whole
 from distdbg.evidence.profile import RankProfile
-from distdbg.rundir import Attempt
+from distdbg.rundir import Attempt, open_regular
 
 _PIECE = 1 << 20
 #: A line of a node with eight GPUs has 3 KB.
@@ -31,11 +31,7 @@ def with_watched(profile: RankProfile, attempt: Attempt) -> RankProfile:
 
 def _metrics(attempt: Attempt, rank: int) -> list[Path]:
     """Of the node that it ran on, where that is known; else of all."""
-    try:
-        told = json.loads(attempt.rank(rank).exit.read_text(encoding="utf-8"))
-        node = told.get("node_rank")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        node = None
+    node = (whole(read_whole(attempt.rank(rank).exit, _PIECE)[0] or "") or {}).get("node_rank")
     nodes = attempt.nodes()
     return [files.metrics for files in [n for n in nodes if n.node_rank == node] or nodes]
 
@@ -43,20 +39,16 @@ def _metrics(attempt: Attempt, rank: int) -> list[Path]:
 def _around(path: Path, begin: float, end: float) -> list[dict[str, Any]]:
     """Lines whose `t` is within; they stand in the order of time, so that the place of the first is found by halves."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_regular(path, buffering=0) as file:
+            descriptor = file.fileno()
+            low, high = 0, os.fstat(descriptor).st_size
+            while high - low > _LINE:
+                middle = (low + high) // 2
+                t = _time_at(descriptor, middle)
+                low, high = (middle, high) if t is not None and t < begin else (low, middle)
+            text = os.pread(descriptor, _PIECE, low).decode("utf-8", "replace")
     except OSError:
-        return []
-    try:
-        low, high = 0, os.fstat(descriptor).st_size
-        while high - low > _LINE:
-            middle = (low + high) // 2
-            t = _time_at(descriptor, middle)
-            low, high = (middle, high) if t is not None and t < begin else (low, middle)
-        text = os.pread(descriptor, _PIECE, low).decode("utf-8", "replace")
-    except OSError:
-        return []
-    finally:
-        os.close(descriptor)
+        return []  # the GPU's figures only add to a profile; a run's own evidence says that they are missing
     found = [line for line in map(whole, text.split("\n")) if line is not None]
     return [line for line in found if (t := number(line, "t")) is not None and begin <= t <= end]
 

@@ -6,21 +6,19 @@ import contextlib
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from distdbg.collect.child_limits import MOST_WALL_S, LostTime, why_it_ended
 from distdbg.collect.recorder_child import MOST_CPU_S
 from distdbg.evidence import jsonl
 from distdbg.evidence.recorder import RecorderLog, Signatures
 from distdbg.evidence.recorder_packed import Unpacker
 
-_WITHIN_S = 4.0 * MOST_CPU_S
-#: Files that take all of their time, or their reader with them; a folder full of such would take days.
-_MOST_LOST = 6
-_MOST_HEAD = 256 << 20
+#: Bytes of an answer: a million entries take 21 MiB, the signatures of 2,000 entries less than 1 MiB.
+_MOST_ANSWER = 64 << 20
 
 
 class RecorderUnreadable(Exception):
@@ -35,7 +33,7 @@ class RecorderReader:
         self._child: subprocess.Popen[bytes] | None = None
         self._unpacker = Unpacker(signatures)
         self._buffer = bytearray()
-        self._lost = 0
+        self._lost = LostTime()
 
     def __enter__(self) -> RecorderReader:
         return self
@@ -45,11 +43,18 @@ class RecorderReader:
 
     def read(self, path: Path) -> RecorderLog:
         """Raises RecorderUnreadable."""
-        if self._lost >= _MOST_LOST:
-            raise RecorderUnreadable(f"it was not read: {_MOST_LOST} files before it ended their reader")
+        if self._lost.spent:
+            raise RecorderUnreadable(str(self._lost))
+        begun = time.monotonic()
+        try:
+            return self._answer(path, begun + MOST_WALL_S)
+        except RecorderUnreadable:
+            self._lost.add(time.monotonic() - begun)
+            raise
+
+    def _answer(self, path: Path, until: float) -> RecorderLog:
         child = self._child or self._start()
         assert child.stdin is not None
-        until = time.monotonic() + _WITHIN_S
         try:
             child.stdin.write(json.dumps(str(path.absolute())).encode() + b"\n")
             child.stdin.flush()
@@ -60,10 +65,12 @@ class RecorderReader:
                 if head.get("last"):
                     self._end()
                 raise RecorderUnreadable(str(head["because"]))
-            return self._unpacker.unpack(head, self._exactly(head["bytes"], until))
+            log = self._unpacker.unpack(head, self._exactly(head["bytes"], until))
         except (BrokenPipeError, EOFError, TimeoutError):
-            self._lost += 1
             raise RecorderUnreadable(self._why_it_ended()) from None
+        if log.unused and not (log.groups or log.transfers):
+            raise RecorderUnreadable("; ".join(f"{what} cannot be used: {why}" for what, why in log.losses()))
+        return log
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._buffer.clear()
@@ -89,9 +96,7 @@ class RecorderReader:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = child.wait(1.0)
         self._end()
-        if code is None or code == -signal.SIGXCPU:
-            return f"reading it takes more than {MOST_CPU_S} s: it is broken, or meant to harm"
-        return f"reading it ended its reader ({_ended(code)}): it is broken, or meant to harm"
+        return why_it_ended(code, MOST_CPU_S)
 
     def _until_newline(self, until: float) -> bytes:
         while (at := self._buffer.find(b"\n")) < 0:
@@ -113,10 +118,6 @@ class RecorderReader:
         if not ready:
             raise TimeoutError
         data = os.read(self._child.stdout.fileno(), 1 << 20)
-        if not data or len(self._buffer) > _MOST_HEAD:
+        if not data or len(self._buffer) > _MOST_ANSWER:
             raise EOFError
         self._buffer += data
-
-
-def _ended(code: int) -> str:
-    return signal.Signals(-code).name if -code in list(signal.Signals) else f"exit code {code}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 from collections.abc import Iterator
@@ -12,9 +11,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from distdbg.rundir import RunDir
+from distdbg.collect.bounded_read import read_whole
+from distdbg.evidence import jsonl
+from distdbg.rundir import RunDir, open_regular
 
 _TAIL_BYTES = 1 << 20
+#: Bytes of report.json: 16,384 ranks have 4 MiB.
+_MOST_REPORT = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,8 @@ def run_status(run: RunDir, *, measure: bool = False) -> RunStatus:
 
 def _outcome(run: RunDir, finished: dict[str, Any] | None, *, cancelled: bool) -> str:
     """The report's word; without a report, what the launcher's last event allows to say."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        word = json.loads(run.report_json.read_text(encoding="utf-8")).get("outcome")
-        if isinstance(word, str):
-            return word
+    if word := jsonl.text(jsonl.whole(read_whole(run.report_json, _MOST_REPORT)[0] or "") or {}, "outcome"):
+        return word
     if finished is None:
         return "unknown"
     if cancelled:
@@ -122,16 +123,14 @@ def _launcher_lives(launcher: object) -> tuple[bool | None, str]:
 def _events(path: Path) -> Iterator[dict[str, Any]]:
     """The newest events of a timeline; a line cut short, or at the head of the tail, is passed over."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             lines = file.read().splitlines()
     except OSError:
         return
     for line in lines:
-        with contextlib.suppress(ValueError):
-            value = json.loads(line)
-            if isinstance(value, dict):
-                yield value
+        if (value := jsonl.whole(line.decode("utf-8", "replace"))) is not None:
+            yield value
 
 
 def _last(events: list[dict[str, Any]], name: str) -> dict[str, Any] | None:

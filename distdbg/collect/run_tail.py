@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distdbg.rundir import RunDir
+from distdbg.evidence import jsonl
+from distdbg.rundir import RunDir, open_regular
 
 _AT_ONCE = 1 << 20
 #: Of figures that came before the first look, so many bytes tell how it goes.
@@ -25,7 +25,7 @@ class FileTail:
 
     def lines(self) -> list[bytes]:
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 file.seek(self.offset)
                 data = file.read(_AT_ONCE)
         except OSError:
@@ -39,18 +39,17 @@ class FileTail:
     def rest(self) -> list[bytes]:
         """At the end: the line that has no newline, too."""
         lines = self.lines()
-        with contextlib.suppress(OSError), self.path.open("rb") as file:
+        with contextlib.suppress(OSError), open_regular(self.path) as file:
             file.seek(self.offset)
             lines += [last] if (last := file.read(_AT_ONCE)) else []
             self.offset += len(last)
         return lines
 
     def objects(self) -> Iterator[dict[str, Any]]:
+        """A line that is none is passed over: what a live view shows is no evidence."""
         for line in self.lines():
-            with contextlib.suppress(ValueError):
-                value = json.loads(line)
-                if isinstance(value, dict):
-                    yield value
+            if (value := jsonl.whole(line.decode("utf-8", "replace"))) is not None:
+                yield value
 
 
 class RunTail:

@@ -3,8 +3,8 @@
     python <absolute>/distdbg/collect/snapshot_child.py PATH [HOLDERS]     the answer on standard output
 
 An answer is one line {"devices": [evidence/memory_answer.py's, …]}, or {"because": why there is none}. It can build
-plain containers only and import nothing; the kernel bounds its memory and its CPU time by the file's length, and it
-can write no file. The analysis is made here, too, so that what was read never crosses.
+plain containers only and import nothing; the kernel limits its memory and CPU time (child_limits.py), and it writes
+no file. The analysis is made here, too, so that what was read never crosses.
 
 Standard library only.
 """
@@ -23,7 +23,7 @@ import os
 import stat
 import zlib
 
-from distdbg.collect import plain_pickle
+from distdbg.collect import child_limits, plain_pickle
 from distdbg.collect.plain_pickle import PlainUnpickler, Unreadable
 from distdbg.evidence.memory_analysis import analyse
 from distdbg.evidence.memory_answer import as_plain
@@ -33,12 +33,8 @@ from distdbg.evidence.memory_trace import NotASnapshot
 _GZIP = b"\x1f\x8b"
 #: A packed snapshot is a tenth to a hundredth of its length; what grows more than this is a bomb.
 _MOST_GROWTH = 250
-#: What is read takes up to ten times its length in memory, and this beside it.
-_BASE_MEMORY = 512 << 20
-_MEMORY_A_BYTE = 10
-_BASE_CPU_S = 20
-#: A gigabyte takes a minute here; a slow machine may need four.
-_BYTES_A_CPU_S = 4 << 20
+#: Bytes of a snapshot, unpacked. A snapshot of 5 million events has half of it.
+_MOST_BYTES = 2 << 30
 
 
 class SnapshotUnpickler(PlainUnpickler):
@@ -48,8 +44,9 @@ class SnapshotUnpickler(PlainUnpickler):
 class _Unpacked(io.RawIOBase):
     """A gzip file's content. Ends at what no snapshot's compression reaches."""
 
-    def __init__(self, descriptor: int, most: int) -> None:
-        self._descriptor, self._left = descriptor, most
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor, self._left = descriptor, min(_MOST_BYTES, _MOST_GROWTH * size)
+        self._by_ratio = _MOST_GROWTH * size < _MOST_BYTES
         self._unpack = zlib.decompressobj(31)
         self._packed = b""
 
@@ -69,7 +66,8 @@ class _Unpacked(io.RawIOBase):
             if data:
                 self._left -= len(data)
                 if self._left < 0:
-                    raise Unreadable(f"it unpacks to more than {_MOST_GROWTH} times its length: no snapshot does")
+                    most = f"{_MOST_GROWTH} times its length" if self._by_ratio else f"{_MOST_BYTES >> 30} GiB"
+                    raise Unreadable(f"it unpacks to more than {most}: no snapshot does")
                 into[: len(data)] = data
                 return len(data)
         return 0
@@ -87,36 +85,28 @@ def read(path: str, holders: int) -> list[dict[str, object]]:
     if not status.st_size:
         raise Unreadable("it is empty: torch's recorder of C++ stacks leaves such files when it fails")
     packed = os.pread(descriptor, 2, 0) == _GZIP
-    most = status.st_size * (_MOST_GROWTH if packed else 1)
-    _bound(descriptor, status.st_size, packed=packed)
-    raw = _Unpacked(descriptor, most) if packed else io.FileIO(descriptor)
+    if status.st_size > _MOST_BYTES:
+        raise Unreadable(f"it has {status.st_size >> 20} MiB, and no more than {_MOST_BYTES >> 20} MiB are read")
+    raw = _Unpacked(descriptor, status.st_size) if packed else io.FileIO(descriptor)
     try:
         snapshot = plain_pickle.load(io.BufferedReader(raw, 1 << 20), SnapshotUnpickler)
         return [as_plain(answer) for answer in analyse(snapshot, holders)]
     except NotASnapshot as error:
         raise Unreadable(str(error)) from None
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise Unreadable(f"its events make no sense together: {type(error).__name__}: {str(error)[:80]}") from None
-
-
-def _bound(descriptor: int, size: int, *, packed: bool) -> None:
-    """By what the file says of its own length, as far as that is believable."""
-    if packed:
-        said = int.from_bytes(os.pread(descriptor, 4, max(0, size - 4)), "little")
-        size = min(max(said, 20 * size), _MOST_GROWTH * size)
-    plain_pickle.bound(_BASE_MEMORY + _MEMORY_A_BYTE * size)
-    plain_pickle.bound_cpu(_BASE_CPU_S + size // _BYTES_A_CPU_S)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise Unreadable("its events make no sense together") from None
 
 
 def main() -> int:
+    limit = child_limits.limit_memory()
+    child_limits.limit_cpu()
     gc.disable()  # it looks for circles while a million dicts are built: two thirds of the time
     try:
         answer = json.dumps({"devices": read(sys.argv[1], int(sys.argv[2]) if sys.argv[2:] else MOST_HOLDERS)})
     except Unreadable as error:
         answer = json.dumps({"because": str(error)})
     except MemoryError:
-        because = "reading it takes more memory than its length explains: it is broken, or meant to harm"
-        answer = json.dumps({"because": because})
+        answer = json.dumps({"because": limit.exceeded})
     sys.stdout.write(answer + "\n")
     sys.stdout.flush()
     os._exit(0)  # giving a million objects back one by one takes longer than reading them did

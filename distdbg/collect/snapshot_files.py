@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from distdbg.collect.child_limits import MOST_WALL_S, LostTime, why_it_ended
+from distdbg.collect.folder_files import FolderFiles
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.memory_answer import MemoryAnswer, from_plain
 from distdbg.evidence.memory_levels import COMPARED_HOLDERS, MOST_HOLDERS
@@ -18,9 +20,7 @@ from distdbg.rundir import RunDir
 
 #: A whole answer is below 2 MB a device; with all who hold anything a hundred, where each has the deepest stack.
 _MOST_ANSWER = 256 << 20
-_WITHIN_S = 3600.0
 ENDINGS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
-_MOST_FILES = 20_000
 
 
 class SnapshotUnreadable(Exception):
@@ -42,9 +42,10 @@ def read_snapshots(given: Sequence[Path], *, needed: bool = True, holders: int =
     """
     answers: list[MemoryAnswer] = []
     unread: list[tuple[str, str]] = []
-    files = list(dict.fromkeys(file for path in given for file in _files(path)))
+    files = list(dict.fromkeys(file for path in given for file in _files(path, unread)))
+    lost = LostTime()
     for path, name in files:
-        found, why = _read_or_why(path, name, holders)
+        found, why = _read_or_why(path, name, holders, lost)
         answers += found
         unread += [(name, why)] if why else []
     if not files and not needed:
@@ -65,10 +66,14 @@ def read_snapshots(given: Sequence[Path], *, needed: bool = True, holders: int =
     return Snapshots(tuple(answers), tuple(unread))
 
 
-def _read_or_why(path: Path, name: str, holders: int) -> tuple[list[MemoryAnswer], str]:
+def _read_or_why(path: Path, name: str, holders: int, lost: LostTime) -> tuple[list[MemoryAnswer], str]:
+    if lost.spent:
+        return [], str(lost)
+    begun = time.monotonic()
     try:
         return read_snapshot_file(path, name, holders), ""
     except SnapshotUnreadable as error:
+        lost.add(time.monotonic() - begun)
         return [], str(error)
 
 
@@ -94,14 +99,14 @@ def read_snapshot_file(path: Path, name: str, holders: int = MOST_HOLDERS) -> li
     command = [sys.executable, "-S", script, str(path.absolute()), str(holders)]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        out, _ = child.communicate(timeout=_WITHIN_S)
+        out, _ = child.communicate(timeout=MOST_WALL_S)
     except subprocess.TimeoutExpired:
-        raise SnapshotUnreadable("reading it took more than an hour") from None
+        raise SnapshotUnreadable(why_it_ended(None)) from None
     finally:
         child.kill()
         child.wait()
     if child.returncode:
-        raise SnapshotUnreadable(_why_it_ended(child.returncode))
+        raise SnapshotUnreadable(why_it_ended(child.returncode))
     try:
         answer = json.loads(out[:_MOST_ANSWER])
         if "because" in answer:
@@ -114,14 +119,7 @@ def read_snapshot_file(path: Path, name: str, holders: int = MOST_HOLDERS) -> li
     return [replace(one, path=name, rank=rank_that_is_said(name)) for one in found]
 
 
-def _why_it_ended(code: int) -> str:
-    if code == -signal.SIGXCPU:
-        return "reading it takes more time than its length explains: it is broken, or meant to harm"
-    how = signal.Signals(-code).name if -code in list(signal.Signals) else f"exit code {code}"
-    return f"reading it ended its reader ({how}): it is broken, or meant to harm"
-
-
-def _files(path: Path) -> Iterator[tuple[Path, str]]:
+def _files(path: Path, unread: list[tuple[str, str]]) -> Iterator[tuple[Path, str]]:
     """(file, name for citations). Of a run, the newest attempt that has any; of a folder, what ends like one."""
     if not path.is_dir():
         yield path, str(path)
@@ -136,5 +134,6 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
         if found:
             yield from found
             return
-    below = sorted(f for f in path.rglob("*") if f.name.endswith(ENDINGS) and f.is_file())
-    yield from ((file, f"{path}/{file.relative_to(path).as_posix()}") for file in below[:_MOST_FILES])
+    below = FolderFiles(path, ENDINGS)
+    yield from below.named()
+    unread += below.unread

@@ -6,15 +6,16 @@ import fnmatch
 import io
 import json
 import os
-import stat
 import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distdbg.collect.folder_files import FolderFiles
 from distdbg.errors import UsageError
 from distdbg.lint._parsing import MOST_BYTES
+from distdbg.rundir import open_regular
 from distdbg.whole_file import write_whole
 
 _SUFFIXES = (".py", ".ipynb")
@@ -37,22 +38,22 @@ class Source:
 
 def find_sources(paths: Sequence[str], exclude: Sequence[str] = ()) -> Iterator[Source]:
     """Every file that is named, and every script and notebook below every folder that is named, once, by name."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for name in paths:
         path = Path(name)
         if not path.exists():
             raise UsageError(f"there is no {name!r}", "Name files or folders that exist.")
-        for found in _below(path) if path.is_dir() else [path]:
-            whole = found.resolve()
+        below = FolderFiles(path, _SUFFIXES, _enters)
+        for found in below if path.is_dir() else [path]:
+            whole = os.path.realpath(found)  # of a link to itself it is the link
             if whole not in seen and not _excluded(found, exclude):
                 seen.add(whole)
                 yield read_source(found)
+        yield from (Source(name, None, because) for name, because in below.unread)
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    for here, folders, files in os.walk(folder):
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED_FOLDERS)
-        yield from (Path(here, f) for f in sorted(files) if f.endswith(_SUFFIXES))
+def _enters(folder: str) -> bool:
+    return not folder.startswith(".") and folder not in _SKIPPED_FOLDERS
 
 
 def _excluded(path: Path, patterns: Sequence[str]) -> bool:
@@ -63,16 +64,14 @@ def _excluded(path: Path, patterns: Sequence[str]) -> bool:
     )
 
 
-def read_source(path: Path) -> Source:  # noqa: PLR0911 -- one line a way to fail
+def read_source(path: Path) -> Source:
     """A regular file's text by the encoding that it declares; a pipe or device is not opened."""
     name = path.as_posix()
     try:
-        state = path.stat()
-        if not stat.S_ISREG(state.st_mode):
-            return Source(name, None, "it is no regular file")
-        if state.st_size > MOST_BYTES:
+        with open_regular(path) as file:
+            raw = file.read(MOST_BYTES + 1)
+        if len(raw) > MOST_BYTES:
             return Source(name, None, f"it is larger than {MOST_BYTES // 1_000_000} MB")
-        raw = path.read_bytes()
         if path.suffix == ".ipynb":
             return Source(name, _notebook(raw))
         encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)

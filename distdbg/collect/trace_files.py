@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from distdbg.collect.folder_files import FolderFiles
 from distdbg.collect.profile_watched import with_watched
 from distdbg.collect.trace_pieces import pieces
 from distdbg.collect.trace_sources import Sources, source_folders
@@ -40,7 +40,9 @@ def read_traces(
     """
     profiles: list[RankProfile] = []
     unread: list[tuple[str, str]] = []
-    wanted = [file for path in files for file in _below(path)]
+    folders = {path: FolderFiles(path, ENDINGS) for path in files if path.is_dir()}
+    wanted = [file for path in files for file in folders.get(path, [path])]
+    unread += [left for folder in folders.values() for left in folder.unread]
     for number, path in enumerate(wanted, 1):
         say(f"reading {path.name} ({number} of {len(wanted)})")
         try:
@@ -69,10 +71,6 @@ def _read_and_beside(path: Path) -> RankProfile:
     return with_watched(profile, Attempt(above[3]))
 
 
-def _below(path: Path) -> list[Path]:
-    return sorted(p for p in path.rglob("*") if p.name.endswith(ENDINGS)) if path.is_dir() else [path]
-
-
 def read_trace_file(path: Path, name: str, folders: Sequence[Path] = ()) -> RankProfile:
     """The answer of one file; `name` is what citations call it. The user's sources are looked for in `folders`.
 
@@ -80,8 +78,6 @@ def read_trace_file(path: Path, name: str, folders: Sequence[Path] = ()) -> Rank
     """
     splitter, trace, unknown = TraceSplitter(), Trace(), []
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise TraceUnreadable("it is no regular file")
         for piece in pieces(path):
             for event in splitter.feed(piece):
                 trace.add(event)

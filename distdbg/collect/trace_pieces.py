@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from distdbg.rundir import open_regular
+
 _PIECE = 1 << 20
 
 
 def pieces(path: Path) -> Iterator[str]:
     """Ends where the bytes do, or where they cannot be unpacked any more. Raises OSError."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    with path.open("rb") as raw:
+    with open_regular(path) as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         for piece in _unpacked(raw) if packed else iter(lambda: raw.read(_PIECE), b""):

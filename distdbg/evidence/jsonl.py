@@ -6,6 +6,34 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+#: Bytes that the values of one text may take: 16,384 ranks' part of a dump takes 200 MiB.
+MOST_MEMORY = 1 << 30
+#: Bytes of a list, of an object with its first few keys, and of any other value with its place in a list.
+_A_LIST, _AN_OBJECT, _A_VALUE = 64, 240, 40
+
+
+class OutOfBounds(ValueError):
+    """Says what is implausible about a text: its size, its depth, its numbers."""
+
+
+def parse(text: str, most: int = MOST_MEMORY) -> object:
+    """Any JSON value. Raises ValueError, OutOfBounds where its values could take more than `most` bytes."""
+    if len(text) * _AN_OBJECT > most:  # else it cannot
+        needs = len(text) + _A_LIST * text.count("[") + _AN_OBJECT * text.count("{") + _A_VALUE * text.count(",")
+        if needs > most:
+            raise OutOfBounds(
+                f"its values could take {needs >> 20:,} MiB of memory, and at most {most >> 20:,} MiB are used"
+            )
+    try:
+        value: object = json.loads(text)
+    except RecursionError:
+        raise OutOfBounds("it is nested deeper than any file that distdbg reads") from None
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # Python's own limit
+        raise OutOfBounds("it holds a number with thousands of digits") from None
+    return value
+
 
 def objects(text: str) -> tuple[list[tuple[int, dict[str, Any]]], list[int]]:
     """([(1-based line, object)], lines that are no JSON object). A node that dies cuts its last line short."""
@@ -25,8 +53,8 @@ def objects(text: str) -> tuple[list[tuple[int, dict[str, Any]]], list[int]]:
 def whole(text: str) -> dict[str, Any] | None:
     """One JSON object, or None for anything else (nested too deep counts as anything else)."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = parse(text)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

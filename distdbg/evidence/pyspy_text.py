@@ -8,12 +8,14 @@ Thread 123 (idle): "MainThread"
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+from distdbg.evidence.stacks import MOST_FRAMES
 
 _PROCESS = re.compile(r"^Process (\d{1,9}): ")
 _THREAD = re.compile(r'^Thread (0x[0-9A-Fa-f]{1,16}|\d{1,19}) \(([\w+]+)\)(?:: "(.*)")?$')
 _FRAME = re.compile(r"^ {4}(\S.*?) \((.*?)(?::(\d{1,9}))?\)$")
-_MOST_LINES = 200_000
 
 
 def is_pyspy_text(text: str) -> bool:
@@ -21,19 +23,25 @@ def is_pyspy_text(text: str) -> bool:
     return bool(lines) and bool(_PROCESS.match(lines[0])) and any(_THREAD.match(line) for line in lines[1:])
 
 
-def read_pyspy_text(text: str) -> list[dict[str, Any]]:
-    """One object a thread, as py-spy's JSON has them; lines that mean nothing to it are passed over."""
-    threads: list[dict[str, Any]] = []
+def read_pyspy_text(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """One object a thread, as py-spy's JSON has them.
+
+    Lines of another form are no loss: py-spy prints the Python version, blank lines and, on request, variables.
+    """
+    thread: dict[str, Any] | None = None
     pid = 0
-    for line in text.split("\n", _MOST_LINES)[:_MOST_LINES]:
+    for line in lines:
         if found := _PROCESS.match(line):
             pid = int(found[1])
         elif found := _THREAD.match(line):
-            threads.append(_thread(pid, found[1], found[2], found[3]))
-        elif threads and (found := _FRAME.match(line)):
+            if thread is not None:
+                yield thread
+            thread = _thread(pid, found[1], found[2], found[3])
+        elif thread is not None and len(thread["frames"]) < MOST_FRAMES and (found := _FRAME.match(line)):
             frame = {"name": found[1], "filename": found[2], "line": int(found[3] or 0)}
-            threads[-1]["frames"].append(frame)
-    return threads
+            thread["frames"].append(frame)
+    if thread is not None:
+        yield thread
 
 
 def _thread(pid: int, number: str, state: str, name: str | None) -> dict[str, Any]:

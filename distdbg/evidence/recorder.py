@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.evidence.ops import find
-from distdbg.model import unfold_ranks
+from distdbg.model import MOST_RANKS, unfold_ranks
 
 _TYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Long": "int64", "Int": "int32", "Byte": "uint8"}
 #: torch's list of a group's ranks, or that list as a capture of ours folds it: [0-16383]
@@ -23,6 +23,8 @@ _FOLDED = re.compile(r"\[([\d,-]{1,100000})\]")
 _NUMBER = re.compile(r"\d+")
 _MOST = 2**63
 _LONGEST_NAME = 200
+#: Different reasons why entries are not used; more of them are counted under one.
+_MOST_REASONS = 8
 _PEERS = re.compile(r"\b(?P<way>send|recv) (?P<me>\d+)(?:->|<-)(?P<peer>\d+)")
 
 
@@ -69,8 +71,11 @@ class Signatures:
         return kept if kept == history else history
 
     def members(self, text: object) -> tuple[int, ...]:
-        """Of a group, as a recorder writes them; one tuple for all ranks that write the same. Empty for other text."""
-        if not isinstance(text, str):
+        """Of a group, as a recorder writes them; one tuple for all ranks that write the same.
+
+        Empty where the recorder does not say. Raises ValueError with a clause about what is wrong with the text.
+        """
+        if not isinstance(text, str) or not text:
             return ()
         found = self._members.get(text)
         if found is None:
@@ -140,10 +145,22 @@ class RecorderLog:
     comm: str = ""
     #: smallest timeout of any operation kept, in seconds
     timeout_s: float | None = None
+    #: how many entries the recorder has, and how many of them are not used, by the reason
+    entries: int = 0
+    unused: dict[str, int] = field(default_factory=dict)
+    #: groups whose list of ranks is not used: name -> reason
+    unused_ranks: dict[str, str] = field(default_factory=dict)
+
+    def losses(self) -> Iterator[tuple[str, str]]:
+        """(what of it is not used, why), for the report."""
+        for because, count in self.unused.items():
+            yield f"{count:,} of {self.entries:,} entr{'y' if self.entries == 1 else 'ies'}", because
+        for group, because in self.unused_ranks.items():
+            yield f"the ranks of group {group!r}", because
 
 
 def read_recorder(dump: object, signatures: Signatures) -> RecorderLog | None:
-    """None for what is no recorder's dump; entries that are not of the known form are left out.
+    """None for what is no recorder's dump; entries that are not of the known form are counted in `unused`.
 
     About 2 us an entry; nothing of `dump` is kept.
     """
@@ -153,14 +170,32 @@ def read_recorder(dump: object, signatures: Signatures) -> RecorderLog | None:
     if not isinstance(entries, (list, tuple)):
         return None
     reading = _Reading(signatures)
+    unused: dict[str, int] = {}
     for entry in entries:
         try:
             reading.add(entry)
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError):  # noqa: PERF203 -- one bad entry
-            continue
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:  # noqa: PERF203 -- one bad entry
+            because = _why_unused(entry, error)
+            because = because if because in unused or len(unused) < _MOST_REASONS else "they have other faults"
+            unused[because] = unused.get(because, 0) + 1
     log = reading.finish()
+    log.entries, log.unused = len(entries), unused
     _add_ranks(log, dump.get("pg_config"), signatures)
     return log
+
+
+class _Unusable(ValueError):
+    """Says what is wrong with an entry."""
+
+
+def _why_unused(entry: object, error: Exception) -> str:
+    if isinstance(error, _Unusable):
+        return str(error)
+    if not isinstance(entry, Mapping):
+        return "it is no object"
+    if isinstance(error, KeyError):
+        return f"it has no {str(error.args[0])[:40]!r}"
+    return "its fields are not of the form that torch writes"
 
 
 class _Growing:
@@ -204,14 +239,18 @@ class _Reading:
         created = entry["time_created_ns"]
         sequence = entry["collective_seq_id"]
         if not (type(created) is int is type(sequence) and 0 <= created < _MOST and 0 <= sequence < _MOST):
-            return
+            raise _Unusable("its time or its sequence number is no whole number from 0 to 2^63")
         done = entry["retired"] is True or entry["state"] == "completed"
         timeout = entry.get("timeout_ms")
-        if timeout and (self._shortest is None or timeout < self._shortest):
+        # Older torch writes none; the timeout only adds to what the entry says.
+        if type(timeout) is int and 0 < timeout < _MOST and (self._shortest is None or timeout < self._shortest):
             self._shortest = timeout
         if entry["is_p2p"]:
+            # A coalesced batch has an entry of its own without a peer, beside those of its sends and receives.
             if found := _PEERS.search(entry["profiling_name"]):
                 peer = int(found["peer"][:9])
+                if peer >= MOST_RANKS:
+                    raise _Unusable(f"it names peer {peer}, and no job has more than {MOST_RANKS:,} ranks")
                 self._transfers.append(Transfer(_text(name), found["way"] == "send", peer, done, int(created)))
             return
         group = self._groups.get(name)
@@ -231,7 +270,7 @@ class _Reading:
 
     def finish(self) -> RecorderLog:
         groups = {g.name: g.finish(self._signatures) for g in self._groups.values() if g.sequence}
-        seconds = self._shortest / 1000 if isinstance(self._shortest, int) else None
+        seconds = self._shortest / 1000 if self._shortest is not None else None
         return RecorderLog(groups, self._transfers, self._comm, seconds)
 
 
@@ -243,13 +282,20 @@ def _text(value: object) -> str:
 
 def _members(text: str) -> tuple[int, ...]:
     """In the order that is written, which is the group's own."""
+    count = text.count(",") + 1
+    if count > MOST_RANKS:
+        raise ValueError(f"it lists {count:,} ranks, and no job has more than {MOST_RANKS:,}")
     if _RANKS.fullmatch(text):
-        return tuple(map(int, _NUMBER.findall(text)))
-    folded = _FOLDED.fullmatch(text)
-    try:
-        return unfold_ranks(folded[1]) if folded else ()
-    except ValueError:
-        return ()
+        ranks = tuple(map(int, _NUMBER.findall(text)))
+    elif folded := _FOLDED.fullmatch(text):
+        ranks = unfold_ranks(folded[1])
+    else:
+        raise ValueError("it is no list of ranks")
+    if max(ranks, default=0) >= MOST_RANKS:
+        raise ValueError(f"it names rank {max(ranks):,}, and no job has more than {MOST_RANKS:,} ranks")
+    if len(set(ranks)) < len(ranks):
+        raise ValueError("it names a rank twice")
+    return ranks
 
 
 def _add_ranks(log: RecorderLog, groups: object, signatures: Signatures) -> None:
@@ -261,8 +307,12 @@ def _add_ranks(log: RecorderLog, groups: object, signatures: Signatures) -> None
         if group.description == "default_pg":
             by_name.setdefault("", group)
     for name, told in groups.items() if isinstance(groups, Mapping) else ():
-        if name in by_name and isinstance(told, Mapping) and (ranks := signatures.members(told.get("ranks"))):
-            by_name[name].ranks = ranks
+        if name not in by_name or not isinstance(told, Mapping):
+            continue  # a group without any operation: nothing is said about it
+        try:
+            by_name[name].ranks = signatures.members(told.get("ranks")) or by_name[name].ranks
+        except ValueError as error:
+            log.unused_ranks[name] = str(error)[:_LONGEST_NAME]
 
 
 def _signature(profiling_name: object, sizes: object, types: object) -> Signature:

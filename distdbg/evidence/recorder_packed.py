@@ -1,6 +1,7 @@
 """A recorder's dump, reduced, as one line of JSON and some bytes: how it comes back from the process that read it.
 
     {"comm": "nccl", "timeout_s": 600.0, "signatures": [[operation, must_agree, sizes], …], "transfers": [[…], …],
+     "entries": 2000, "unused": {"it has no 'state'": 3}, "unused_ranks": {},
      "groups": [{"name": "0", "description": "default_pg", "ranks": [0, 1], "count": 2000, "first": 1}, …], "bytes": N}
 
 then for each group its sequence numbers (left out where they count up from `first`), signatures, times and flags.
@@ -24,6 +25,9 @@ def pack(log: RecorderLog, signatures: Signatures, sent: int) -> bytes:
     head = {
         "comm": log.comm,
         "timeout_s": log.timeout_s,
+        "entries": log.entries,
+        "unused": log.unused,
+        "unused_ranks": log.unused_ranks,
         "signatures": [[s.operation, s.must_agree, s.sizes] for s in new],
         "transfers": [[t.group, t.sends, t.peer, t.done, t.created] for t in log.transfers],
         "groups": [_head_of(group) for group in log.groups.values()],
@@ -55,7 +59,8 @@ class Unpacker:
     def unpack(self, head: Mapping[str, Any], body: bytes) -> RecorderLog:
         for operation, must_agree, sizes in head["signatures"]:
             self._numbers.append(self._signatures.add(Signature(operation, _frozen(must_agree), sizes)))
-        log = RecorderLog(comm=head["comm"], timeout_s=head["timeout_s"])
+        plain = {name: head[name] for name in ("comm", "timeout_s", "entries", "unused", "unused_ranks")}
+        log = RecorderLog(**plain)
         log.transfers = [Transfer(*fields) for fields in head["transfers"]]
         at = 0
         for told in head["groups"]:

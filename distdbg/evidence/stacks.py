@@ -8,7 +8,8 @@ from typing import Any
 
 from distdbg.evidence.frames import Activity, Origin, activity_of, module_path, origin_of
 
-_MOST_FRAMES = 500
+#: Frames of a thread that are kept, the innermost: those that a deep recursion repeats further out decide nothing.
+MOST_FRAMES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,12 @@ class Thread:
 
 
 def read_threads(value: object, cache: dict[Frame, Frame] | None = None) -> tuple[Thread, ...]:
-    """py-spy's list of threads; whatever is not of that form is left out. `cache` lets equal frames share memory."""
+    """py-spy's list of threads, or an iterator over it; whatever is not of that form is left out.
+
+    `cache` lets equal frames share memory.
+    """
     shared = {} if cache is None else cache
-    items = value if isinstance(value, list) else []
+    items = value if isinstance(value, (list, Iterator)) else ()
     return tuple(thread for item in items if isinstance(item, dict) and (thread := _thread(item, shared)) is not None)
 
 
@@ -81,7 +85,7 @@ def _thread(item: Mapping[str, Any], cache: dict[Frame, Frame]) -> Thread | None
     frames = item.get("frames")
     if not isinstance(frames, list):
         return None
-    read = (_frame(f) for f in frames[:_MOST_FRAMES] if isinstance(f, dict))
+    read = (_frame(f) for f in frames[:MOST_FRAMES] if isinstance(f, dict))
     return Thread(
         pid=_whole(item.get("pid")),
         os_id=_whole(item.get("os_thread_id")),

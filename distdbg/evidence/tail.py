@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tail:
-    """The end of a text file; `first_line` is the 1-based number of its first line, 0 where nobody counted."""
+    """The end of a text file; `first_line` is the 1-based number of its first line, 0 where nobody counted.
+
+    `before`: bytes of the file that stand before it.
+    """
 
     text: str = ""
     first_line: int = 1
+    before: int = 0

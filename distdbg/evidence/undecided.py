@@ -15,11 +15,15 @@ def undecided(evidence: RunEvidence, *, hung: bool) -> Unknown | None:
     """For a job of which no check has found why it stands still; `hung` where its launcher saw that it does."""
     hang = hang_of(evidence)
     if hang is None:
-        return Unknown(_WHAT, "nothing of its ranks was collected while it did") if hung else None
+        return _unknown("nothing of its ranks was collected while it did") if hung else None
     if not hang.stands:
         why = f"{_ranks(hang.moved)} went on while it was looked at" if hang.moved else "it was heard of meanwhile"
-        return Unknown(_WHAT, why) if hung else None
-    return Unknown(_WHAT, f"{_why(hang)}: {_places(hang)}") if hang.waits or hung else None
+        return _unknown(why) if hung else None
+    return _unknown(f"{_why(hang)}: {_places(hang)}") if hang.waits or hung else None
+
+
+def _unknown(because: str) -> Unknown:
+    return Unknown(_WHAT, because, decisive=True)
 
 
 def _why(hang: Hang) -> str:

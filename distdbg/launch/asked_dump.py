@@ -38,6 +38,7 @@ _LOOK_EVERY_S = 0.1
 _BUSY_FOR_S, _ASKED_AGAIN_S = 15.0, 1.0
 _MOST_EVENTS = 16 << 20
 _MOST_NEWS = 1 << 20
+_MOST_PART = 128 << 20
 
 Say = Callable[[str], None]
 
@@ -271,7 +272,7 @@ def _collected(folder: Path) -> dict[int, str]:
     """Of every rank that a node's part has: why it gave nothing at all, "" where it gave something."""
     found: dict[int, str] = {}
     for path in sorted((folder / "nodes").glob("*.json")):
-        part = jsonl.whole(path.read_text(encoding="utf-8", errors="replace")) or {}
+        part = jsonl.whole(read_whole(path, _MOST_PART)[0] or "") or {}
         for item in part.get("ranks") or ():
             looks = item.get("looks") or [{}]
             had = any(look.get("process") or "file" in (look.get("stacks") or {}) for look in looks)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import threading
 import time
 from pathlib import Path
 from typing import Any
+
+from distdbg.collect.run_tail import FileTail
 
 _LOOK_EVERY_S = 0.5
 
@@ -22,8 +23,7 @@ class ControlWatcher:
 
     def __init__(self, path: Path) -> None:
         self.wake, self._notify = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._path = path
-        self._offset = 0
+        self._tail = FileTail(path)
         self._found: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         threading.Thread(target=self._watch, name="control", daemon=True).start()
 
@@ -43,15 +43,6 @@ class ControlWatcher:
                 self._look()
 
     def _look(self) -> None:
-        # Opened anew each time: NFS shows another host's bytes only to a fresh open.
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
-        whole, newline, _ = data.rpartition(b"\n")
-        self._offset += len(whole) + len(newline)
-        for line in whole.splitlines():
-            with contextlib.suppress(ValueError):
-                request = json.loads(line)
-                if isinstance(request, dict):
-                    self._found.put(request)
-                    os.write(self._notify, b"!")
+        for request in self._tail.objects():
+            self._found.put(request)
+            os.write(self._notify, b"!")

@@ -24,6 +24,7 @@ from distdbg.rundir.folders import (
     make_dump_folder,
     runs_here,
 )
+from distdbg.rundir.reading import open_regular
 
 __all__ = [
     "BISECT_FOLDER",
@@ -39,5 +40,6 @@ __all__ = [
     "link_latest",
     "list_runs",
     "make_dump_folder",
+    "open_regular",
     "runs_here",
 ]

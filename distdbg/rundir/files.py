@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distdbg.rundir.reading import open_regular
 from distdbg.whole_file import make_private_folder, open_own
 
+#: Bytes of job.json or slurm.json.
+_MOST_OBJECT = 4 << 20
 _PROFILE = re.compile(r"steps-\d{1,12}-\d{1,12}\.json\.gz", re.ASCII)
 
 
@@ -271,8 +274,10 @@ class RunDir:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
+    """Empty for what is none: load_evidence, which reads the file too, says what is wrong with it."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        with open_regular(path) as file:
+            value = json.loads(file.read(_MOST_OBJECT).decode("utf-8", "replace"))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from distdbg.collect import recorder_files
+from distdbg.collect import child_limits, recorder_files
 from distdbg.collect.recorder_files import RecorderReader, RecorderUnreadable
 from distdbg.evidence.recorder import Signatures
 from tests.evidence.test_recorder import dump, entry
@@ -50,10 +50,10 @@ BAD = {
     "stack-global": (b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "import 'os'.'system'"),
     "extension": (b"\x80\x02\x82\x01.", "pickle"),
     "persistent": (b"\x80\x02K\x01Q.", "outside of itself"),
-    "memo": (b"\x80\x04K\x01r\xff\xff\xff\x7f.", "more than 2 GiB"),
-    "bytearray": (b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b"abc.", "more than 2 GiB"),
+    "memo": (b"\x80\x04K\x01r\xff\xff\xff\x7f.", "GiB of memory|free here"),
+    "bytearray": (b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b"abc.", "GiB of memory|free here"),
     "nested-json": (b"[" * 1_000_000, "nested deeper"),
-    "number": (b'{"version": 1, "pg_config": ' + b"9" * 100_000 + b"}", "ValueError"),
+    "number": (b'{"version": 1, "pg_config": ' + b"9" * 100_000 + b"}", "thousands of digits"),
     "nested": (b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b".", "no flight recorder's dump"),
 }
 
@@ -101,12 +101,12 @@ def test_a_file_that_ends_its_reader_costs_that_file(reader, tmp_path):
 @pytest.mark.slow
 def test_a_file_that_takes_for_ever_is_given_up(tmp_path, monkeypatch):
     (tmp_path / "laughs").write_bytes(bomb())
-    monkeypatch.setattr(recorder_files, "_WITHIN_S", 2.0)
-    monkeypatch.setattr(recorder_files, "_MOST_LOST", 1)
+    monkeypatch.setattr(recorder_files, "MOST_WALL_S", 2.0)
+    monkeypatch.setattr(child_limits, "MOST_LOST_S", 1.0)
     with RecorderReader(Signatures()) as reader:
         with pytest.raises(RecorderUnreadable, match="it is broken, or meant to harm"):
             reader.read(tmp_path / "laughs")
-        with pytest.raises(RecorderUnreadable, match="it was not read: 1 files before"):
+        with pytest.raises(RecorderUnreadable, match="it was not read: 1 unreadable file before"):
             reader.read(tmp_path / "laughs")
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from distdbg.collect import plain_pickle, snapshot_child, snapshot_files
+from distdbg.collect import child_limits, plain_pickle, snapshot_child
 from distdbg.collect.plain_pickle import Unreadable
 from distdbg.collect.snapshot_files import SnapshotUnreadable, read_snapshot_file, read_snapshots
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
@@ -82,10 +82,10 @@ BAD = {
     "foreign": (pickle.dumps({"model": [1]}), "no memory snapshot"),
     "global": (b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00truetR.", "import 'os'.'system'"),
     "stack-global": (b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.", "import 'os'.'system'"),
-    "reduce": (b"\x80\x04\x8c\x02os\x8c\x01a\x85R.", "no pickle that a memory snapshot writes: TypeError"),
-    "build": (b"\x80\x04}}\x8c\x01aK\x01sb.", "no pickle that a memory snapshot writes: AttributeError"),
+    "reduce": (b"\x80\x04\x8c\x02os\x8c\x01a\x85R.", "no pickle that a memory snapshot writes"),
+    "build": (b"\x80\x04}}\x8c\x01aK\x01sb.", "no pickle that a memory snapshot writes"),
     "inst": (b"(S'true'\nios\nsystem\n.", "import 'os'.'system'"),
-    "obj": (b"(\x8c\x02osS'true'\no.", "no pickle that a memory snapshot writes: TypeError"),
+    "obj": (b"(\x8c\x02osS'true'\no.", "no pickle that a memory snapshot writes"),
     "newobj": (b"\x80\x04\x8c\x02os)\x81.", "pickle"),
     "ext": (b"\x80\x02\x82\x01.", "pickle"),
     "ext2": (b"\x80\x02\x83\x01\x00.", "pickle"),
@@ -97,13 +97,13 @@ BAD = {
     "deep-stack": (deep_stack(), "a stack has 40,000 frames"),
     "persid": (b"Pwhere\n.", "outside of itself"),
     "binpersid": (b"\x80\x02K\x01Q.", "outside of itself"),
-    "memo": (b"\x80\x04K\x01r\xff\xff\xff\x7f.", "more memory than its length"),
-    "bytearray": (b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b"abc.", "cut short|more memory"),
-    "frame": (b"\x80\x04\x95" + struct.pack("<Q", 1 << 50) + b"N.", "pickle|more memory|cut short"),
+    "memo": (b"\x80\x04K\x01r\xff\xff\xff\x7f.", "GiB of memory|free here"),
+    "bytearray": (b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b"abc.", "cut short|GiB of memory|free here"),
+    "frame": (b"\x80\x04\x95" + struct.pack("<Q", 1 << 50) + b"N.", "pickle|GiB of memory|free here|cut short"),
     "nested": (b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b".", "no memory snapshot"),
     "deep-hash": (deep_tuple(), "ended its reader|no memory snapshot"),
-    "bomb": (bomb(), "times its length|more memory|cut short"),
-    "twice": (b"\x80\x04" + b"]" + b"2" * 4_000_000 + b".", "pickle|no memory snapshot|more memory"),
+    "bomb": (bomb(), "times its length|GiB of memory|free here|cut short"),
+    "twice": (b"\x80\x04" + b"]" + b"2" * 4_000_000 + b".", "pickle|no memory snapshot|GiB of memory|free here"),
     "no-size": (without("size"), "'size' is missing"),
     "no-address": (without("addr"), "'addr' is missing"),
     "size-is-text": (wrong(size="large"), "no memory snapshot as torch writes"),
@@ -133,22 +133,22 @@ def test_nothing_is_executed(tmp_path):
 @pytest.mark.slow
 def test_time_without_end_is_the_kernels_to_end():
     """What no count foresees: the reader has as many seconds of CPU as its file's length explains."""
-    code = "from distdbg.collect.plain_pickle import bound_cpu\nbound_cpu(1)\nwhile True:\n    pass"
+    code = "from distdbg.collect.child_limits import limit_cpu\nlimit_cpu(1)\nwhile True:\n    pass"
     done = subprocess.run([sys.executable, "-c", code], timeout=120)
     assert done.returncode == -signal.SIGXCPU
-    assert "more time than its length explains" in snapshot_files._why_it_ended(done.returncode)
+    assert "s of CPU time" in child_limits.why_it_ended(done.returncode)
 
 
 def test_a_hard_limit_of_cpu_time_stays_as_it_is():
     """`ulimit -t 3600` on a login node: only root may raise it again."""
     code = """if True:
         import os, resource
-        from distdbg.collect.plain_pickle import bound_cpu
+        from distdbg.collect.child_limits import limit_cpu
         resource.setrlimit(resource.RLIMIT_CPU, (3600, 3600))
         if os.getuid() == 0:
             os.setuid(65534)
         for seconds in (20, 9000):
-            bound_cpu(seconds)
+            limit_cpu(seconds)
             soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
             assert hard == 3600 and 20 <= soft <= min(hard, seconds + 60), (soft, hard)
     """

@@ -29,7 +29,7 @@ Thread 15991 (idle): "MainThread"
 
 
 def test_threads_of_it_and_of_its_children():
-    threads = read_threads(read_pyspy_text(TEXT))
+    threads = read_threads(read_pyspy_text(TEXT.split("\n")))
     assert [(t.pid, t.os_id, t.name, t.active, t.holds_gil) for t in threads] == [
         (15971, 15971, "MainThread", False, False),
         (15971, 15972, 'loader (x) "q"', True, True),
@@ -40,7 +40,7 @@ def test_threads_of_it_and_of_its_children():
 
 
 def test_short_names_of_the_library_are_not_the_users():
-    frames = read_threads(read_pyspy_text(TEXT))[1].frames
+    frames = read_threads(read_pyspy_text(TEXT.split("\n")))[1].frames
     assert [(f.function, f.users) for f in frames[:3]] == [("f", True), ("Thread.run", False), ("all_reduce", False)]
     assert frames[2].activity is Activity.COLLECTIVE
     assert frames[3].native
@@ -50,4 +50,4 @@ def test_what_is_no_such_text():
     assert is_pyspy_text(TEXT)
     for other in ("", "Process started\nThread", "Process 12: x\nnothing more", "hello\n" + TEXT):
         assert not is_pyspy_text(other)
-    assert read_pyspy_text("    step (train.py:31)\n" * 3) == []
+    assert list(read_pyspy_text(["    step (train.py:31)"] * 3)) == []
