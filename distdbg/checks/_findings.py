@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterable
 
+from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Citation, Finding, fold_ranks
@@ -86,13 +86,6 @@ def who(evidence: RunEvidence, ranks: tuple[int, ...]) -> str:
 def hosts(evidence: RunEvidence, ranks: Iterable[int]) -> tuple[str, ...]:
     wanted = set(ranks)
     return tuple(dict.fromkeys(r.host for r in evidence.ranks if r.rank in wanted and r.host))
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _summary(lead: RankFailure, ranks: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.checks._findings import citations, hosts, signal_name, who
+from distdbg.checks._findings import citations, hosts, who
+from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.failure import failures
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Finding, FindingDoc

@@ -7,8 +7,9 @@ import signal
 from collections.abc import Iterable
 from dataclasses import replace
 
-from distdbg.checks._findings import finding, groups, hosts, signal_name, who
+from distdbg.checks._findings import finding, groups, hosts, who
 from distdbg.evidence.broken_agents import BrokenAgent, broken_agents
+from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.messages import KnownMessage, recognise

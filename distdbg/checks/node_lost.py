@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from distdbg.checks._findings import signal_name
 from distdbg.checks._memory import event_line
+from distdbg.evidence.exit_status import exit_status, signal_name
 from distdbg.evidence.failure import failures
 from distdbg.evidence.jsonl import integer, number
 from distdbg.evidence.run import NodeRecord, RunEvidence
@@ -61,7 +61,7 @@ def _ended_badly(evidence: RunEvidence, node: NodeRecord) -> Iterable[Finding]:
         yield _torchrun_killed(evidence, node, -code)
     elif "agent-finished" not in names and (node.node_rank in gone or over):
         exited = gone.get(node.node_rank, {})
-        if _is_news(evidence, integer(exited, "exit_code")):
+        if _is_news(evidence, exit_status(exited)):
             yield _agent_gone(evidence, node, exited)
 
 
@@ -114,7 +114,7 @@ def _failed_for_slurm(evidence: RunEvidence, node: NodeRecord, line: int) -> Fin
 
 
 def _agent_gone(evidence: RunEvidence, node: NodeRecord, exited: Mapping[str, Any]) -> Finding:
-    code = integer(exited, "exit_code")
+    code = exit_status(exited)
     how = "ended without a last word"
     if code is not None and code < 0:
         how = f"was killed by {signal_name(-code)}"

@@ -6,8 +6,9 @@ import signal
 from collections.abc import Iterable
 from dataclasses import replace
 
-from distdbg.checks._findings import finding, groups, signal_name, who
+from distdbg.checks._findings import finding, groups, who
 from distdbg.checks._memory import killed_for_memory, node_of, sizes, why_not_known
+from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Finding, FindingDoc

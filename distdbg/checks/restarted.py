@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from distdbg.checks._findings import signal_name
+from distdbg.evidence.exit_status import how_it_ended
 from distdbg.evidence.failure import failure_of, weighed
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import Citation, Finding, FindingDoc, fold_ranks
@@ -47,5 +47,4 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
 
 
 def _how(rank: RankRecord) -> str:
-    code = rank.exit_code
-    return signal_name(-code) if code is not None and code < 0 else f"exit code {code}"
+    return "exit code unknown" if rank.exit_code is None else how_it_ended(rank.exit_code)

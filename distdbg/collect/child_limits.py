@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distdbg.collect.cgroups import free_bytes
+from distdbg.evidence.exit_status import how_it_ended
 
 #: Bytes of memory of one reader. The largest legitimate input, a snapshot of 5 million events, takes 2.7 GiB.
 MOST_MEMORY = 4 << 30
@@ -76,8 +77,7 @@ def why_it_ended(code: int | None, cpu_s: int = MOST_CPU_S) -> str:
         return f"reading it takes more than {MOST_WALL_S:g} s: it is broken, or meant to harm"
     if code == -signal.SIGXCPU:
         return f"reading it takes more than {cpu_s} s of CPU time: it is broken, or meant to harm"
-    how = signal.Signals(-code).name if -code in list(signal.Signals) else f"exit code {code}"
-    return f"reading it ended its reader ({how}): it is broken, or meant to harm"
+    return f"reading it ended its reader ({how_it_ended(code)}): it is broken, or meant to harm"
 
 
 class LostTime:

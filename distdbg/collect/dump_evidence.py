@@ -48,7 +48,7 @@ def unseen(dump: Dump) -> list[Unknown]:
 
 def evidence_of(dump: Dump, told: Mapping[str, Any], unknown: list[Unknown]) -> RunEvidence:
     """`told` is what the asker wrote of the job: name, argv, cwd, world_size, doubles."""
-    size = jsonl.integer(told, "world_size") or dump.world_size
+    size = jsonl.world_size(told) or dump.world_size
     hosts = dict(sorted({rank.node_rank: rank.host for rank in dump.ranks.values()}.items()))
     doubles = told.get("doubles")
     if isinstance(doubles, list) and doubles:

@@ -52,10 +52,10 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
             ras = ras or reader.named(part.get("ras"))
     stalled = manifest.get("stalled")
     missing = _missing(manifest.get("ranks"), ranks)
-    world = jsonl.integer(manifest, "world_size")
-    if world is not None and not 0 < world <= MOST_RANKS:
-        reader.lost(f"the world size in {name}/manifest.json", f"{world} is none: a job has 1 to {MOST_RANKS:,} ranks")
-        world = None
+    world = jsonl.world_size(manifest)
+    if world is None and manifest.get("world_size") is not None:
+        said = str(manifest["world_size"])[:40]
+        reader.lost(f"the world size in {name}/manifest.json", f"{said} is none: a job has 1 to {MOST_RANKS:,} ranks")
     for number in [number for number in ranks if world is not None and number >= world]:
         reader.lost(f"rank {number} of {name}", f"the world size is {world}")
         del ranks[number]
@@ -78,12 +78,11 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
 def _missing(said: object, ranks: Mapping[int, RankDump]) -> dict[int, str]:
     found = {}
     for name, what in said.items() if isinstance(said, dict) else ():
-        if not (name.isascii() and name.isdecimal() and len(name) < 8) or int(name) in ranks:
-            continue  # a rank that was collected
-        if int(name) >= MOST_RANKS:
+        rank = jsonl.rank(name)
+        if rank is None or rank in ranks:  # collected, or no rank: the manifest repeats what the nodes' parts say
             continue
         because = jsonl.text(what, "failed") or jsonl.text(what, "not_tried") if isinstance(what, dict) else ""
-        found[int(name)] = because or "its node's part is missing"
+        found[rank] = because or "its node's part is missing"
     return found
 
 
@@ -114,8 +113,8 @@ class _Reader:
         return value if isinstance(value, dict) else None
 
     def rank(self, item: Mapping[str, Any], part: Mapping[str, Any]) -> RankDump | None:
-        rank, pid = jsonl.integer(item, "rank"), jsonl.integer(item, "pid")
-        if rank is None or pid is None or not 0 <= rank < MOST_RANKS:
+        rank, pid = jsonl.rank(item.get("rank")), jsonl.integer(item, "pid")
+        if rank is None or pid is None:
             return None
         looks = jsonl.dicts(item.get("looks"))
         self._read.clear()

@@ -28,7 +28,7 @@ from distdbg.evidence.records import (
     unknown_exits,
 )
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
-from distdbg.model import Unknown
+from distdbg.model import MOST_RANKS, Unknown
 from distdbg.rundir import Attempt, NodeFiles, RankFiles, RunDir
 
 _Event = tuple[int, dict[str, Any]]
@@ -138,6 +138,8 @@ class _Reader:
             for rank, fields in ranks_seen(node.events).items():
                 seen[rank] = (node, fields)
         folders = {r: f for r, f in attempt.ranks().items() if f.folder.is_dir()}
+        for rank in [rank for rank in folders if rank >= MOST_RANKS]:
+            self.note(self._run.relative(folders.pop(rank).folder), f"no job has more than {MOST_RANKS:,} ranks")
         full = first_failures({rank: fields for rank, (_, fields) in seen.items()}, _FULL_TAILS)
         ranks = []
         for rank in sorted(seen.keys() | folders.keys()):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from distdbg.errors import EXIT_LOST
+from distdbg.evidence.exit_status import exit_status
 from distdbg.evidence.jsonl import integer, number, text
 from distdbg.evidence.run import RunEvidence
 
@@ -26,7 +27,7 @@ def broken_agents(evidence: RunEvidence) -> Iterator[BrokenAgent]:
     """In the order in which the launcher saw them end; none of a job that was cancelled."""
     told = {node.node_rank for node in evidence.nodes if node.events}
     for line, event in evidence.events if evidence.cancelled_by is None else ():
-        node, code = integer(event, "node_rank"), integer(event, "exit_code")
+        node, code = integer(event, "node_rank"), exit_status(event)
         if event.get("event") != "agent-exited" or node is None or node in told:
             continue
         if code and code != EXIT_LOST:

@@ -6,10 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from distdbg.model import MOST_RANKS
+
 #: Bytes that the values of one text may take: 16,384 ranks' part of a dump takes 200 MiB.
 MOST_MEMORY = 1 << 30
 #: Bytes of a list, of an object with its first few keys, and of any other value with its place in a list.
 _A_LIST, _AN_OBJECT, _A_VALUE = 64, 240, 40
+_MOST = 2**63
 
 
 class OutOfBounds(ValueError):
@@ -72,8 +75,31 @@ def number(record: Mapping[str, Any], name: str) -> float | None:
 
 
 def integer(record: Mapping[str, Any], name: str) -> int | None:
+    """A whole number of 64 bits under `name`, else None."""
     value = number(record, name)
-    return int(value) if value is not None else None
+    return int(value) if value is not None and -_MOST <= value < _MOST else None
+
+
+def rank(value: object) -> int | None:
+    """A plausible rank, as a number or as the key of a JSON object; else None."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 8:
+        value = int(value)
+    return value if type(value) is int and 0 <= value < MOST_RANKS else None
+
+
+def ranks(value: object) -> tuple[int, ...]:
+    """The plausible ranks of a list, each once."""
+    return (
+        tuple(dict.fromkeys(r for r in value if type(r) is int and 0 <= r < MOST_RANKS))
+        if isinstance(value, list)
+        else ()
+    )
+
+
+def world_size(record: Mapping[str, Any]) -> int | None:
+    """A plausible world size under that name, else None."""
+    size = integer(record, "world_size")
+    return size if size is not None and 0 < size <= MOST_RANKS else None
 
 
 def text(record: Mapping[str, Any], name: str) -> str:

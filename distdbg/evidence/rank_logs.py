@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from distdbg.evidence.exit_status import exit_status, implausible
 from distdbg.evidence.nccl_log import rank_in_nccl_log, read_nccl_log
 from distdbg.evidence.run import ExceptionFact
 from distdbg.evidence.tail import Tail
@@ -87,8 +88,8 @@ def _all_of_nccl(text: str) -> bool:
 
 def _failure(match: re.Match[str]) -> dict[str, Any]:
     fields: dict[str, Any] = {"host": match["host"], "local_rank": int(match["local"]), "pid": int(match["pid"])}
-    code = int(match["code"])
-    fields["exit_code"] = code if -256 < code < 256 else 1
+    told = {"exit_code": int(match["code"])}
+    fields["exit_code"], fields["exit_unknown_because"] = exit_status(told), implausible(told)
     try:
         fields["ended"] = datetime.strptime(match["time"], "%Y-%m-%d_%H:%M:%S").timestamp()
     except ValueError:

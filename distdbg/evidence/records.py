@@ -9,10 +9,12 @@ from functools import lru_cache
 from typing import Any
 
 from distdbg.evidence.course import Look
+from distdbg.evidence.exit_status import exit_status, implausible
 from distdbg.evidence.gpu_course import GpuCourse
 from distdbg.evidence.gradients import gradient_series
 from distdbg.evidence.growth import NodeMemory, rank_series
-from distdbg.evidence.jsonl import integer, number, text
+from distdbg.evidence.jsonl import integer, number, ranks, text
+from distdbg.evidence.jsonl import rank as rank_number
 from distdbg.evidence.nccl_log import read_nccl_log
 from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecord, Shrunk, StepTimes, WithoutGradient
 from distdbg.evidence.tail import Tail
@@ -52,8 +54,8 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
     end = next((fact for _, fact in reversed(texts.facts) if fact.get("op") == "script-end"), {})
     how = text(end, "how")
     ended = number(fields, "ended")
-    exit_code = integer(fields, "exit_code")
-    because = text(fields, "unknown_because")
+    exit_code = exit_status(fields)
+    because = implausible(fields) or text(fields, "unknown_because")
     return RankRecord(
         rank=rank,
         local_rank=integer(fields, "local_rank") or 0,
@@ -62,7 +64,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         pid=integer(fields, "pid"),
         started=number(fields, "started"),
         ended=ended,
-        exit_code=exit_code if exit_code is None or -256 < exit_code < 256 else None,
+        exit_code=exit_code,
         exit_unknown_because=because if exit_code is None else "",
         asked_to_stop=number(fields, "asked_to_stop"),
         step=integer(fields, "step"),
@@ -70,7 +72,7 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         script_finished=how == "returned" or (how == "SystemExit" and not integer(end, "exit")),
         script_ended=number(end, "t"),
         script_end_how=how,
-        script_exit_code=integer(end, "exit"),
+        script_exit_code=exit_status(end, "exit"),
         exceptions=tuple(exceptions(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_EXCEPTIONS],
         handling=_handling(rank, texts.facts, f"{texts.folder}/facts.jsonl"),
         error_file=texts.error,
@@ -145,10 +147,15 @@ def _groups(facts: Events) -> Iterable[tuple[str, tuple[int, ...]]]:
     for _, fact in facts:
         if fact.get("kind") == "group":
             match fact.get("ranks"):
-                case {"first": int(first), "step": int(step), "count": int(count)} if 0 < count <= MOST_RANKS and step:
+                case {"first": int(first), "step": int(step), "count": int(count)} if _fits(first, step, count):
                     yield text(fact, "name"), _evenly(first, step, count)
-                case list(ranks):
-                    yield text(fact, "name"), tuple(r for r in ranks if isinstance(r, int))
+                case list(told):
+                    yield text(fact, "name"), ranks(told)
+
+
+def _fits(first: int, step: int, count: int) -> bool:
+    last = first + step * (count - 1)
+    return 0 < count <= MOST_RANKS and step != 0 and min(first, last) >= 0 and max(first, last) < MOST_RANKS
 
 
 @lru_cache(maxsize=4096)
@@ -240,7 +247,7 @@ def node_record(
         torchrun_tail=torchrun.text,
         torchrun_path=torchrun_path,
         torchrun_first_line=torchrun.first_line,
-        torchrun_exit_code=integer(exited, "exit_code"),
+        torchrun_exit_code=exit_status(exited),
         cgroup=_cgroup([*before, *events]),
         kernel=tuple(_kernel_messages(kernel.get("messages"))),
         kernel_unknown_because=text(kernel, "because") if kernel else "the agent did not come to read them",
@@ -283,24 +290,18 @@ def ranks_seen(events: Events) -> dict[int, dict[str, Any]]:
         match event.get("event"):
             case "attempt-started" if isinstance(ranks := event.get("ranks"), dict):
                 for name, local_rank in ranks.items():
-                    if (rank := _rank_number(name)) is not None:
+                    if (rank := rank_number(name)) is not None:
                         seen.setdefault(rank, {})["local_rank"] = local_rank
-            case "rank-started" if (rank := _rank_number(event.get("rank"))) is not None:
+            case "rank-started" if (rank := rank_number(event.get("rank"))) is not None:
                 seen.setdefault(rank, {}).update(pid=event.get("pid"), started=event.get("t"))
             case "phases" if isinstance(told := event.get("ranks"), dict):
                 for name, phases in told.items():
-                    if (rank := _rank_number(name)) is not None:
+                    if (rank := rank_number(name)) is not None:
                         seen.setdefault(rank, {})["phases"] = phases
-            case "rank-exited" if (rank := _rank_number(event.get("rank"))) is not None:
+            case "rank-exited" if (rank := rank_number(event.get("rank"))) is not None:
                 seen.setdefault(rank, {}).update({k: v for k, v in event.items() if k not in ("t", "event")})
                 seen[rank].setdefault("ended", event.get("t"))
     return seen
-
-
-def _rank_number(value: object) -> int | None:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 8:
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10_000_000 else None
 
 
 def first_failures(seen: Mapping[int, Mapping[str, Any]], most: int) -> set[int]:
@@ -350,7 +351,7 @@ def lost(node: NodeRecord) -> list[Unknown]:
             found.append(Unknown(what, f"of an error of distdbg's own: {text(event, 'error')}"))
         if event.get("event") == "log-lost":
             count = integer(event, "bytes")
-            what = f"{text(event, 'stream') or 'log'} of rank {_rank_number(event.get('rank'))}"
+            what = f"{text(event, 'stream') or 'log'} of rank {rank_number(event.get('rank'))}"
             how_much = f"{count} bytes" if count is not None else "the capture"
             found.append(Unknown(f"{how_much} of {what}", text(event, "because") or "not said"))
     return found

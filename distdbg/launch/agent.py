@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.collect.cgroups import memory_counters
 from distdbg.collect.kernel_log import kernel_messages
+from distdbg.evidence.exit_status import shell_code
 from distdbg.launch import keeper, processes
 from distdbg.launch.lifeline import Lifeline
 from distdbg.launch.loop import Loop
@@ -130,7 +131,7 @@ class Agent:
         self.node.event("kernel", messages=messages, because=because)
         self.node.event("cgroup", when="after", **memory_counters())
         self.node.event("torchrun-exited", exit_code=exit_code, reported=self.torchrun.reported())
-        code = exit_code if exit_code >= 0 else 128 - exit_code
+        code = shell_code(exit_code)
         if self.exporter is not None:
             self.exporter.close()
         self.node.event("agent-finished", exit_code=code)

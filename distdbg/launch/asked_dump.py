@@ -100,7 +100,7 @@ def dump_run(run: RunDir, wish: Wish, say: Say) -> Path:
         shutil.rmtree(asked.folder, ignore_errors=True)
         time.sleep(_ASKED_AGAIN_S)
         asked = _ask(run, attempts[-1], wish, say)
-    size = jsonl.integer(run.read_job().get("topology") or {}, "world_size")
+    size = jsonl.world_size(run.read_job().get("topology") or {})
     because = {rank: node.end for node in asked.nodes for rank in node.ranks}
     told = {int(rank): said for node in asked.nodes for rank, said in node.told.items() if rank.isdecimal()}
     for rank in range(size or 0):

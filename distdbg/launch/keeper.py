@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 
+from distdbg.evidence.exit_status import shell_code
 from distdbg.launch import processes
 from distdbg.launch.wire import fragments
 
@@ -45,7 +46,7 @@ def keep(node_rank: int, agent: Callable[[int], int]) -> int:
     if code < 0:
         _say(node_rank, {"event": "agent-died", "exit_code": code})
     _end_orphans()
-    return code if code >= 0 else 128 - code
+    return shell_code(code)
 
 
 def _say(node_rank: int, message: dict[str, object]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import EXIT_HUNG, EXIT_LOST, CannotStart
+from distdbg.evidence.exit_status import shell_code
 from distdbg.launch.console import Console, Show
 from distdbg.launch.disk import DiskWriter
 from distdbg.launch.explain import explain
@@ -185,10 +186,10 @@ def _view(plan: Plan, state: RunState, run: RunDir) -> LiveView | PlainView:
 def _fallback_code(nodes: Nodes) -> int:
     """Where no evidence says more: the signal that cancelled the job, else the first bad code of torchrun's own."""
     if nodes.cancelled_by:
-        return 128 + getattr(signal, nodes.cancelled_by, signal.SIGTERM)
+        return shell_code(-getattr(signal, nodes.cancelled_by, signal.SIGTERM))
     codes = [a.exit_code if a.exit_code is not None else EXIT_LOST for a in nodes.agents]
     worst = next((code for code in codes if code), 0)
-    return worst if worst >= 0 else 128 - worst
+    return shell_code(worst)
 
 
 def _judged(settings: JobSettings, run: RunDir, journal: Journal) -> tuple[Report | None, str]:

@@ -10,13 +10,15 @@ from typing import Any
 from distdbg.checks import run_checks
 from distdbg.errors import EXIT_HUNG, EXIT_LOST
 from distdbg.evidence.broken_agents import broken_agents
+from distdbg.evidence.exit_status import how_it_ended, shell_code
 from distdbg.evidence.failure import RankFailure, ended_with, failures
 from distdbg.evidence.hang import is_hung
-from distdbg.evidence.jsonl import integer, number
+from distdbg.evidence.jsonl import number
+from distdbg.evidence.jsonl import world_size as plausible
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.undecided import undecided
 from distdbg.hidden_values import HiddenValues
-from distdbg.model import CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
+from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
 
 #: Root causes: what stands below them in the order can be their consequence.
 #: What takes a whole node away: the job is lost sight of, and its ranks on it are no causes of their own.
@@ -184,7 +186,7 @@ def world_size(evidence: RunEvidence) -> int | None:
     topology = evidence.job.get("topology")
     if not isinstance(topology, dict):
         return None
-    return integer(topology, "world_size")
+    return plausible(topology)
 
 
 def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> tuple[int | None, str | None]:
@@ -194,7 +196,7 @@ def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome)
     if outcome == "cancelled":
         number_ = _signal_of(evidence.cancelled_by or "")
         why = "its time was up, and it had not ended by itself" if _time_was_up(evidence) else "the job was cancelled"
-        return 128 + number_, f"{signal.Signals(number_).name} ({why})"
+        return shell_code(-number_), f"{signal.Signals(number_).name} ({why})"
     root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
     root = root or next(iter(f for f in findings if f.id == "abort-at-exit"), None)
     by_rank = {rank.rank: rank for rank in evidence.ranks}
@@ -220,7 +222,7 @@ def _own_code(rank: RankRecord | None, failure: RankFailure | None) -> int | Non
     if failure is not None and failure.kind == "exception" and failure.signal is None and (rank.exit_code or -1) < 0:
         return 1  # what Python exits with on an exception; the signal that it got meanwhile is a consequence
     code = ended_with(rank)
-    return code if code is None or code >= 0 else 128 - code
+    return None if code is None else shell_code(code)
 
 
 def _first_bad_code(evidence: RunEvidence, own: dict[int, RankFailure], but: tuple[int, ...]) -> tuple[int, str] | None:
@@ -234,11 +236,11 @@ def _first_bad_code(evidence: RunEvidence, own: dict[int, RankFailure], but: tup
         return _own_code(first, own.get(first.rank)) or 1, f"rank {first.rank}"
     for broken in broken_agents(evidence):
         its = broken.exit_code
-        return (its if its > 0 else 128 - its), f"distdbg's agent on node {broken.node_rank}"
+        return shell_code(its), f"distdbg's agent on node {broken.node_rank}"
     for node in sorted(evidence.nodes, key=_was_ended):
         code = node.torchrun_exit_code
         if code:
-            return (code if code > 0 else 128 - code), f"torchrun on node {node.node_rank}"
+            return shell_code(code), f"torchrun on node {node.node_rank}"
     return None
 
 
@@ -311,9 +313,7 @@ def rank_state(rank: RankRecord, failure: RankFailure | None) -> str:
         return ended if rank.pid is not None else "never started" if ended == "running" else ended
     if code == 0:
         return "finished"
-    how = f"exit code {code}"
-    if code < 0:
-        how = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
+    how = how_it_ended(code)
     if failure is None or failure.cause_class is CauseClass.VICTIM:
         return f"stopped ({how})"
     if failure.kind == "exception" and failure.signal is None and code < 0:
@@ -334,6 +334,10 @@ def _why_hung(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) 
 def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:
     """What could not be seen at all, where it matters."""
     wanted = world_size(evidence)
+    topology = evidence.job.get("topology")
+    said = topology.get("world_size") if isinstance(topology, dict) else None
+    if wanted is None and said is not None:
+        yield Unknown("the world size", f"job.json says {str(said)[:40]}, and a job has 1 to {MOST_RANKS:,} ranks")
     if wanted is not None and len(evidence.ranks) < wanted:
         missing = wanted - len(evidence.ranks)
         started = any(rank.pid for rank in evidence.ranks)

@@ -167,7 +167,9 @@ class Attempt:
         return sorted(_numbered(self.folder / "dumps", r"\d{8}T\d{6}Z-.*"))
 
     def ranks(self) -> dict[int, RankFiles]:
-        return {int(p.name): RankFiles(p) for p in _numbered(self.folder / "ranks")}
+        """What is no folder of ours, such as a second spelling of a rank, is left out."""
+        folders = _numbered(self.folder / "ranks")
+        return {int(p.name): RankFiles(p) for p in folders if p.name == f"{int(p.name):05d}"}
 
 
 @dataclass(frozen=True)
