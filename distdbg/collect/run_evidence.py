@@ -56,7 +56,7 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
     attempts = run.attempts()
     chosen = next((a for a in reversed(attempts) if attempt in (None, a.number)), None)
     job = reader.json_file(run.job) or {}
-    events = _of_last_start(reader.json_lines(run.events, _MOST_EVENTS))
+    events = _of_last_start(reader.timeline(run.events))
     if not job:
         reader.note("what was launched", "job.json is missing or cannot be read")
     if chosen is None:
@@ -159,12 +159,12 @@ class _Reader:
         return None
 
     def _node(self, files: NodeFiles, earlier: list[Attempt]) -> NodeRecord:
-        events = self.json_lines(files.events, _MOST_EVENTS)
+        events = self.timeline(files.events)
         before: list[tuple[int, dict[str, Any]]] = []
         for attempt in earlier:
             for other in attempt.nodes():
                 if other.folder.name == files.folder.name:
-                    before += self.json_lines(other.events, _MOST_EVENTS)
+                    before += self.timeline(other.events)
         metrics = self._ends(files.metrics)
         return node_record(
             files.node_rank,
@@ -227,6 +227,13 @@ class _Reader:
         if value is None and text:
             self.note(self._run.relative(path), why or "not a JSON object (cut short?)")
         return value
+
+    def timeline(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
+        found = self.json_lines(path, _MOST_EVENTS)
+        events = tuple((line, event) for line, event in found if isinstance(event.get("event"), str))
+        if len(events) < len(found):
+            self.note(f"{len(found) - len(events)} lines of {self._run.relative(path)}", "they name no event")
+        return events
 
     def json_lines(self, path: Any, most: int) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
         text, why = read_whole(path, most)

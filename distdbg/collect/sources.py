@@ -97,7 +97,7 @@ def _notebook(raw: bytes) -> str:
     for cell in cells:
         if isinstance(cell, dict) and cell.get("cell_type") == "code":
             source = cell.get("source") or ""
-            text = source if isinstance(source, str) else "".join(map(str, source))
+            text = source if isinstance(source, str) else "".join(map(str, source)) if isinstance(source, list) else ""
             whole = text.lstrip().startswith("%%")  # the cell is in another language
             lines += ["" if whole or line.lstrip().startswith(("%", "!", "?")) else line for line in text.split("\n")]
     return "\n".join(lines) + "\n"

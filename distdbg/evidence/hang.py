@@ -173,11 +173,13 @@ def _follow(
     thread may well wait for those who wait for the main thread, and its standing says nothing of why that one waits.
     """
     own: set[int] = set()
+    named = {rank for group in known for rank in group.ranks} - dump.ranks.keys()
+    missing = {**dict.fromkeys(sorted(named), "the dump has no part of it"), **dump.missing}
     while True:
         standings = {
             rank: stand(had, records.get(rank), dump, delegates=rank not in own) for rank, had in dump.ranks.items()
         }
-        standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in dump.missing.items()}
+        standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in missing.items()}
         standings |= {rank: _nowhere(rank) for rank in _done_by_peers(standings, known)}
         waits = find_waits(dump, records, standings, known)
         found = ends(waits, standings)

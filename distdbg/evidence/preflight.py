@@ -12,10 +12,12 @@ from itertools import combinations
 from typing import Any
 
 from distdbg.evidence.jsonl import number
+from distdbg.evidence.preflight_shape import LOOKS, MET, REDUCED, fits
 from distdbg.model import Citation, Unknown
 
 #: why nothing is known of a node that is a finding itself
 SILENT = "the node did not answer"
+_NO_PROBE = "its answer is not of the form that a probe of this version gives"
 
 
 @dataclass(frozen=True)
@@ -116,19 +118,26 @@ def read_preflight(raw: Mapping[str, Any]) -> Preflight:
         expected=int(number(raw, "expected") or 1),
         skipped=str(raw.get("all_reduce_skipped", "")),
         seconds=number(raw, "seconds") or 0.0,
-        said=tuple(map(str, raw.get("said") or ())),
+        said=tuple(map(str, raw["said"])) if isinstance(raw.get("said"), list) else (),
     )
 
 
-def _node(name: str, said: Mapping[str, Any]) -> NodeProbe:
-    met = said.get("met", {}).get("met", ())
-    return NodeProbe(
-        name,
-        str(said.get("because", "")),
-        said.get("looked", {}),
-        tuple(_meeting(name, one) for one in met),
-        said.get("reduced"),
-    )
+def _node(name: str, raw: object) -> NodeProbe:
+    said = raw if isinstance(raw, dict) else {"because": _NO_PROBE}
+    reduced: Any = said.get("reduced")
+    because, looked = str(said.get("because", "")), said.get("looked", {})
+    met = said.get("met", {})
+    met = met.get("met", []) if isinstance(met, dict) else None
+    if not (isinstance(looked, dict) and fits(met, [MET]) and fits(reduced, REDUCED)):
+        return NodeProbe(name, because or _NO_PROBE)
+    looks = {look: _facts(look, facts) for look, facts in looked.items()}
+    return NodeProbe(name, because, looks, tuple(_meeting(name, one) for one in met or ()), reduced)
+
+
+def _facts(look: str, facts: object) -> Mapping[str, Any]:
+    if isinstance(facts, dict) and ("unknown" in facts or fits(facts, LOOKS.get(look, {}))):
+        return facts
+    return {"unknown": _NO_PROBE}
 
 
 def _meeting(of: str, raw: Mapping[str, Any]) -> Meeting:
