@@ -231,8 +231,8 @@ class _Reader:
     def timeline(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
         found = self.json_lines(path, _MOST_EVENTS)
         events = tuple((line, event) for line, event in found if isinstance(event.get("event"), str))
-        if len(events) < len(found):
-            self.note(f"{len(found) - len(events)} lines of {self._run.relative(path)}", "they name no event")
+        if bad := len(found) - len(events):
+            self.note(f"{bad} line{'s' if bad > 1 else ''} of {self._run.relative(path)}", "no event is named there")
         return events
 
     def json_lines(self, path: Any, most: int) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from typing import Any
 
 _MAYBE_INT = (int, None)
@@ -13,11 +14,15 @@ _GPU = {
     "processes": ([{"pid?": int, "memory_used?": _MAYBE_INT, "user?": str, "command?": str}], None),
     "nvlinks": _MAYBE_INT, "unknown": {...: str},
 }  # fmt: skip
-_PLACE = {"of": str, "path": str, "because": str, "free?": int, "total?": int, "inodes_free?": int, "inodes?": int}
+_OF = frozenset({"runs", "shared memory", "temporary files"})
+_PLACE = (
+    {"of": _OF, "path": str, "because": str, "free": int, "total": int, "inodes_free": int, "inodes": int},
+    {"of": _OF, "path": str, "because": re.compile(".", re.DOTALL)},
+)
 _INTERFACE = {"name": str, "up": bool, "loopback": bool, "mtu": _MAYBE_INT, "addresses": [str]}
 _LIMITS = {name: [int, int] for name in ("nofile", "memlock", "nproc", "core")}
 #: Of each look. A key with ? may be missing, `...` stands for any key, a tuple has what it may be, a list of one item
-#: any number of them.
+#: any number of them, a pattern or a set says which text.
 LOOKS: dict[str, Any] = {
     "port": {"wanted": int, "got": int, "because": str},
     "names": {"hostname": str, "identity": str, "ranks": {...: str}, "allocation": str, "addresses": [str],
@@ -27,7 +32,7 @@ LOOKS: dict[str, Any] = {
     "limits": {"limits": _LIMITS, "rdma": [str], "root": bool},
     "ptrace": {"pyspy": bool, "ptrace": bool, "because": str},
     "software": {"versions": {...: str}, "git": {...: (str, bool, None)}, "environment": {...: str}, "python": str},
-    "gpus": {"gpus": [_GPU], "absent": str, "xids": [[object]], "xids_because": str},
+    "gpus": {"gpus": [_GPU], "absent": str, "xids": [[str, int, str]], "xids_because": str},
 }  # fmt: skip
 _ATTEMPT = {"ok": bool, "address": str, "because?": str, "resolved?": [str], "source?": str, "rtt?": float,
             "offset?": float}  # fmt: skip
@@ -40,7 +45,7 @@ REDUCED = (
 _MOST = 2**63
 
 
-def fits(value: object, shape: Any) -> bool:  # noqa: ANN401 -- a type, None, or containers of them
+def fits(value: object, shape: Any) -> bool:  # noqa: ANN401, PLR0911 -- one line a kind of shape
     if isinstance(shape, tuple):
         return any(fits(value, one) for one in shape)
     if isinstance(shape, list):
@@ -48,6 +53,10 @@ def fits(value: object, shape: Any) -> bool:  # noqa: ANN401 -- a type, None, or
         return fitting and all(map(fits, value, itertools.cycle(shape)))  # type: ignore[call-overload]
     if isinstance(shape, dict):
         return isinstance(value, dict) and _fits_object(value, shape)
+    if isinstance(shape, re.Pattern):
+        return isinstance(value, str) and shape.search(value) is not None
+    if isinstance(shape, frozenset):
+        return isinstance(value, str) and value in shape
     if shape is None or shape is object:
         return shape is object or value is None
     if shape is float:

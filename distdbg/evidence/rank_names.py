@@ -9,7 +9,7 @@ from distdbg.model import MOST_RANKS
 
 _SAYS_RANK = re.compile(r"rank[_.\-]?(\d{1,7})(?!\d)", re.IGNORECASE | re.ASCII)
 #: `host-7` ends in 7; `rank_-1` ends in a number below zero, which is no rank.
-_ENDS = re.compile(r"(?:^|(?<![_.=-])-|[^0-9.-])(\d{1,7})$", re.ASCII)
+_ENDS = re.compile(r"(?:^|(?<=[^_.=-])-|[^0-9.-])(\d{1,7})$", re.ASCII)
 _SUFFIXES = re.compile(r"\.(?:json|txt|text|pickle|pkl|log|dump|trace|err|out|bin|pyspy|stack|stacks)$", re.IGNORECASE)
 _LOOK = re.compile(r"\.\d{1,2}$")
 _TORCHRUN = re.compile(r"(?:^|/)attempt_\d+/(\d{1,7})/(?:stdout|stderr)\.log$")

@@ -53,12 +53,14 @@ _FREES = frozenset(
 
 
 def check(context: Context) -> Iterator[Hit]:
+    seen: set[tuple[Loop, str]] = set()
     for event in _backwards(context):
         kept = carrier(event)
         loops = context.script.loops_around(event)
         loop = loops[0] if loops else None
-        if kept is None or loop is None:
+        if kept is None or loop is None or (loop, kept) in seen:
             continue
+        seen.add((loop, kept))
         yield from _kept(context, loop, kept, event)
         for output in _outputs(context, loop, kept):
             yield from (hit for hit in _kept(context, loop, output, event) if isinstance(hit.node, ast.Call))

@@ -44,12 +44,14 @@ def check(context: Context) -> Iterator[Hit]:
 def _of_the_loss(context: Context, loop: Loop) -> Hit | None:
     """The first read of what goes backward, on every way through the loop's body."""
     script = context.script
+    seen: set[tuple[ast.AST, str]] = set()
     for event in context.loops.does(loop):
         if event.kind != "backward" or not isinstance(event.call, ast.Call):
             continue
         name, place = carrier(event.call), loop if event.top is event.call else script.function_of(event.call)
-        if name is None or place is None:
+        if name is None or place is None or (place, name) in seen:
             continue
+        seen.add((place, name))
         reads = [c for c in script.within(place, ast.Call) if _reads(c, name) and _always(context, c, place)]
         reads = [c for c in reads if script.function_of(c) is script.function_of(event.call)]
         if reads:

@@ -179,6 +179,30 @@ def test_two_dumps_are_two_jobs(distdbg, tmp_path):
     assert distdbg("explain", "a", "b").code == 2
 
 
+def test_stacks_and_lines_longer_than_any_buffer(tmp_path):
+    """40 MB of stacks, and lines that are longer than what is read of one."""
+    path = tmp_path / "rank0.txt"
+    thread = "".join(f"    f{n} (train.py:{n})\n" for n in range(400))
+    with path.open("w") as file:
+        file.write("Process 7: python train.py\nPython v3.11.7 (/usr/bin/python3.11)\n\n")
+        for n in range(5000):
+            file.write(f'Thread {n + 7} (idle): "t{n}"\n{thread}')
+        file.write('Thread 6 (idle): "long"\n    ' + "g" * 2_000_000 + " (train.py:1)\n    last (train.py:9)\n")
+    assert path.stat().st_size > 38 << 20
+    evidence = load([path])
+    threads = evidence.dump.ranks[0].last.threads
+    assert (len(threads), threads[-1].frames[-1].function) == (5001, "last")
+    (lost,) = [u for u in evidence.unknown if u.what.startswith("of ")]
+    assert "the end of 1 line" in lost.what
+
+
+def test_of_a_long_log_it_is_said_what_was_not_read(tmp_path):
+    path = tmp_path / "torchrun.log"
+    path.write_text("x\n" * (10 << 19) + LOG)
+    (cut,) = [u for u in load([path]).unknown if u.what.startswith("the first")]
+    assert cut.what.endswith(str(path))
+
+
 def test_json_alone_and_a_page(distdbg, tmp_path):
     recorders(tmp_path / "fr")
     done = distdbg("explain", "fr", "--json", "--html", "page.html")

@@ -131,3 +131,34 @@ def test_damaged_files_never_raise(tmp_path, rng: random.Random, junk):
     evidence = run.evidence()
     write_report(run.dir, build_report(evidence), evidence)
     assert json.loads(run.dir.report_json.read_text())["schema"] == "distdbg.report/1"
+
+
+def test_fifos_in_a_run_do_not_block_and_a_run_of_no_size_is_said(run):
+    os.mkfifo(run.dir.slurm)
+    for path in (run.dir.job, run.files(0).exit, run.files(0).facts):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    evidence = run.evidence()
+    unread = {u.what for u in evidence.unknown if u.because == "not a regular file"}
+    assert {"job.json", "attempts/1/ranks/00000/exit.json", "attempts/1/ranks/00000/facts.jsonl"} <= unread
+    assert run.dir.slurm_job is None
+
+
+@pytest.mark.parametrize("size", [0, -1, 10**18, "8", True, None])
+def test_a_world_size_that_no_job_has(run, size):
+    job = run.job()
+    job["topology"]["world_size"] = size
+    run.dir.job.write_text(json.dumps(job))
+    told = [u.because for u in run.report().unknown if u.what == "the world size"]
+    assert bool(told) == (size is not None)
+
+
+def test_ranks_that_no_job_has_are_named(run):
+    (run.dir.attempt(1).folder / "ranks" / "999999999").mkdir()
+    (run.dir.attempt(1).folder / "ranks" / "0000").mkdir()
+    run.event(0, ["a"], t=3)
+    evidence = run.evidence()
+    assert max(rank.rank for rank in evidence.ranks) == 3
+    whats = [u.what for u in evidence.unknown]
+    assert "attempts/1/ranks/999999999" in whats
+    assert any(what.startswith("1 line of") for what in whats)

@@ -18,6 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from distdbg.cli import run
+from distdbg.errors import EXIT_CODES
 from tests.fuzz.formats import FORMATS, Format, remove_folder
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -25,6 +27,17 @@ CORPUS = Path(__file__).parent / "corpus"
 LONG = "DISTDBG_FUZZ_SECONDS" in os.environ
 BUDGET_S = float(os.environ.get("DISTDBG_FUZZ_SECONDS", "60"))
 INPUTS = 1000
+#: Of that, what commands get; what is given to which.
+COMMANDS_SHARE = 0.25
+COMMANDS = {
+    "recorder-pickle": (["explain"], "fr_0"),
+    "recorder-json": (["explain"], "fr_0.json"),
+    "pyspy-text": (["explain"], "rank0.txt"),
+    "log": (["explain"], "torchrun.log"),
+    "trace": (["profile"], "rank0.json"),
+    "snapshot": (["memory", "analyze"], "rank0.pickle"),
+    "script": (["lint"], "a.py"),
+}
 #: Of one input.
 MOST_MEMORY = 1 << 30
 MOST_S = 5.0
@@ -97,7 +110,7 @@ def test_mutated_inputs(name):
     fmt = FORMATS[name]
     seeds = fmt.seeds()
     failed: list[int] = []
-    until = time.monotonic() + BUDGET_S * fmt.weight / sum(f.weight for f in FORMATS.values())
+    until = time.monotonic() + BUDGET_S * (1 - COMMANDS_SHARE) * fmt.weight / sum(f.weight for f in FORMATS.values())
 
     @settings(
         max_examples=INPUTS, deadline=None, database=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
@@ -119,3 +132,22 @@ def test_mutated_inputs(name):
     fuzz()
     while LONG and time.monotonic() < until:
         fuzz()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_end_with_a_documented_code(name, tmp_path, capsys, monkeypatch):
+    """Mutated files as a person gives them to a command: sentences, no traceback."""
+    words, file = COMMANDS[name]
+    fmt = FORMATS[name]
+    monkeypatch.chdir(tmp_path)
+    rng = random.Random(name)
+    until = time.monotonic() + BUDGET_S * COMMANDS_SHARE / len(COMMANDS)
+    count = 0
+    while count == 0 or time.monotonic() < until:
+        count += 1
+        Path(file).write_bytes(fmt.mutate(rng, rng.choice(fmt.seeds())))
+        code = run([*words, file, *rng.choice(([], ["--json"]))])
+        said = capsys.readouterr()
+        assert code in EXIT_CODES, (code, said.err)
+        assert "Traceback (most recent call last)" not in said.err
+        assert len(said.err.splitlines()) <= 6, said.err
