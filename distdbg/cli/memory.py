@@ -88,6 +88,8 @@ def analyze(
 
 def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
     """Where one run is asked for: its evidence, and in words what was written down of its memory."""
+    from dataclasses import replace
+
     from distdbg.collect.explaining import is_run
     from distdbg.collect.host_snapshots import host_snapshots
     from distdbg.collect.run_evidence import load_evidence
@@ -98,7 +100,8 @@ def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
         return None, ""
     folder = RunDir(what[0].resolve())
     evidence = load_evidence(folder)
-    return evidence, run_text(evidence, host_snapshots(folder, evidence.attempt))
+    snapshots, unknown = host_snapshots(folder, evidence.attempt)
+    return replace(evidence, unknown=(*evidence.unknown, *unknown)), run_text(evidence, snapshots)
 
 
 @exits({0: "every rank gave one", 3: "nothing runs", 6: "some rank gave none"})

@@ -158,7 +158,12 @@ class _Reader:
     def _threads(self, said: object) -> tuple[Thread, ...]:
         file = jsonl.text(said, "file") if isinstance(said, dict) else ""
         if file and file not in self._read:
-            self._read[file] = read_threads(self._json(file, _MOST_STACKS), self._frames)
+            value = self._json(file, _MOST_STACKS)
+            self._read[file] = found = read_threads(value, self._frames)
+            count = len(value) if isinstance(value, list) else value is not None
+            if lost := count - len(found):
+                because = "they are not of the form that py-spy writes"
+                self.lost(f"{lost:,} of {count:,} threads of {self._name}/{file}", because)
         threads: tuple[Thread, ...] = self._read[file] if file else ()
         return threads
 

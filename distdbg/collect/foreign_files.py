@@ -138,6 +138,10 @@ class ForeignFiles:
         threads = read_threads(value, self._frames)
         if threads:
             self._add_stacks(name, threads)
+            if isinstance(value, list) and (lost := len(value) - len(threads)):
+                self._lost(
+                    f"{lost:,} of {len(value):,} threads of {name}", "they are not of the form that py-spy writes"
+                )
         else:
             self._foreign.append(name)
 

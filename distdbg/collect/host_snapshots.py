@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from pathlib import Path
 
 from distdbg.collect.bounded_read import read_bytes
+from distdbg.evidence import jsonl
 from distdbg.evidence.host_snapshot import HostSnapshot, host_snapshot
+from distdbg.model import Unknown
 from distdbg.rundir import Attempt, RunDir
 
 _ENDING = ".host.json.gz"
 _MOST_PACKED, _MOST = 4 << 20, 16 << 20
 
 
-def host_snapshots(run: RunDir, attempt: int) -> list[HostSnapshot]:
-    """In the order of ranks. What is broken, foreign or too long is left out."""
-    found = (_read(path, run.relative(path)) for path in _newest(run.attempt(attempt)))
-    return [one for one in found if one is not None]
+def host_snapshots(run: RunDir, attempt: int) -> tuple[list[HostSnapshot], list[Unknown]]:
+    """In the order of ranks, and what cannot be used."""
+    found: list[HostSnapshot] = []
+    unknown: list[Unknown] = []
+    for path in _newest(run.attempt(attempt)):
+        name = run.relative(path)
+        try:
+            found.append(_read(path, name))
+        except ValueError as error:
+            unknown.append(Unknown(name, str(error)))
+    return found, unknown
 
 
 def _newest(attempt: Attempt) -> list[Path]:
@@ -29,11 +37,20 @@ def _newest(attempt: Attempt) -> list[Path]:
     return chosen
 
 
-def _read(path: Path, name: str) -> HostSnapshot | None:
-    packed, _ = read_bytes(path, _MOST_PACKED)
+def _read(path: Path, name: str) -> HostSnapshot:
+    """Raises ValueError, which says why."""
+    packed, why = read_bytes(path, _MOST_PACKED)
+    if packed is None:
+        raise ValueError(why or "it is missing")
     unpacker = zlib.decompressobj(31)
     try:
-        value = json.loads(unpacker.decompress(packed or b"", _MOST))
-    except (zlib.error, ValueError, RecursionError):
-        return None
-    return host_snapshot(value, name) if isinstance(value, dict) else None
+        text = unpacker.decompress(packed, _MOST)
+    except zlib.error:
+        raise ValueError("it is no whole gzip file") from None
+    if unpacker.unconsumed_tail:
+        raise ValueError(f"it unpacks to more than {_MOST >> 20} MiB")
+    value = jsonl.whole(text.decode("utf-8", "replace"))
+    found = host_snapshot(value, name) if value is not None else None
+    if found is None:
+        raise ValueError("it is no host snapshot (cut short?)")
+    return found

@@ -19,6 +19,7 @@ from distdbg.evidence.profile_told import missing_profiles
 from distdbg.evidence.records import (
     Events,
     RankTexts,
+    beyond_bounds,
     first_failures,
     lost,
     node_record,
@@ -46,6 +47,7 @@ _MOST_LINES = 64 << 20
 _MOST_LINES_EACH = 4 << 20
 #: So many of its lines, from all over the run, are a picture of it; of all files together; of one that is too long.
 _FEWEST_LOOKS, _ALL_LOOKS, _LOOKS_OF_LONG = 60, 1 << 16, 240
+_NO_OBJECT = "not a JSON object (cut short?)"
 #: A cancel by one of these is a person's or the scheduler's wish, not a consequence of a failure.
 _OTHERS_FAILED = ("another node", "the job hung")
 
@@ -145,6 +147,7 @@ class _Reader:
         for rank in sorted(seen.keys() | folders.keys()):
             node_of_rank, known = seen.get(rank) or (None, {})
             texts = self._rank(folders.get(rank) or attempt.rank(rank), full_tail=rank in full)
+            self.unknown += beyond_bounds(rank, texts.facts)
             ranks.append(rank_record(rank, node_of_rank, known, texts))
         return nodes, ranks
 
@@ -200,21 +203,28 @@ class _Reader:
 
     def _ends(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
         """The last lines of what grows with the job: the first of them may be cut, and is left out then."""
-        return tuple(jsonl.objects(read_end(path, self._lines_each).text)[0])
+        return self._objects(path, read_end(path, self._lines_each).text)
 
     def _spread(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
         """Lines from all over a file whose end is all that `_ends` gives; none of a shorter one."""
         text = read_spread(path, self._lines_each, min(_LOOKS_OF_LONG, self._looks))
-        return tuple(jsonl.objects(text)[0]) if text else ()
+        return self._objects(path, text) if text else ()
 
     def _begin_and_end(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
         """Where the middle does not fit: how it was at first, and how it is now, each with its line."""
         text, cut = read_whole(path, self._lines_each)
-        found = jsonl.objects(text or "")[0]
-        if cut and text:
-            half = read_end(path, self._lines_each // 2)
-            begun = jsonl.objects(text[: len(text) // 2].rpartition("\n")[0])[0]
-            found = begun + [(half.first_line + n - 1, line) for n, line in jsonl.objects(half.text)[0]]
+        if not (cut and text):
+            return self._objects(path, text or "")
+        half = read_end(path, self._lines_each // 2)
+        ended = ((half.first_line + n - 1, line) for n, line in self._objects(path, half.text))
+        return (*self._objects(path, text[: len(text) // 2].rpartition("\n")[0]), *ended)
+
+    def _objects(self, path: Any, text: str) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
+        """Of a part of a file, in which the numbers of its lines are not known."""
+        found, bad = jsonl.objects(text)
+        if bad:
+            lines = "1 line" if len(bad) == 1 else f"{len(bad)} lines"
+            self.note(f"{lines} of {self._run.relative(path)}", _NO_OBJECT)
         return tuple(found)
 
     def json_file(self, path: Any) -> dict[str, Any] | None:  # noqa: ANN401
@@ -225,7 +235,7 @@ class _Reader:
             return None
         value = jsonl.whole(text)
         if value is None and text:
-            self.note(self._run.relative(path), why or "not a JSON object (cut short?)")
+            self.note(self._run.relative(path), why or _NO_OBJECT)
         return value
 
     def timeline(self, path: Any) -> tuple[tuple[int, dict[str, Any]], ...]:  # noqa: ANN401
@@ -242,5 +252,5 @@ class _Reader:
         found, bad = jsonl.objects(text or "")
         if bad:
             lines = f"line {bad[0]}" if len(bad) == 1 else f"{len(bad)} lines, the first {bad[0]}"
-            self.note(f"{self._run.relative(path)}, {lines}", "not a JSON object (cut short?)")
+            self.note(f"{self._run.relative(path)}, {lines}", _NO_OBJECT)
         return tuple(found)

@@ -94,6 +94,9 @@ def read_trace_file(path: Path, name: str, folders: Sequence[Path] = ()) -> Rank
         unknown.append((f"the rest of {name}", splitter.broken))
     elif not splitter.whole:
         unknown.append((f"the rest of {name}", f"it is cut short after {splitter.events:,} events"))
+    if lost := trace.unusable + splitter.no_objects:
+        because = "they have no name, no time or no duration"
+        unknown.append((f"{lost:,} of {splitter.events:,} events of {name}", because))
     if not trace.operators:
         raise TraceUnreadable(_why_nothing(splitter, trace))
     if (merged := processes(trace)) > 1:

@@ -19,8 +19,11 @@ class OutOfBounds(ValueError):
     """Says what is implausible about a text: its size, its depth, its numbers."""
 
 
-def parse(text: str, most: int = MOST_MEMORY) -> object:
-    """Any JSON value. Raises ValueError, OutOfBounds where its values could take more than `most` bytes."""
+def parse(text: str, most: int = MOST_MEMORY, *, strict: bool = True) -> object:
+    """Any JSON value; with `strict` no control characters in its texts.
+
+    Raises ValueError, OutOfBounds where its values could take more than `most` bytes.
+    """
     if len(text) * _AN_OBJECT > most:  # else it cannot
         needs = len(text) + _A_LIST * text.count("[") + _AN_OBJECT * text.count("{") + _A_VALUE * text.count(",")
         if needs > most:
@@ -28,7 +31,7 @@ def parse(text: str, most: int = MOST_MEMORY) -> object:
                 f"its values could take {needs >> 20:,} MiB of memory, and at most {most >> 20:,} MiB are used"
             )
     try:
-        value: object = json.loads(text)
+        value: object = json.loads(text, strict=strict)
     except RecursionError:
         raise OutOfBounds("it is nested deeper than any file that distdbg reads") from None
     except json.JSONDecodeError:

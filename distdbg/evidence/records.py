@@ -177,6 +177,15 @@ def _place(where: tuple[str, int, str] | None) -> str | None:
     return f"{where[0]}:{where[1]} in {where[2]}" if where else None
 
 
+def beyond_bounds(rank: int, facts: Events) -> Iterable[Unknown]:
+    """Facts of a broken worker that are more than any report can show."""
+    guards = sum(1 for _, fact in facts if fact.get("kind") == "guard") - _MOST_GUARD_FACTS
+    raised = sum(1 for _, fact in facts if fact.get("op") == "exception") - _MOST_EXCEPTIONS
+    for what, count, most in (("guards", guards, _MOST_GUARD_FACTS), ("exceptions", raised, _MOST_EXCEPTIONS)):
+        if count > 0:
+            yield Unknown(f"{count:,} more {what} of rank {rank}", f"only the first {most:,} are used")
+
+
 def exceptions(rank: int, facts: Events, path: str) -> Iterable[ExceptionFact]:
     """Uncaught ones, and those that were being handled when a sibling died."""
     for line, fact in facts:

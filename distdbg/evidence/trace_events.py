@@ -61,6 +61,8 @@ class Trace:
     lines: list[HostEvent] = field(default_factory=list)
     #: events that no torch.profiler writes
     foreign: int = 0
+    #: events that should last, and have no name, no time or no duration
+    unusable: int = 0
     _names: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -82,6 +84,7 @@ class Trace:
         begin, lasts = number(event, "ts"), number(event, "dur")
         name = event.get("name")
         if begin is None or lasts is None or lasts < 0 or not isinstance(name, str):
+            self.unusable += 1
             return
         args = event.get("args")
         args = args if isinstance(args, dict) else {}

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from distdbg.evidence import jsonl
+
 _ARRAY = re.compile(r'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
 #: What may stand before the events (device properties, process groups), and what one event may need.
@@ -27,6 +29,8 @@ class TraceSplitter:
     def __init__(self) -> None:
         self.header: dict[str, Any] = {}
         self.events = 0
+        #: events among them that are no JSON objects
+        self.no_objects = 0
         self.whole = False
         #: half a sentence where the text stopped being JSON
         self.broken = ""
@@ -85,12 +89,14 @@ class TraceSplitter:
             self.events += 1
             if isinstance(value, dict):
                 yield value
+            else:
+                self.no_objects += 1
         self._text = "" if self.whole or self.broken else text[at:]
 
 
 def _header(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text.lstrip("\ufeff").rstrip().rstrip(",") + "}", strict=False)
-    except (ValueError, RecursionError):
+        value = jsonl.parse(text.lstrip("\ufeff").rstrip().rstrip(",") + "}", strict=False)
+    except ValueError:  # the header only adds names: the events tell the same without
         return {}
     return value if isinstance(value, dict) else {}

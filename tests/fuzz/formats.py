@@ -272,7 +272,8 @@ def _host_snapshot(data: bytes) -> None:
     memory = run.attempt(1).rank(0).memory
     memory.mkdir(parents=True, exist_ok=True)
     (memory / "step000003-001.host.json.gz").write_bytes(data)
-    host_snapshots(run, 1)
+    found, unknown = host_snapshots(run, 1)
+    assert len(found) + len(unknown) == 1
 
 
 _HOST = {"schema": "distdbg.host-memory/1", "rank": 0, "step": 3, "why": "asked", "figures": {"rss": 9},
