@@ -6,6 +6,8 @@ VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 # Arguments for pytest: `make test ARGS='-k cancel -x'`
 ARGS   ?=
+# Seconds of `make fuzz`, of all formats and processes together
+FUZZ_SECONDS ?= 600
 
 RUN    := $(VENV)/bin/python -m
 # Of the whole suite more tests wait, for timeouts and for Slurm, than compute.
@@ -21,7 +23,7 @@ BED_PACKAGES := iproute2 util-linux procps slurm-wlm libslurm-dev munge openssh-
 # The tests start distdbg a thousand times: without bytecode each start compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-fast lint bench system-packages bed clean
+.PHONY: help demo test test-fast fuzz lint bench system-packages bed clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -37,6 +39,9 @@ test: lint  ## set up and run the whole suite
 
 test-fast: $(VENV)/.ready-test  ## the part without torch, under a minute
 	$(PYTEST) 2 -m 'not slow' $(ARGS)
+
+fuzz: $(VENV)/.ready-test  ## mutate every format that is read, for FUZZ_SECONDS (600)
+	DISTDBG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) 3 tests/fuzz $(ARGS)
 
 lint: $(VENV)/.ready-test  ## ruff and mypy --strict
 	$(RUN) ruff check .

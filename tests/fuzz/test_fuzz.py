@@ -105,6 +105,7 @@ def test_seeds_are_read(name):
             FORMATS[name].read(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_mutated_inputs(name):
     fmt = FORMATS[name]
@@ -134,6 +135,7 @@ def test_mutated_inputs(name):
         fuzz()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_end_with_a_documented_code(name, tmp_path, capsys, monkeypatch):
     """Mutated files as a person gives them to a command: sentences, no traceback."""
