@@ -50,17 +50,17 @@ EXIT_CODES: dict[int, str] = {
 
 
 class DistdbgError(Exception):
-    """Says what was wrong (`message`) and what to do next (`remedy`), each one sentence."""
+    """What was wrong (`message`) and what to do next (`remedy`), one sentence each."""
 
     exit_code = EXIT_OWN_ERROR
 
-    def __init__(self, message: str, remedy: str = "") -> None:
+    def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.message}\n{self.remedy}" if self.remedy else self.message
+        return f"{self.message}\n{self.remedy}"
 
 
 class UsageError(DistdbgError):
@@ -70,7 +70,7 @@ class UsageError(DistdbgError):
 class JobFileError(UsageError):
     """A mistake in a YAML file of the user's; `line` is 1-based, 0 where no line can be named."""
 
-    def __init__(self, path: str, line: int, message: str, remedy: str = "") -> None:
+    def __init__(self, path: str, line: int, message: str, remedy: str) -> None:
         super().__init__(f"{path}:{line}: {message}" if line else f"{path}: {message}", remedy)
         self.path = path
         self.line = line

@@ -15,9 +15,11 @@ from typing import Any
 import yaml
 
 from distdbg.errors import JobFileError
+from distdbg.plain_text import one_line
 
 #: A longer file is not a job file; bytes.
 _MOST = 1 << 20
+_REMEDY = 'docs/launch.md, "Job files", shows what a job file holds.'
 _BOOL, _NULL, _MERGE = (f"tag:yaml.org,2002:{name}" for name in ("bool", "null", "merge"))
 Keys = tuple[str, ...]
 Mistake = tuple[int, str]
@@ -54,7 +56,7 @@ class JobFile:
         """One error for all mistakes, the first line first."""
         (line, sentence), *others = sorted(mistakes)
         rest = "".join(f"\n{self.path}:{n}: {text}" for n, text in others)
-        return JobFileError(str(self.path), line, sentence + rest)
+        return JobFileError(str(self.path), line, sentence + rest, _REMEDY)
 
     def mistake(self, error: Mapping[str, Any], known: Mapping[Keys, Sequence[str]]) -> Mistake:
         """One of pydantic's errors as a line and a sentence. `known` are the keys that there are, by those above."""
@@ -93,7 +95,10 @@ def read_job_file(path: Path) -> JobFile:
             raise JobFileError(str(path), 0, "it is empty", "A job file needs at least `script:`.")
         if not isinstance(node, yaml.MappingNode):
             raise JobFileError(
-                str(path), node.start_mark.line + 1, "a job file is a mapping: `key: value` lines, and this is none"
+                str(path),
+                node.start_mark.line + 1,
+                "a job file is a mapping: `key: value` lines, and this is none",
+                _REMEDY,
             )
         lines = _lines_of(path, node)
         _keep_words(loader, node)
@@ -101,7 +106,7 @@ def read_job_file(path: Path) -> JobFile:
     except yaml.MarkedYAMLError as error:
         raise _not_yaml(path, text, error) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise JobFileError(str(path), 0, f"it is not YAML: {error}") from None
+        raise JobFileError(str(path), 0, f"it is not YAML: {one_line(str(error))}", _REMEDY) from None
     finally:
         loader.dispose()
     return JobFile(path, {str(key): value for key, value in values.items()}, lines)
@@ -109,19 +114,21 @@ def read_job_file(path: Path) -> JobFile:
 
 def _read(path: Path) -> str:
     if path.is_fifo() and not str(path).startswith(("/dev/fd/", "/proc/")):  # `<(command)` ends, a FIFO may not
-        raise JobFileError(str(path), 0, "the job file cannot be read: it is a FIFO")
+        raise JobFileError(str(path), 0, "the job file cannot be read: it is a FIFO", "Name a regular file.")
     try:
         with path.open("rb") as file:
             raw = file.read(_MOST + 1)
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise JobFileError(str(path), line, f"it is not UTF-8 text (byte {error.start})") from None
+        raise JobFileError(str(path), line, f"it is not UTF-8 text (byte {error.start})", "Save it as UTF-8.") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise JobFileError(str(path), 0, f"the job file cannot be read: {why}") from None
+        raise JobFileError(
+            str(path), 0, f"the job file cannot be read: {why}", "Name a file that exists and that you may read."
+        ) from None
     if len(raw) > _MOST:
-        raise JobFileError(str(path), 0, f"it is longer than {_MOST >> 20} MiB, which no job file is")
+        raise JobFileError(str(path), 0, f"it is longer than {_MOST >> 20} MiB, which no job file is", _REMEDY)
     return text
 
 
@@ -131,7 +138,7 @@ def _not_yaml(path: Path, text: str, error: yaml.MarkedYAMLError) -> JobFileErro
     written = text.splitlines()[line - 1] if 0 < line <= len(text.splitlines()) else ""
     if "\t" in written[: len(written) - len(written.lstrip())]:
         return JobFileError(str(path), line, "a tab begins the line", "YAML indents with spaces only.")
-    return JobFileError(str(path), line, f"it is not YAML: {error.problem or error.context}")
+    return JobFileError(str(path), line, f"it is not YAML: {error.problem or error.context}", _REMEDY)
 
 
 def _lines_of(path: Path, root: yaml.MappingNode) -> dict[Keys, int]:

@@ -31,7 +31,7 @@ def read(folder, text, **given):
 def mistakes(folder, text):
     with pytest.raises(JobFileError) as error:
         read(folder, text)
-    return str(error.value).replace(f"{folder}/", "").splitlines()
+    return error.value.message.replace(f"{folder}/", "").splitlines()
 
 
 def test_words_are_taken_as_they_are_written(tmp_path):

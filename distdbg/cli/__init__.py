@@ -15,7 +15,8 @@ from typing import NoReturn
 
 import click
 
-from distdbg.errors import EXIT_LAUNCHER_BROKE, EXIT_OWN_ERROR, DistdbgError, UsageError
+from distdbg.cli._json import Answer, print_failure
+from distdbg.errors import EXIT_CODES, EXIT_LAUNCHER_BROKE, EXIT_OWN_ERROR, EXIT_USAGE, DistdbgError, UsageError
 from distdbg.plain_text import clean
 from distdbg.terminal import guard
 
@@ -77,16 +78,22 @@ def main() -> NoReturn:
 def run(words: list[str] | None) -> int | str | None:
     """The exit code of the command line, or of `words`: for a command that calls another."""
     guard()
+    answer = Answer()
+    given = sys.argv[1:] if words is None else words
     try:
-        cli.main(words, standalone_mode=False)
+        cli.main(given, prog_name="distdbg", standalone_mode=False, obj=answer)
     except SystemExit as end:
         return end.code
     except Exception as error:
-        return _failed(error)
+        code = _failed(error, next(iter(given), ""))
+        if answer.as_json and code in EXIT_CODES and code != EXIT_USAGE:
+            because = error.message if isinstance(error, DistdbgError) else "an error of distdbg's own"
+            print_failure(f"distdbg {given[0]}", because)
+        return code
     return 0
 
 
-def _failed(error: Exception) -> int:  # noqa: PLR0911 -- one kind of error a case
+def _failed(error: Exception, command: str) -> int:  # noqa: PLR0911 -- one kind of error a case
     match error:
         case DistdbgError():
             _say(error)
@@ -105,7 +112,7 @@ def _failed(error: Exception) -> int:  # noqa: PLR0911 -- one kind of error a ca
         case FileNotFoundError() if _nowhere():
             _say(UsageError("the folder that this is called from has been removed", "Change to one that is there."))
             return UsageError.exit_code
-    return _own_error(error)
+    return _own_error(error, command)
 
 
 def _where_help_is(error: click.ClickException) -> str:
@@ -125,13 +132,12 @@ def _nowhere() -> bool:
 def _say(error: DistdbgError) -> None:
     first = click.style("distdbg: ", fg="red", bold=True)
     click.echo(f"{first}{clean(error.message)}", err=True)
-    if error.remedy:
-        click.echo(f"         {clean(error.remedy)}", err=True)
+    click.echo(f"         {clean(error.remedy)}", err=True)
 
 
-def _own_error(error: Exception) -> int:
+def _own_error(error: Exception, command: str) -> int:
     import traceback
 
     traceback.print_exception(error)
     click.echo("distdbg: this is an error of distdbg's own; please report it with the lines above.", err=True)
-    return EXIT_LAUNCHER_BROKE if "launch" in sys.argv[1:2] else EXIT_OWN_ERROR
+    return EXIT_LAUNCHER_BROKE if command in ("launch", "attach") else EXIT_OWN_ERROR

@@ -13,6 +13,7 @@ from traceback import extract_tb
 
 import click
 
+from distdbg.cli._json import answered
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNDECIDED, DistdbgError, EvidenceUnreadable, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
@@ -38,6 +39,7 @@ def show(report: Report, evidence: RunEvidence, *, as_json: bool) -> None:
 
     if as_json:
         click.echo(dumps(contract(report)), nl=False)
+        answered()
         return
     width, color, boxes = screen()
     click.echo(render_text(report, color=color, width=width))
@@ -92,15 +94,15 @@ def progress(after_s: float = 1.0) -> Callable[[str], None]:
 
 @contextmanager
 def sense_of(folder: RunDir) -> Iterator[None]:
-    """Where a run's files hold what nobody foresaw, that is one sentence, and not a traceback."""
+    """One sentence, not a traceback, if a run's files hold what no reader expects."""
     try:
         yield
     except DistdbgError:
         raise
     except Exception as error:
         place = extract_tb(error.__traceback__)[-1]
-        said = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(": ")
         raise EvidenceUnreadable(
-            f"no report can be made of {str(folder.path)!r}: {said} ({Path(place.filename).name}:{place.lineno})",
-            "A file there is damaged, most likely. Where none is, it is a mistake of distdbg's: report this line.",
+            f"no report can be made of {str(folder.path)!r}: a file there holds what distdbg does not understand "
+            f"({Path(place.filename).name}:{place.lineno})",
+            "Copy the run directory again; if no file is damaged, report this line as an error of distdbg.",
         ) from error

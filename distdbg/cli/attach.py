@@ -6,9 +6,11 @@ import sys
 
 import click
 
+from distdbg.cli._exits import LAUNCHES, exits
 from distdbg.rundir import find_run_dir
 
 
+@exits(LAUNCHES | {3: "no such run", 4: "not permitted"}, of_job=True)
 @click.command("attach")
 @click.argument("run", required=False)
 @click.option(
@@ -19,9 +21,7 @@ def command(run: str | None, show_ranks: str | None) -> None:
 
     RUN is a run directory, an id or a part of one; without it the newest run of this folder. Its output is shown from
     the beginning. Ctrl-C asks whether to leave a batch job running or to cancel it; what another terminal launched it
-    leaves. Of a run that has ended the verdict is shown.
-
-    Returns the job's exit code, 76 where the job was left running.
+    leaves: the exit code is 76. Of a run that has ended the verdict is shown.
     """
     from distdbg.launch.attach import attach
 

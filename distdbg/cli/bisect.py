@@ -43,13 +43,14 @@ def command(
     one does; the result is run twice more. Everything stays in one folder, with bisect.json and reproduce.sh.
     """
     from distdbg.shrink.bisect.command import varied
-    from distdbg.shrink.bisect.hunting import CONFIRMATIONS, Order, hunt
+    from distdbg.shrink.bisect.hunting import CONFIRMATIONS, Order, hunt, refuse_fixed
     from distdbg.shrink.bisect.record import lines, write_record
 
     parsed = _parsed(words)
     order = Order(finding, [varied(text) for text in vary], fixed, timeout)
     if finding is not None:
         _refuse_unknown(finding, parsed)
+    refuse_fixed(parsed, order)
     folder = _folder(output)
     click.echo(f"distdbg: every run is in {folder}", err=True)
     found = hunt(parsed, order, folder, lambda line: click.echo(line, err=True))

@@ -6,6 +6,7 @@ import time
 
 import click
 
+from distdbg.cli._exits import exits
 from distdbg.collect.run_status import RunStatus, run_status
 from distdbg.errors import DistdbgError, NothingToAnalyse
 from distdbg.launch.cancelling import ask_to_end
@@ -15,6 +16,15 @@ _LOOK_EVERY_S = 0.2
 _ASK_SLURM_EVERY_S = 3.0
 
 
+@exits(
+    {
+        0: "it has ended, or was asked to",
+        1: "it has not ended in time",
+        3: "nothing to end",
+        4: "not permitted",
+        6: "not asked",
+    }
+)
 @click.command("cancel")
 @click.argument("run", required=False)
 @click.option("--wait/--no-wait", default=True, help="Wait until the run has ended (the default).")

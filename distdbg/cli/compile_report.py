@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distdbg.cli._exits import LAUNCHES, exits
+from distdbg.cli._json import answered, note_json
 from distdbg.cli.launch import LaunchCommand
 from distdbg.cli.launch import command as launch_command
+from distdbg.errors import EXIT_NOTHING, EXIT_OK
 
 if TYPE_CHECKING:
     from distdbg.model import Unknown
@@ -21,15 +24,17 @@ if TYPE_CHECKING:
 _EAGER = ("TORCHDYNAMO_DISABLE=1", "TORCH_COMPILE_DISABLE=1")
 
 
+@exits(LAUNCHES | {EXIT_OK: "done", EXIT_NOTHING: "nothing was compiled"}, of_job=True)
 @click.command(
     cls=LaunchCommand,
     context_settings=launch_command.context_settings,
     params=[
         *launch_command.params,
         click.Option(["--compare-eager"], is_flag=True, help="Run it again without compilation, and compare."),
-        click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object (distdbg.compile/1)."),
+        click.Option(
+            ["--json", "as_json"], is_flag=True, callback=note_json, help="Print one JSON object (distdbg.compile/1)."
+        ),
     ],
-    epilog="Exit codes: 0, 3 where nothing was compiled; where the job failed, compiled or not, its own code.",
 )
 def command(
     config: Path | None, *, dry_run: bool, detach: bool, program: tuple[str, ...], compare_eager: bool, as_json: bool,
@@ -45,9 +50,10 @@ def command(
     distdbg compile-report --compare-eager train.py --steps 50
     """
     from distdbg.collect.run_evidence import load_evidence
-    from distdbg.errors import EXIT_NOTHING, EXIT_OK
     from distdbg.report.compiled import as_json as plain
     from distdbg.report.compiled import build, text
+    from distdbg.report.json_form import dumps
+    from distdbg.report.verdict import build_report
 
     options["watch"] = "compile"
     if as_json:
@@ -55,6 +61,9 @@ def command(
     given = {"dry_run": dry_run, "detach": detach, "program": program}
     code, run = _launch(config, options, given)
     if code:
+        if as_json and run is not None:
+            click.echo(dumps(build_report(load_evidence(run))), nl=False)
+            answered()
         sys.exit(code)
     eager, failed = None, None
     if run is not None and compare_eager:

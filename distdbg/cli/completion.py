@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from distdbg.cli._exits import exits
+
 _HOW = {
     "bash": 'eval "$(distdbg completion bash)"          # in ~/.bashrc',
     "zsh": 'eval "$(distdbg completion zsh)"           # in ~/.zshrc, after compinit',
@@ -12,6 +14,7 @@ _HOW = {
 }
 
 
+@exits({0: "done"})
 @click.command("completion", epilog="\b\n" + "\n".join(_HOW.values()))
 @click.argument("shell", type=click.Choice(sorted(_HOW)))
 def command(shell: str) -> None:

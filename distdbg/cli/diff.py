@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from distdbg.cli._exits import exits
+from distdbg.cli._json import json_option
 from distdbg.cli._output import OutputFile
 
 
@@ -16,6 +17,7 @@ from distdbg.cli._output import OutputFile
     {
         0: "B has no new finding of severity error",
         3: "nothing to analyse",
+        4: "not permitted",
         5: "unreadable",
         10: "B has a finding of severity error that A does not have",
     }
@@ -23,7 +25,7 @@ from distdbg.cli._output import OutputFile
 @click.command("diff")
 @click.argument("run_a", metavar="RUN_A")
 @click.argument("run_b", metavar="RUN_B")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.diff/1).")
+@json_option("Print one JSON object (distdbg.diff/1).")
 @click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
               help="Write an offline page there.")  # fmt: skip
 def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) -> None:

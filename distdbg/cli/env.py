@@ -10,15 +10,18 @@ from collections.abc import Iterable
 
 import click
 
+from distdbg.cli._exits import exits
+from distdbg.cli._json import json_option
 from distdbg.errors import NothingToAnalyse
 from distdbg.launch.env_lint import explain, known_names, lint
 from distdbg.launch.environment import Preset, PresetVariable, load_preset, preset_names, resolve
 from distdbg.masking import mask
 
 
+@exits({0: "done", 3: "nothing is known of NAME"})
 @click.command("env")
 @click.option("--preset", "presets", multiple=True, metavar="NAME", help="Only this preset; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option("Print one JSON object.")
 @click.option("--shell", is_flag=True, help="Print export lines: default, and the presets that are named.")
 @click.argument("name", required=False)
 def command(presets: tuple[str, ...], as_json: bool, shell: bool, name: str | None) -> None:

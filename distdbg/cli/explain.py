@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from distdbg.cli._exits import JUDGES, exits
+from distdbg.cli._json import json_option
 from distdbg.cli._output import OutputFile
 
 
 @exits(JUDGES)
 @click.command("explain")
 @click.argument("what", nargs=-1, required=True, metavar="DIR|FILES…", type=click.Path(path_type=Path, exists=True))
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
+@json_option("Print the report as one JSON object (distdbg.report/1).")
 @click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
               help="Write the HTML page to PATH as well.")  # fmt: skip
 def command(what: tuple[Path, ...], as_json: bool, html_path: Path | None) -> None:

@@ -9,13 +9,16 @@ from dataclasses import asdict
 
 import click
 
+from distdbg.cli._exits import exits
+from distdbg.cli._json import json_option
 from distdbg.errors import UsageError
 from distdbg.model import FindingDoc
 
 
+@exits({0: "done"})
 @click.command("findings")
 @click.argument("finding_id", metavar="[ID]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: a list, or one object with ID.")
+@json_option("Print JSON: a list, or one object with ID.")
 def command(finding_id: str | None, as_json: bool) -> None:
     """List the findings that distdbg can give; with ID, what it means, how it is seen, what to do and its source."""
     from distdbg.checks._catalogue import documented

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._exits import exits
+from distdbg.cli._json import json_option
+
 if TYPE_CHECKING:
     from distdbg.worker.guards import Guard
 
 
+@exits({0: "done", 1: "a guard failed its self-test", 4: "the self-test is not installed"})
 @click.command("guards")
 @click.option("--selftest", is_flag=True, help="Run small programs with and without each mistake: a minute or two.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: a list.")
+@json_option("Print JSON: a list.")
 @click.argument("guard_id", metavar="[ID]", required=False)
 def command(guard_id: str | None, *, selftest: bool, as_json: bool) -> None:
     """List the guards that stand in every rank, with what each can be told to do: distdbg launch --guard ID=MODE."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distdbg.cli._exits import JUDGES, exits
+from distdbg.cli._json import json_option
 from distdbg.cli._output import OutputFile
 from distdbg.errors import EXIT_OK, UsageError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from distdbg.model import Report
 
 
-@exits(JUDGES | {3: "no job", 4: "the ranks may not be looked at"})
+@exits(JUDGES | {3: "no job", 4: "the ranks may not be looked at", 6: "the dump cannot be written"})
 @click.command("hang-dump")
 @click.argument("run", required=False)
 @click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
               help="How often to look: two tell looping from blocked.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(0.05, 60), default=1.0, show_default=True,
               help="Seconds from one look to the next.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
+@json_option("Print the report as one JSON object (distdbg.report/1).")
 @click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
               help="Write the HTML page to PATH as well.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distdbg.cli._exits import LAUNCHES, exits
 from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_environment, grace_note, normalise
 
 if TYPE_CHECKING:
@@ -64,11 +65,10 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 ]
 
 
+@exits(LAUNCHES, of_job=True)
 @click.command(
     cls=LaunchCommand,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
-    epilog="Returns the job's exit code: the root-cause rank's, 128+N where signal N ended it. Beside it only 2 "
-    "(usage, nothing ran), 70 (an error of distdbg's own), 75 (hung and ended) and 76 (lost sight of).",
 )
 @click.option("--nodes", metavar="N", help="Number of nodes; on one machine, that many torchruns.  [default: 1]")
 @click.option("--on", type=click.Choice(["auto", "local", "slurm", "ssh"]), help="Where to run.  [default: auto]")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from distdbg.cli._exits import exits
-from distdbg.errors import EXIT_FINDINGS, EXIT_NOTHING, EXIT_OK, EXIT_UNREADABLE, UsageError
+from distdbg.cli._json import note_json
+from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNREADABLE, NothingToAnalyse, UsageError
 
 if TYPE_CHECKING:
     from distdbg.collect.sources import Source
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 @click.option("--select", multiple=True, metavar="ID[,ID]", help="Look for these only.")
 @click.option("--ignore", multiple=True, metavar="ID[,ID]", help="Do not look for these.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders of this name.")
-@click.option("--json", "form", flag_value="json", help="Print the report as one JSON object (distdbg.report/1).")
+@click.option(
+    "--json",
+    "form",
+    flag_value="json",
+    callback=note_json,
+    help="Print the report as one JSON object (distdbg.report/1).",
+)
 @click.option("--sarif", "form", flag_value="sarif", help="Print SARIF 2.1.0.")
 @click.option("--github", "form", flag_value="github", help="Print workflow commands, which GitHub shows at the lines.")
 @click.option("--fix", is_flag=True, help="Mend what can be mended with certainty, in place.")
@@ -50,8 +57,9 @@ def command(  # noqa: PLR0917 -- click passes them by name
     settings = settings_for(paths, _split(select), _split(ignore), exclude)
     sources = {source.path: source for source in find_sources(paths, settings.exclude)}
     if not sources:
-        click.echo("distdbg: no script and no notebook is there", err=True)
-        sys.exit(EXIT_NOTHING)
+        raise NothingToAnalyse(
+            f"no script and no notebook is in {', '.join(map(repr, paths))}", "Name files, or folders that hold some."
+        )
     findings, unknown = _lint(sources, settings.wanted, fix=fix)
     _show(findings, unknown, len(sources), form)
     errors = any(finding.severity == "error" for finding in findings)

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from distdbg.cli._exits import READS, exits
 from distdbg.collect.log_follow import LOOK_EVERY_S, LineAssembler, LogFollower
 from distdbg.collect.log_reader import (
     STREAMS,
@@ -36,6 +37,7 @@ from distdbg.rundir import RunDir, find_run_dir
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_cyan", "bright_green")
 
 
+@exits(READS)
 @click.command("logs")
 @click.argument("run", required=False)
 @click.option("--rank", "ranks", metavar="RANKS", help="Only these: 3, or 0-7, or 0,4-6. Default: all.")

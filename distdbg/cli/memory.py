@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distdbg.cli._exits import JUDGES, exits
+from distdbg.cli._json import json_option
 from distdbg.cli._output import OutputFile
 from distdbg.errors import UsageError
 
@@ -26,10 +27,10 @@ def command() -> None:
     """
 
 
-@exits(JUDGES | {3: "no snapshot", 4: "nothing that draws a PNG", 10: "memory ran out"})
+@exits(JUDGES | {3: "no snapshot", 4: "not permitted, or nothing that draws a PNG", 10: "memory ran out"})
 @command.command("analyze")
 @click.argument("what", nargs=-1, required=True, metavar="FILE|RUN…", type=click.Path(path_type=Path, exists=True))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `memory`).")
+@json_option("Print one JSON object (distdbg.report/1, and a key `memory`).")
 @click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
               help="Write an offline page with the picture to PATH.")  # fmt: skip
 @click.option("--svg", "svg_path", type=OutputFile(), metavar="PATH",
@@ -104,7 +105,7 @@ def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
     return replace(evidence, unknown=(*evidence.unknown, *unknown)), run_text(evidence, snapshots)
 
 
-@exits({0: "every rank gave one", 3: "nothing runs", 6: "some rank gave none"})
+@exits({0: "every rank gave one", 3: "nothing runs", 4: "not permitted", 6: "some rank gave none"})
 @command.command("snapshot")
 @click.argument("run", required=False)
 @click.option("--ranks", metavar="RANKS", help="Only of these, such as 0,3 or 0-3.  [default: all]")
@@ -160,7 +161,7 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
 @click.option("--optimizer", type=click.Choice(["adamw", "sgd"]), default="adamw", show_default=True)
 @click.option("--card", metavar="SIZE|NAME", help="What fits such a GPU, 80GiB or H100: batch, sequence, layers?")
 @click.option("--trust-remote-code", "trust", is_flag=True, help="Run the model's own code.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option("Print one JSON object.")
 def estimate(  # noqa: PLR0917 -- click passes them by name
     model: str, nproc: int, fsdp: Sharding, batch: int, sequence: int, dtype: str, checkpointing: bool, optimizer: str,
     card: str | None, trust: bool, as_json: bool,
@@ -201,13 +202,14 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
         click.echo(fits_text(gpu.name, gpu.bytes, fits, batch, sequence))
 
 
+@exits({0: "done", 3: "no snapshot", 4: "not permitted", 5: "unreadable"})
 @command.command("diff")
 @click.argument("a", type=click.Path(path_type=Path, exists=True), metavar="A|RUN")
 @click.argument("b", required=False, type=click.Path(path_type=Path, exists=True), metavar="[B]")
 @click.option("--ranks", metavar="RANKS", help="Of a RUN: these two ranks, such as 0,3.")
 @click.option("--steps", metavar="STEPS", help="Of a RUN: these two steps, such as 10,200.")
 @click.option("--device", type=click.IntRange(min=0), help="Which device, where a file has several.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `diff`).")
+@json_option("Print one JSON object (distdbg.report/1, and a key `diff`).")
 def diff(  # noqa: PLR0917 -- click passes them by name
     a: Path, b: Path | None, ranks: str | None, steps: str | None, device: int | None, as_json: bool
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from distdbg.cli._exits import LAUNCHES, exits
 from distdbg.cli.launch import LaunchCommand
 from distdbg.cli.launch import command as launch_command
 
@@ -15,11 +16,11 @@ from distdbg.cli.launch import command as launch_command
 _STEPS = 100
 
 
+@exits(LAUNCHES | {0: "it learns", 3: "not known", 10: "it does not learn"}, of_job=True)
 @click.command(
     cls=LaunchCommand,
     context_settings=launch_command.context_settings,
     params=launch_command.params,
-    epilog="Exit codes: 0 it learns, 10 it does not, 3 not known; where the job itself failed, the job's own code.",
 )
 def command(config: Path | None, *, dry_run: bool, detach: bool, program: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
     """Repeat the first batch of SCRIPT's training for 100 steps (--overfit-batch N: for N), and say whether the loss

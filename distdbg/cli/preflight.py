@@ -7,6 +7,7 @@ import sys
 import click
 
 from distdbg.cli._exits import exits
+from distdbg.cli._json import json_option
 
 
 @exits(
@@ -26,7 +27,7 @@ from distdbg.cli._exits import exits
               help="The port of the rendezvous on the first node.  [default: one that is free]")  # fmt: skip
 @click.option("--ssh-config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="As ssh -F.")
 @click.option("--no-allreduce", "reduce", flag_value=False, default=True, help="Leave the all-reduce out: no torch.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
+@json_option("Print the report as one JSON object (distdbg.report/1).")
 def command(  # noqa: PLR0917 -- click passes them by name
     nodes: int | None,
     on: str,

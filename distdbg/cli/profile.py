@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distdbg.cli._exits import JUDGES, exits
+from distdbg.cli._json import json_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--ranks", metavar="RANKS", help="Of a run that is under way, only these, such as 0,3 or 0-3.")
 @click.option("--steps", type=click.IntRange(1, 100), help="Of a run that is under way, so many.  [default: 5]")
 @click.option("--within", type=click.FloatRange(1, 86400), default=120.0, show_default=True, help="Seconds to wait.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (distdbg.report/1, and a key `profile`).")
+@json_option("Print one JSON object (distdbg.report/1, and a key `profile`).")
 def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within: float, as_json: bool) -> None:
     """Profile the next steps of a RUN that is under way; without RUN, of the newest here. Say where their time goes.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from distdbg.cli._exits import exits
+from distdbg.cli._json import json_option
 from distdbg.errors import UsageError
 
 
@@ -23,7 +24,7 @@ from distdbg.errors import UsageError
 )
 @click.command("replay")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
+@json_option("Print the report as one JSON object (distdbg.report/1).")
 def command(folder: Path, as_json: bool) -> None:
     """Run the saved batch through the saved model, and say which module is the first that is not finite.
 

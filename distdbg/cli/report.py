@@ -9,6 +9,7 @@ import click
 
 from distdbg.cli._answer import exit_code, screen, sense_of, write_page
 from distdbg.cli._exits import JUDGES, exits
+from distdbg.cli._json import json_option
 from distdbg.cli._output import OutputFile
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.run import RunEvidence
@@ -19,7 +20,7 @@ from distdbg.rundir import RunDir, find_run_dir
 @exits(JUDGES)
 @click.command("report")
 @click.argument("run", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object (distdbg.report/1).")
+@json_option("Print the report as one JSON object (distdbg.report/1).")
 @click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
               help="Write the HTML page to PATH as well.")  # fmt: skip
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Judge attempt N; the newest by default.")

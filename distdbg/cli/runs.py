@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from distdbg.cli._exits import exits
+from distdbg.cli._json import json_option
 from distdbg.collect.run_status import RunStatus, run_status
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.rundir import RUNS_FOLDER, link_latest, runs_here
@@ -17,8 +19,9 @@ from distdbg.rundir import RUNS_FOLDER, link_latest, runs_here
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
+@exits({0: "done", 3: "no run is here"})
 @click.group("runs", invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@json_option("Print one JSON object instead of a table.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
     """List the runs in ./distdbg-runs, oldest first; `prune` removes old ones."""
@@ -37,6 +40,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
             click.echo(f"{status.run.id}: {status.why}", err=True)
 
 
+@exits({0: "done", 3: "no run is here"})
 @command.command("prune")
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N.")
 @click.option("--older-than", metavar="AGE", help="Remove only what started longer ago: 90m, 12h, 14d, 4w.")

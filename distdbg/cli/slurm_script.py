@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
+from distdbg.cli._exits import exits
 from distdbg.cli.launch import LaunchCommand, read_settings
 from distdbg.cli.launch import command as launch
 
 _NOT_HERE = ("dry_run", "detach")
 
 
+@exits({0: "done"})
 @click.command(
     cls=LaunchCommand,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distdbg.cli._exits import READS, exits
 from distdbg.errors import NothingToAnalyse
 from distdbg.rundir import RunDir, find_run_dir
 from distdbg.terminal import unguarded
@@ -33,6 +34,7 @@ _NAMES = {"\x1b[A": "up", "\x1bOA": "up", "k": "up", "\x1b[B": "down", "\x1bOB":
           "\x1b[5~": "page-up", "\x1b[6~": "page-down", "q": "leave", "\x04": "leave"}  # fmt: skip
 
 
+@exits(READS)
 @click.command("top")
 @click.argument("run", required=False)
 @click.option("--once", is_flag=True, help="Print one look and return.")
@@ -45,8 +47,6 @@ def command(run: str | None, once: bool, as_json: bool, interval: float) -> None
     RUN is a run's directory, its id or a part of it; without one, the newest run in ./distdbg-runs. Figures come from
     the run directory, where agents write them every ten seconds. With more ranks than lines there is a line a node,
     and → shows a node's ranks. d, s and p: a hang dump, a memory snapshot or a profile, and then the view again.
-
-    Exit codes: 0, and 3 where the run has no record of any rank.
     """
     from distdbg.collect.run_status import run_status
     from distdbg.collect.run_tail import RunTail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -41,7 +42,7 @@ def load(given: Sequence[Path]) -> RunEvidence:
 
 
 def is_run(path: Path) -> bool:
-    return (path / "job.json").is_file() or (path / "attempts").is_dir()
+    return os.access(path, os.X_OK) and ((path / "job.json").is_file() or (path / "attempts").is_dir())
 
 
 def _ours(path: Path) -> RunEvidence:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ def _table(start: Path) -> tuple[dict[str, Any], str]:
     here = start.resolve()
     for folder in (here, *here.parents):
         path = folder / "pyproject.toml"
-        if path.is_file():
+        if os.access(folder, os.X_OK) and path.is_file():
             return _read(path), f"{path} [tool.distdbg.lint]"
     return {}, ""
 
@@ -58,7 +59,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         whole = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", "Mend it, or lint from elsewhere.") from None
+        why = error.strerror if isinstance(error, OSError) else f"it is not TOML: {error}"
+        raise UsageError(f"{path} cannot be read: {why}", "Correct it, or lint from another folder.") from None
     table: Any = whole
     for key in ("tool", "distdbg", "lint"):
         table = table.get(key, {})

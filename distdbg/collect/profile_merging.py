@@ -69,7 +69,7 @@ def merge(traces: Sequence[RankTrace], target: Path, say: Callable[[str], None])
                     cut[head.trace.path] = trace.cut
             if not count:
                 whys = "; ".join(f"{str(p)!r}: {why}" for p, why in cut.items())
-                raise EvidenceUnreadable(whys or "no trace has events")
+                raise EvidenceUnreadable(whys or "no trace has events", "Take the profile again.")
     except OSError as error:
         raise Refused(
             f"the merged profile cannot be written to {str(target)!r}: {error.strerror}", "Free some space there."

@@ -53,12 +53,16 @@ def stacks(pid: int, *, within_s: float, native: bool = False, values: bool = Fa
         try:
             return _run([*command, "--nonblocking"], within_s, values)
         except PySpyFailed as second:
-            raise PySpyFailed(f"{first}; without stopping it: {second}") from None
+            same = str(first) == str(second)
+            raise PySpyFailed(str(first) if same else f"{first}; without stopping it: {second}") from None
 
 
 def _run(command: list[str], within_s: float, values: bool) -> list[dict[str, Any]]:
     try:
-        done = subprocess.run(command, capture_output=True, timeout=within_s, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, timeout=within_s, check=False, stdin=subprocess.DEVNULL,
+            env=os.environ | {"RUST_BACKTRACE": "0"},  # its own stack is no cause
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise PySpyFailed(f"py-spy did not answer within {within_s:g} s") from None
     except OSError as error:
@@ -85,6 +89,8 @@ def _says_who(variable: dict[str, Any], frame: dict[str, Any]) -> bool:
 
 def _reason(lines: list[str]) -> str:
     """The first cause that py-spy names; its advice is for another reader."""
+    if any("Failed to find python version" in line for line in lines):
+        return "py-spy finds no Python in this process"
     noise = ("Error: Failed to", "Caused by:", "Reason: Error: Failed")
     told = [line.strip() for line in lines if line.strip() and not line.strip().startswith(noise)]
     return (told[0] if told else lines[0] if lines else "")[:200]

@@ -100,7 +100,7 @@ class Dumper:
             self._pidfd = os.pidfd_open(self._child.pid)
         except OSError as error:
             self._child = None
-            self._tell(folder, {}, f"the capture could not be started: {error}")
+            self._tell(folder, {}, f"the capture could not be started: {error.strerror}")
             return
         assert self._child.stdout is not None
         self._out = self._child.stdout.fileno()

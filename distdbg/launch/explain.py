@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from distdbg.model import Report
 
 
-def explain(run: RunDir) -> tuple[str, Report]:
+def explain(run: RunDir, shown: Report | None = None) -> tuple[str, Report]:
     """Build and write the report of what the run directory holds now; as text for the terminal, and itself.
+
+    The text repeats only the first sentences of what the terminal has just `shown`.
 
     A disk that takes no report takes nothing from the verdict, and neither does a page that cannot be drawn.
     """
@@ -29,7 +31,7 @@ def explain(run: RunDir) -> tuple[str, Report]:
 
     evidence = with_profiles(with_snapshots(load_evidence(run), run), run)
     report = build_report(evidence)
-    text = render_text(report, color=sys.stderr.isatty())
+    text = render_text(report, color=sys.stderr.isatty(), shown=shown)
     try:
         write_report(run, report, evidence)
     except OSError as error:

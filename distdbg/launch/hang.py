@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from distdbg.launch.journal import Journal
     from distdbg.launch.nodes import Nodes
     from distdbg.launch.state import RunState
+    from distdbg.model import Report
     from distdbg.settings import JobSettings
 
 #: Reasons for which an agent ends its ranks: what begins so was not anybody's wish to cancel the job.
@@ -90,7 +91,9 @@ class HangWatch:
         self._watch: StallWatch | None = None
         self._working: threading.Thread | None = None
         self._wait_until = 0.0
-        self._shown: list[str] = []
+        self._to_show: list[tuple[str, Report | None]] = []
+        #: the newest verdict that the terminal has shown
+        self.explained: Report | None = None
         self._look: _Look | None = None
         self._later: tuple[float, str, Word, int] | None = None
         #: the job is to be ended once it is explained
@@ -235,7 +238,7 @@ class HangWatch:
                 if look is not None:
                     self._explain()
             except Exception as error:  # the job goes on, whatever happens to its report
-                self._shown.append(f"distdbg: the dump could not be explained: {error!r}")
+                self._to_show.append((f"distdbg: the dump could not be explained: {error!r}", None))
             if look is not None:
                 look.finished = True
 
@@ -256,13 +259,15 @@ class HangWatch:
     def _explain(self) -> None:
         """In a thread. The report is built and written anew, and shown as at the end of a run."""
         text, report = explain(self._run)
-        self._shown.append(text)
+        self._to_show.append((text, report))
         if self._settings.on_finding and report.findings:
             tell_finding(self._settings.on_finding, self._run.report_json)
 
     def _show(self) -> None:
-        while self._shown:
-            self._view.show(self._shown.pop(0))
+        while self._to_show:
+            text, report = self._to_show.pop(0)
+            self._view.show(text)
+            self.explained = report or self.explained
             self._journal.note("explained", attempt=self._attempt)
 
     def _act(self) -> None:

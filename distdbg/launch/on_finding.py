@@ -29,7 +29,7 @@ def tell_finding(command: str, report_json: Path) -> None:
         report_json.open("rb").close()
         process, ours = _start(command, report_json)
     except OSError as error:
-        _say(f"{command!r} was not called: {error}")
+        _say(f"{command!r} was not called: {error.strerror}")
         return
     with _caught() as signals:
         while not signals and _runs(process, 0.1):

@@ -19,21 +19,24 @@ def check_script(text: str, *, compiles: bool = True) -> None:
     `compiles` is False where another Python will run it."""
     path = Path(text)
     if path.is_symlink() and not path.exists():
-        raise UsageError(f"the script {text!r} is a link to {str(path.readlink())!r}, which does not exist")
+        raise UsageError(
+            f"the script {text!r} is a link to {str(path.readlink())!r}, which does not exist",
+            "Name the script itself.",
+        )
     if not path.exists():
         near = _nearest(path)
         raise UsageError(
             f"the script {text!r} does not exist",
             f"Did you mean {near!r}?" if near else f"It was looked for from {str(Path.cwd())!r}.",
         )
+    if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
+        raise UsageError(f"the script {text!r} cannot be read", f"Give yourself the right: chmod u+rX {text!r}")
     if path.is_dir():
         if not (path / "__main__.py").exists():
             raise UsageError(f"{text!r} is a directory without a __main__.py", "Name the script in it.")
         return
     if not path.is_file():
         raise UsageError(f"the script {text!r} is no regular file", "Every rank reads it: name a file.")
-    if not os.access(path, os.R_OK):
-        raise UsageError(f"the script {text!r} cannot be read", f"Give yourself the right: chmod u+r {text!r}")
     if compiles and not zipfile.is_zipfile(path):
         _check_source(text, path)
 

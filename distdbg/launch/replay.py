@@ -59,7 +59,8 @@ def _about(folder: Path) -> dict[str, Any]:
         raise NothingToAnalyse(f"{str(folder)!r} has no about.json: nothing was saved there by --on-nonfinite dump",
                                "Name the folder ranks/RRRRR/nonfinite of a run.") from None  # fmt: skip
     except (OSError, ValueError) as error:
-        raise EvidenceUnreadable(f"{path} cannot be read: {error}", "Was it copied whole?") from None
+        why = error.strerror if isinstance(error, OSError) else "it is not JSON"
+        raise EvidenceUnreadable(f"{path} cannot be read: {why}", "Copy the whole folder again.") from None
     if not isinstance(about, dict) or about.get("schema") != _SCHEMA:
         raise EvidenceUnreadable(f"{path} is not of {_SCHEMA}", "Replay with the distdbg that wrote it.")
     return about

@@ -49,16 +49,19 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     record = job_record(run, settings.name or run.id, plan)
     write_job(run, record, disk)
     try:
-        nodes, ended_hung = _follow(
-            settings, plan, run, journal, lambda: complete_later(run, record, settings.script, disk)
-        )
+        nodes, hang = _follow(settings, plan, run, journal, lambda: complete_later(run, record, settings.script, disk))
     except CannotStart as error:
         journal.note("not-started", because=error.message)
         disk.close(5.0)
         raise
+    ended_hung = hang.ended == "kill"
     fallback = EXIT_HUNG if ended_hung else _fallback_code(nodes)
     journal.note("agents-gone", exit_codes=[a.exit_code for a in nodes.agents], cancelled_by=nodes.cancelled_by)
-    report, because = _judged(settings, run, journal) if disk.flush(10.0) else (None, "does not answer")
+    report, because = (
+        _judged(settings, run, journal, hang.explained if ended_hung else None)
+        if disk.flush(10.0)
+        else (None, "does not answer")
+    )
     code = fallback if report is None or report.exit_code is None else report.exit_code
     journal.note("finished", exit_code=code)
     disk.close(5.0)
@@ -76,9 +79,9 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
 
 def _follow(
     settings: JobSettings, plan: Plan, run: RunDir, journal: Journal, find_facts: Callable[[], threading.Thread]
-) -> tuple[Nodes, bool]:
+) -> tuple[Nodes, HangWatch]:
     """From the start to the last agent's end, through every restart of a hung job: the nodes as they were at last,
-    and whether the job was ended because it hung. `find_facts` runs while the ranks start."""
+    and what was done about hangs. `find_facts` runs while the ranks start."""
     state = RunState()
     view = _view(plan, state, run)
     hang = HangWatch(settings, run, state, journal, view)
@@ -134,7 +137,7 @@ def _follow(
     finally:
         view.close()
     facts.join(5.0)
-    return nodes, hang.ended == "kill"
+    return nodes, hang
 
 
 def _say_start(plan: Plan, run: RunDir) -> None:
@@ -192,12 +195,12 @@ def _fallback_code(nodes: Nodes) -> int:
     return shell_code(worst)
 
 
-def _judged(settings: JobSettings, run: RunDir, journal: Journal) -> tuple[Report | None, str]:
+def _judged(settings: JobSettings, run: RunDir, journal: Journal, shown: Report | None) -> tuple[Report | None, str]:
     """The report, which is shown; or None, and what the run directory does. An error of ours costs the job nothing."""
     built: list[Report] = []
     because = "does not answer"
     try:
-        _within(_REPORT_WITHIN_S, lambda: _report(settings, run, built.append))
+        _within(_REPORT_WITHIN_S, lambda: _report(settings, run, shown, built.append))
     except Exception as error:
         traceback.print_exc()
         print("distdbg: this is an error of distdbg's own; please report it with the lines above", file=sys.stderr)
@@ -206,8 +209,8 @@ def _judged(settings: JobSettings, run: RunDir, journal: Journal) -> tuple[Repor
     return next(iter(built), None), because
 
 
-def _report(settings: JobSettings, run: RunDir, built: Callable[[Report], None]) -> None:
-    text, report = explain(run)
+def _report(settings: JobSettings, run: RunDir, shown: Report | None, built: Callable[[Report], None]) -> None:
+    text, report = explain(run, shown)
     built(report)
     leave_dead_terminal()
     print(text, file=sys.stderr)

@@ -63,4 +63,4 @@ def _filter(text: str, count: int) -> set[int]:
     try:
         return {int(part) for part in text.split(",")} if text else set(range(count))
     except ValueError:
-        raise UsageError(f"--local-ranks-filter {text!r} is not a list of local ranks such as 0,1,2") from None
+        raise UsageError(f"--local-ranks-filter {text!r} is no list of local ranks", "Write 0,1,2.") from None

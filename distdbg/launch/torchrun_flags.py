@@ -100,7 +100,7 @@ def normalise(arguments: Iterable[str], own: Mapping[str, bool]) -> list[str]:
         if takes_value and not equals:
             value = _next_value(name, rest)
         elif equals and not takes_value:
-            raise UsageError(f"the option {name} takes no value, and {value!r} was given")
+            raise UsageError(f"the option {name} takes no value, and {value!r} was given", f"Write {name} alone.")
         done += _words(canonical, takes_value, value, own)
     return done
 

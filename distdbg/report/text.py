@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from distdbg.model import Citation, Finding, Report
+from distdbg.model import Citation, Finding, Report, Unknown
 from distdbg.plain_text import clean, one_line
 
 _WORST = ("error", "warning", "info")
@@ -31,15 +31,24 @@ PLAIN = Style()
 COLOR = Style("\x1b[1;31m", "\x1b[1;33m", "\x1b[1;32m", "\x1b[1m", "\x1b[2m", "\x1b[0m")
 
 
-def render_text(report: Report, *, color: bool = False, width: int = 100) -> str:
-    """The whole report as text, without a newline at its end. With `color`, ANSI styles; width is columns."""
-    return "\n".join(_Text(COLOR if color else PLAIN, max(50, width)).lines(report))
+def render_text(report: Report, *, color: bool = False, width: int = 100, shown: Report | None = None) -> str:
+    """The whole report as text, without a newline at its end. With `color`, ANSI styles; width is columns.
+
+    Of what `shown`, a report that the reader has just seen, already had, only the first sentences are repeated.
+    """
+    return "\n".join(_Text(COLOR if color else PLAIN, max(50, width), shown).lines(report))
+
+
+def _key(finding: Finding) -> tuple[str, tuple[int, ...], str]:
+    return finding.id, finding.ranks, finding.summary
 
 
 class _Text:
-    def __init__(self, style: Style, width: int) -> None:
+    def __init__(self, style: Style, width: int, shown: Report | None) -> None:
         self.style = style
         self.width = width
+        self.shown = {_key(f) for f in shown.findings} if shown is not None else set()
+        self.known = set(shown.unknown) if shown is not None else set()
 
     def lines(self, report: Report) -> Iterable[str]:
         yield self._title(report)
@@ -47,8 +56,8 @@ class _Text:
         for finding in sorted(roots, key=lambda f: _WORST.index(f.severity)):
             yield ""
             yield from self._finding(finding)
-        yield from self._explained([f for f in report.findings if f.explained_by is not None])
-        yield from self._unknown(report)
+        yield from self._explained([f for f in report.findings if f.explained_by is not None and not self._seen(f)])
+        yield from self._unknown([u for u in report.unknown if u not in self.known])
         if report.exit_code is not None or report.run is None or report.run.get("id"):
             yield ""
             yield self._last_line(report)
@@ -77,10 +86,16 @@ class _Text:
         ) or [""]  # fmt: skip
         yield f"{self._paint(mark, finding.id)}{sure}  {self._paint(self.style.strong, first.strip())}"
         yield from (self._paint(self.style.strong, line) for line in rest)
+        if self._seen(finding):
+            yield "  as shown above"
+            return
         yield from self._field("why", finding.cause)
         yield from self._field("do", finding.remedy)
         for place, citation in enumerate(finding.evidence):
             yield from self._citation(citation, whole=place == 0)
+
+    def _seen(self, finding: Finding) -> bool:
+        return _key(finding) in self.shown
 
     def _field(self, name: str, text: str) -> Iterable[str]:
         if text:
@@ -105,15 +120,15 @@ class _Text:
         if len(findings) > _MOST_EXPLAINED:
             yield f"  … and {len(findings) - _MOST_EXPLAINED} more"
 
-    def _unknown(self, report: Report) -> Iterable[str]:
-        if not report.unknown:
+    def _unknown(self, unknowns: list[Unknown]) -> Iterable[str]:
+        if not unknowns:
             return
         yield ""
         yield "Unknown:"
-        for unknown in report.unknown[:_MOST_UNKNOWN]:
+        for unknown in unknowns[:_MOST_UNKNOWN]:
             yield f"  {one_line(unknown.what)}, because {one_line(unknown.because)}"
-        if len(report.unknown) > _MOST_UNKNOWN:
-            yield f"  … and {len(report.unknown) - _MOST_UNKNOWN} more: see report.json"
+        if len(unknowns) > _MOST_UNKNOWN:
+            yield f"  … and {len(unknowns) - _MOST_UNKNOWN} more: see report.json"
 
     def _last_line(self, report: Report) -> str:
         if report.exit_code is None and report.exit_code_of:

@@ -170,7 +170,7 @@ def _exit_code_of_hung(evidence: RunEvidence, code: int | None, whose: str | Non
     if _ended_by_us(evidence):
         return EXIT_HUNG, "distdbg, which ended the job because it hung"
     if any(rank.ended is None for rank in evidence.ranks):
-        return None, "no rank yet: the job is still running"
+        return None, "none yet: the job is still running"
     if evidence.cancelled_by is not None:
         return _exit_code(evidence, [], "cancelled")
     return code, whose

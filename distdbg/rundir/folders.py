@@ -124,7 +124,10 @@ def find_run_dir(text: str | None) -> RunDir:
         if not os.access(path, os.R_OK | os.X_OK):
             raise ToolMissing(f"the run directory {text!r} is another user's, and may not be read", "Ask as its owner.")
         if not ((path / "job.json").exists() or (path / "attempts").exists()):
-            raise NothingToAnalyse(f"{text!r} is no run directory: it holds neither job.json nor attempts/")
+            raise NothingToAnalyse(
+                f"{text!r} is no run directory: it holds neither job.json nor attempts/",
+                f"Name a folder in {RUNS_FOLDER}; `distdbg runs` lists them.",
+            )
         return RunDir(path.resolve())
     fits = [run for run in runs_here() if text in run.id]
     if not fits:

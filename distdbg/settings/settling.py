@@ -47,7 +47,7 @@ def settle(
     try:
         return JobSettings(**merged), _origins(values, given, job_file)
     except ValidationError as error:
-        raise UsageError(_command_line_mistake(error)) from None
+        raise UsageError(_command_line_mistake(error), "`distdbg launch --help` shows what it takes.") from None
 
 
 def _origins(values: Mapping[str, Any], given: Mapping[str, Any], job_file: Path | None) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ RECORD = "shrink.json"
 def plain_kind(src: str) -> str | None:
     """`adapter`, `dcp`, `safetensors` or `torch`; None for what has a config of its own, or is no local path."""
     path = Path(src)
-    if path.is_dir() and not (path / "config.json").exists():
+    if path.is_dir() and os.access(path, os.X_OK) and not (path / "config.json").exists():
         if (path / ADAPTER_CONFIG).is_file():
             return "adapter"
         return "dcp" if (path / DCP_METADATA).is_file() else None

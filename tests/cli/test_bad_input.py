@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
+import socket
+import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 
 from distdbg.cli import cli, run
-from distdbg.errors import EXIT_CODES, EXIT_OWN_ERROR
+from distdbg.errors import EXIT_OWN_ERROR
 
 #: command -> how many paths it takes; what they hold is wrong in every way that a file system allows
 READERS = {
@@ -36,7 +41,31 @@ READERS = {
     "compile-report": 1,
     "shrink-model": 1,
 }
-NO_READERS = {"bisect", "completion", "env", "findings", "guards", "preflight", "runs"}
+#: a bad value for each command that reads no path of the user's
+VALUES = {
+    "bisect make": 2,
+    "bisect --finding rank-killd distdbg launch train.py": 2,
+    "completion tcsh": 2,
+    "env NO_SUCH_VARIABLE": 3,
+    "env --preset nope": 2,
+    "findings rank-killd": 2,
+    "guards nope": 2,
+    "preflight --nodes 0": 2,
+    "preflight --port many": 2,
+    "runs": 3,
+    "runs prune": 2,
+    "runs prune --older-than never": 2,
+    "logs --rank one": 2,
+    "hang-dump --pid 4194305": 3,
+    "hang-dump --looks 0": 2,
+    "memory snapshot --ranks x": 2,
+    "lint": 2,
+    "nonsense": 2,
+    "explain --nonsense": 2,
+    "launch --hang-timeout soon train.py": 2,
+    "launch --nproc-per-node many train.py": 2,
+    "shrink-model ./nope out --layers many": 2,
+}
 ODD = (
     "missing",
     "./missing",
@@ -52,6 +81,7 @@ ODD = (
 )
 #: a sentence of ours holds no word of Python's own
 _PYTHONS = re.compile(r"Traceback|\[Errno|\b\w+(?:Error|Exception)\b|<class |object at 0x")
+_AS_WORDS = "import json, sys; from tests.cli.test_bad_input import answers; print(json.dumps(answers(sys.argv[1:])))"
 
 
 @pytest.fixture
@@ -63,37 +93,89 @@ def odd_things(tmp_path, monkeypatch):
     (tmp_path / "loop").mkdir()
     (tmp_path / "loop" / "loop").symlink_to(".")
     os.mkfifo(tmp_path / "fifo")
-    import socket
-
     with socket.socket(socket.AF_UNIX) as server:
-        os.chdir(tmp_path)
         server.bind("socket")
     (tmp_path / "dangling").symlink_to("nothing")
 
 
-def test_every_command_is_tried():
-    context = click.Context(cli)
-    names = {word.split()[0] for word in READERS} | NO_READERS
-    assert names == set(cli.list_commands(context))
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("given", ODD, ids=lambda given: ascii(given)[:20])
-@pytest.mark.parametrize("command", READERS)
-def test_bad_input_gets_one_sentence_and_its_code(command, given, odd_things, capsys):
-    if given == "empty" and command in ("launch", "overfit", "compile-report", "slurm-script"):
-        pytest.skip("not possible here: an empty script is a good script, and would be run")
+def words_of(command: str, given: str) -> list[str]:
     words = [*command.split(), *[given] * READERS[command]]
-    words += ["out"] if command == "shrink-model" else []
+    return [*words, "out"] if command == "shrink-model" else words
+
+
+def answer(words: list[str]) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of the command line."""
     streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
     try:
         code = run(words)
+        return int(code or 0), sys.stdout.getvalue(), sys.stderr.getvalue()
     finally:
         sys.stdout, sys.stderr = streams
-    shown = capsys.readouterr()
-    assert code in EXIT_CODES and code != EXIT_OWN_ERROR, shown
-    assert code != 0 or command == "lint", shown
-    assert len(shown.err.splitlines()) <= 3, shown.err
-    assert not _PYTHONS.search(shown.err + shown.out), shown
-    assert "\x1b" not in shown.err + shown.out and "\u202e" not in shown.err + shown.out, ascii(shown)
+
+
+def answers(names: list[str]) -> dict[str, tuple[int, str, str]]:
+    return {f"{command} {given}": answer(words_of(command, given)) for command in READERS for given in names}
+
+
+def documented(words: list[str]) -> set[int]:
+    """The exit codes at the end of a command's help."""
+    command: click.Command | None = cli
+    for word in words:
+        if not isinstance(command, click.Group):
+            break
+        command = command.get_command(click.Context(command), word) or command
+    return {int(code) for code in re.findall(r"\b(\d+) [a-z]", (command and command.epilog) or "2 usage")}
+
+
+def assert_answer(words: list[str], code: int, out: str, err: str) -> None:
+    assert code in documented(words) and code != EXIT_OWN_ERROR, (code, documented(words), err)
+    assert 2 <= len(err.splitlines()) <= 3 or code in (0, 10) or (words[0], code) == ("lint", 5), err
+    assert not _PYTHONS.search(err + out), (out, err)
+    assert "\x1b" not in err + out and "\u202e" not in err + out, ascii((out, err))
+
+
+def test_every_command_is_tried():
+    assert {words.split()[0] for words in (*READERS, *VALUES)} >= set(cli.list_commands(click.Context(cli)))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("given", ODD, ids=lambda given: ascii(given)[:20])
+@pytest.mark.parametrize("command", READERS)
+def test_an_odd_path(command, given, odd_things):
+    if given == "empty" and command in ("launch", "overfit", "compile-report", "slurm-script"):
+        pytest.skip("not possible here: an empty script is a good script, and would be run")
+    words = words_of(command, given)
+    code, out, err = answer(words)
+    assert_answer(words, code, out, err)
+    assert code != 0 or command == "lint", (out, err)
     assert not os.path.exists("out") and not os.path.exists("distdbg-runs")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("given", VALUES)
+def test_a_bad_value(given, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    code, out, err = answer(given.split())
+    assert_answer(given.split(), code, out, err)
+    assert code == VALUES[given], err
+    assert os.listdir() == ["train.py"], "nothing is left of a command that was refused"
+
+
+@pytest.mark.timeout(120)
+def test_what_may_not_be_read(odd_things, tmp_path, need):
+    """Root without its right to read everything is anybody."""
+    dropped = [need("setpriv", "util-linux"), "--bounding-set", "-dac_override,-dac_read_search"]
+    (tmp_path / "file").write_text("{}")
+    (tmp_path / "closed").mkdir()
+    for name in ("file", "closed"):
+        (tmp_path / name).chmod(0)
+    command = [*(dropped if os.getuid() == 0 else []), sys.executable, "-c", _AS_WORDS, "file", "closed"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    found = json.loads(done.stdout)
+    assert len(found) == 2 * len(READERS)
+    for words, (code, out, err) in found.items():
+        assert_answer(words.split(), code, out, err)
+        assert code != 0, words

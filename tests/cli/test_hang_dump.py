@@ -284,6 +284,17 @@ def test_ranks_that_may_not_be_looked_at(tmp_path):
     ]
 
 
+def test_a_process_without_python(distdbg, need):
+    """py-spy is installed: nobody is told to install it."""
+    with subprocess.Popen([need("sleep", "coreutils"), "60"]) as process:
+        try:
+            done = distdbg("hang-dump", "--pid", process.pid, "--looks", "1", "--json")
+        finally:
+            process.kill()
+    assert done.code == 4 and "nstall" not in done.err, done
+    assert [u["what"] for u in json.loads(done.out)["unknown"]] == ["stacks of rank 0"]
+
+
 def test_a_process_of_another_user(need):
     """Without the rights nothing of it can be read, not even its environment."""
     setpriv = need("setpriv", "util-linux")

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from distdbg.cli import cli
-from distdbg.errors import DistdbgError
+from distdbg.errors import DistdbgError, NothingToAnalyse
 from distdbg.lint._fixing import with_edits
 from distdbg.lint._linting import lint_text
 from distdbg.lint._parsing import Unreadable
@@ -62,7 +62,7 @@ def test_text_names_the_place_and_the_exit_code_says_error(tmp_path: Path) -> No
 
 
 def test_a_clean_file_and_an_empty_folder(tmp_path: Path) -> None:
-    assert lint(tmp_path).exit_code == 3
+    assert isinstance(lint(tmp_path).exception, NothingToAnalyse)
     written(tmp_path, "empty.py", "")
     done = lint(tmp_path)
     assert (done.exit_code, done.stdout) == (0, "nothing found in 1 file\n")
@@ -204,7 +204,7 @@ def test_pyproject_and_options(tmp_path: Path) -> None:
     assert lint(path).exit_code == 0
     assert lint(path, "--select", "missing-zero-grad,graph-retained").exit_code == 10
     config.write_text('[tool.distdbg.lint]\nexclude = ["tr*.py"]\n')
-    assert lint(tmp_path).exit_code == 3
+    assert isinstance(lint(tmp_path).exception, NothingToAnalyse)
     config.write_text("")
     assert lint(path, "--ignore", "missing-zero-grad").exit_code == 0
 

@@ -83,7 +83,8 @@ def test_what_nobody_foresaw_in_a_runs_files_is_a_sentence(failed, tmp_path, mon
     runs = [failed.dir.path, other.closes().dir.path][: 1 if words == [report] else 2]
     error = call(*words, *runs).exception
     assert isinstance(error, EvidenceUnreadable) and error.exit_code == 5
-    assert f"{str(failed.dir.path)!r}: KeyError: 'topology' (test_report_command.py:" in error.message
+    assert f"{str(failed.dir.path)!r}: " in error.message and "(test_report_command.py:" in error.message
+    assert "KeyError" not in str(error)
 
 
 def test_a_full_disk_is_said_and_the_report_shown(failed, monkeypatch):

@@ -55,3 +55,13 @@ def test_why_there_are_none_is_said(sleeper):
     sleeper.wait()
     with pytest.raises(pyspy.PySpyFailed, match=r"\w"):
         pyspy.stacks(sleeper.pid, within_s=20)
+
+
+def test_a_process_without_python_is_no_lack_of_a_tool(need, monkeypatch):
+    monkeypatch.setenv("RUST_BACKTRACE", "1")
+    with subprocess.Popen([need("sleep", "coreutils"), "60"]) as process:
+        try:
+            with pytest.raises(pyspy.PySpyFailed, match=r"^py-spy finds no Python in this process$"):
+                pyspy.stacks(process.pid, within_s=20)
+        finally:
+            process.kill()

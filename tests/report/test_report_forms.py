@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import jsonschema
@@ -63,6 +64,17 @@ def test_text_begins_with_the_verdict_and_ends_with_whose_code_it_is(tmp_path):
     assert any("loss = net(x)" in line for line in lines)
     assert lines[-1] == "exit code 1: rank 1"
     assert lines.index("Explained by it:") > 2
+
+
+def test_what_was_shown_is_named_again_and_not_told_again(tmp_path):
+    report = failed(tmp_path).report()
+    whole, rest = render_text(report), render_text(report, shown=report)
+    (lead, *_) = report.verdict
+    assert f"{lead.id}  {lead.summary}"[:60] in rest and whole.count("\n  seen ") > 0
+    assert not re.search(r"^  (why|do|seen) ", rest, re.M) and "Explained by it" not in rest and "Unknown:" not in rest
+    assert rest.splitlines()[0] == whole.splitlines()[0] and rest.splitlines()[-1] == whole.splitlines()[-1]
+    other = replace(report, findings=tuple(replace(f, summary=f"not {f.summary}") for f in report.findings))
+    assert render_text(report, shown=other) != rest
 
 
 def test_text_is_plain_unless_colour_is_asked_for(tmp_path):

@@ -146,7 +146,7 @@ def test_a_circle_of_links(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing_and_a_cut_leaves_what_came(tmp_path: Path) -> None:
-    for error, left in ((ValueError("x"), False), (CutOffError("x"), True), (KeyboardInterrupt(), True)):
+    for error, left in ((ValueError("x"), False), (CutOffError("x", "y"), True), (KeyboardInterrupt(), True)):
         with pytest.raises(type(error)), staged(tmp_path / "d", "plan") as folder:
             (folder / "file").write_text("came")
             raise error

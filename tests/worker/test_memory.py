@@ -316,8 +316,8 @@ def bent(path):
 @pytest.mark.parametrize("spoil", [torn, bent])
 def test_what_reads_otherwise_than_it_was_written_is_told_and_leaves_nothing(session, tmp_path, monkeypatch, spoil):
     """A disk that takes a file and does not keep it."""
-    pack = snapshots._pack
-    monkeypatch.setattr(snapshots, "_pack", lambda path, data: (pack(path, data), spoil(path)))
+    check = snapshots._check
+    monkeypatch.setattr(snapshots, "_check", lambda path, length: (spoil(path), check(path, length)))
     Snapshots(session, None).take("asked", 7)
     (told,) = session.said("snapshot")
     assert told["id"] == 7 and "ValueError" in told["because"]

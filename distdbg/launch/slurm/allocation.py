@@ -45,7 +45,7 @@ def allocation_of(environ: Mapping[str, str]) -> Allocation | None:
     try:
         nodes = tuple(expand(listed))
     except ValueError as error:
-        raise UsageError(f"SLURM_JOB_NODELIST cannot be read: {error}") from None
+        raise UsageError(f"SLURM_JOB_NODELIST={listed!r}: {error}", "Is this an allocation of Slurm's?") from None
     return Allocation(
         job_id=job,
         nodes=nodes,

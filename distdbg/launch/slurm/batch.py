@@ -89,7 +89,7 @@ def render_script(settings: JobSettings, run: RunDir, cwd: Path) -> str:
             "Submit one launch for each.",
         )
     if not text.startswith("#!"):
-        raise UsageError(f"{path}: the first line is no `#!/bin/bash`, without which sbatch takes no script")
+        raise UsageError(f"{path}: the first line is not `#!/bin/bash`", "sbatch needs it: write it there.")
     return text
 
 
@@ -185,10 +185,13 @@ def _render(path: Path, **values: Any) -> str:  # noqa: ANN401
         source = path.read_text(encoding="utf-8")
         return environment.from_string(source).render(values)
     except jinja2.TemplateSyntaxError as error:
-        raise UsageError(f"{path}:{error.lineno}: the template does not render: {error.message}") from None
+        raise UsageError(
+            f"{path}:{error.lineno}: the template does not render: {error.message}",
+            "Correct that line of the template.",
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"the template {str(path)!r} cannot be read: {why}") from None
+        raise UsageError(f"the template {str(path)!r} cannot be read: {why}", "Name another file.") from None
     except Exception as error:  # a template can call what it likes
         known = ", ".join(sorted(values))
         line = _line_in_template(error)

@@ -203,7 +203,9 @@ def call(command: str, *words: str, within: float = _WITHIN_S, environment: Mapp
             "Call distdbg where sbatch is; --on local runs on this machine.",
         ) from None
     except OSError as error:
-        raise ToolMissing(f"{command} cannot be started: {error.strerror}") from None
+        raise ToolMissing(
+            f"{command} cannot be started: {error.strerror}", f"`which {command}` shows the file."
+        ) from None
     except subprocess.TimeoutExpired:
         raise SlurmSilent(f"Slurm's controller does not answer: {command} took longer than {within:g} s",
                           "`scontrol ping` says when it is back.") from None  # fmt: skip
@@ -231,4 +233,4 @@ def _error(command: str, words: tuple[str, ...], stderr: str) -> DistdbgError:
     if _SILENT.search(stderr):
         return SlurmSilent(f"Slurm's controller does not answer: {said}", "`scontrol ping` says when it is back.")
     kind = UsageError if command == "sbatch" else DistdbgError
-    return kind(f"{command} failed: {said}")
+    return kind(f"{command} failed: {said}", f"Call `{command}` by hand, or ask those who run the cluster.")

@@ -62,14 +62,24 @@ class Hunt:
         self.say(f"{trial.number:03d}  {words}: {outcome}  ({trial.seconds:.1f} s)")
 
 
-def hunt(command: Command, order: Order, folder: Path, say: Say) -> Hunt:
-    """Search, then run the result twice more. Raises NothingToAnalyse where the command as it is does not fail."""
-    for vary in order.vary:
-        command = command if vary.high is None else command.with_argument(vary.flag, vary.high)
-    own = list(_own_axes(command, order))
+def refuse_fixed(command: Command, order: Order) -> None:
+    """Raises UsageError if nothing of the command can be made smaller."""
+    own = list(_own_axes(_with_highest(command, order), order))
     if not command.launcher and not own:
         raise UsageError("the command is no launch, and no --vary names an option of it: nothing can be made smaller",
                          "Name one, with its lowest value: --vary --steps=1.")  # fmt: skip
+
+
+def _with_highest(command: Command, order: Order) -> Command:
+    for vary in order.vary:
+        command = command if vary.high is None else command.with_argument(vary.flag, vary.high)
+    return command
+
+
+def hunt(command: Command, order: Order, folder: Path, say: Say) -> Hunt:
+    """Search, then run the result twice more. Raises NothingToAnalyse where the command as it is does not fail."""
+    command = _with_highest(command, order)
+    own = list(_own_axes(command, order))
     trials = Trials(folder)
     first = trials.run(command, order.limit_s)
     limit = order.limit_s or _PATIENCE * first.seconds + _START_S

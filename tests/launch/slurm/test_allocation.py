@@ -30,7 +30,7 @@ def test_two_jobs_begin_at_different_ports():
 
 @pytest.mark.parametrize(
     ("more", "says"),
-    [({"SLURM_HET_SIZE": "2"}, "heterogeneous"), ({"SLURM_JOB_NODELIST": "gpu[1-"}, "cannot be read")],
+    [({"SLURM_HET_SIZE": "2"}, "heterogeneous"), ({"SLURM_JOB_NODELIST": "gpu[1-"}, "SLURM_JOB_NODELIST=.gpu")],
 )
 def test_refused(more, says):
     with pytest.raises(UsageError, match=says):

@@ -138,7 +138,7 @@ def test_what_no_batch_script_can_carry_out_is_refused(script, words, says):
         ("#!/bin/sh\n{% for x in options %}\n", ":2: the template does not render: Unexpected end"),
         ("#!/bin/sh\n\n{{ nodess }}\n", ":3: the template does not render: 'nodess' is undefined"),
         ("#!/bin/sh\n{{ 1 / 0 }}\n", ":2: the template does not render: division by zero"),
-        ("echo\n", "no `#!/bin/bash`"),
+        ("echo\n", "not `#!/bin/bash`"),
         ("#!/bin/sh\n#SBATCH --array=1-3\n", "several jobs of one script"),
         ("#!/bin/sh\n#SBATCH hetjob\n", "several jobs of one script"),
         (b"\xff\xfe", "not UTF-8 text"),

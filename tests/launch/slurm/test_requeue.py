@@ -67,7 +67,7 @@ def test_a_job_that_is_back_in_the_queue_is_not_said_to_have_ended(
     tmp_path, monkeypatch, capsys, fails, restarts, last, said
 ):
     def silent(*_):
-        raise DistdbgError("Job is pending execution")
+        raise DistdbgError("Job is pending execution", "Wait.")
 
     monkeypatch.setattr("signal.signal", lambda *_: None)  # it ignores SIGTERM from then on, and so would other tests
     monkeypatch.setattr(commands, "requeue", lambda *_: None)
