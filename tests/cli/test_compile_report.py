@@ -47,7 +47,11 @@ def report(monkeypatch, tmp_path):
     ("end", "code", "why"),
     [
         (7, 7, "the run without compilation failed with exit code 7: {folder}/run-1"),
-        (CannotStart("train-eager is there already", "Name another."), 2, "did not begin: train-eager is there already"),
+        (
+            CannotStart("train-eager is there already", "Name another."),
+            2,
+            "did not begin: train-eager is there already",
+        ),
     ],
 )
 def test_where_the_eager_run_fails_the_compiled_ones_report_is_printed(report, tmp_path, end, code, why):
