@@ -442,6 +442,13 @@ def test_every_look_may_be_unknown(raw):
     assert render_preflight(report(raw), read_preflight(raw), color=True, width=80)
 
 
+def test_a_row_that_no_node_reported_is_printed_as_such(raw):
+    """Found by the fuzz job: a probe that lists no nodes."""
+    raw["nodes"] = {}
+    text = render_preflight(report(raw), read_preflight(raw), color=False, width=100)
+    assert text.count("not reported by any node") == 2
+
+
 def test_it_is_a_report(raw):
     import json
     from pathlib import Path
