@@ -13,7 +13,7 @@ RUN    := $(VENV)/bin/python -m
 # Of the whole suite more tests wait, for timeouts and for Slurm, than compute.
 PYTEST := $(RUN) pytest --dist loadgroup -n
 # What tests call beside Python: packages of Debian and Ubuntu.
-SYSTEM_PACKAGES := gcc libc6-dev git util-linux e2fsprogs zsh fish fonts-dejavu-core
+SYSTEM_PACKAGES := gcc g++ binutils libc6-dev git util-linux e2fsprogs zsh fish fonts-dejavu-core
 # A browser for the pages: 18 packages, and a hundred more with all that it recommends. Without one those tests are
 # skipped: not every distribution has it (Ubuntu has a snap), and Chrome does as well.
 BROWSER_PACKAGES := chromium-headless-shell
@@ -23,7 +23,7 @@ BED_PACKAGES := iproute2 util-linux procps slurm-wlm libslurm-dev munge openssh-
 # The tests start distdbg a thousand times: without bytecode each start compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-fast fuzz lint bench system-packages bed clean
+.PHONY: help demo test test-fast fuzz gpu-box gpu-check lint bench system-packages bed clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -42,6 +42,12 @@ test-fast: $(VENV)/.ready-test  ## the part without torch, under a minute
 
 fuzz: $(VENV)/.ready-test  ## mutate every format that is read, for FUZZ_SECONDS (600)
 	DISTDBG_FUZZ_SECONDS=$(FUZZ_SECONDS) $(PYTEST) 3 tests/fuzz $(ARGS)
+
+gpu-box: $(VENV)/.ready-test  ## build the simulated GPUs: torch with CUDA in the user's cache, and our libraries
+	$(VENV)/bin/python tests/gpu_box/build.py
+
+gpu-check: gpu-box  ## run tests/gpu on the GPU box and on this machine's GPUs: one table of what differs
+	$(VENV)/bin/python tests/gpu/check.py $(ARGS)
 
 lint: $(VENV)/.ready-test  ## ruff and mypy --strict
 	$(RUN) ruff check .

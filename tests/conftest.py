@@ -5,9 +5,10 @@ Fixtures
     torchrun(*args)       plain torchrun, to compare with
     need(tool, package)   a system program that the test cannot do without
     bed, slurm_bed        hosts of their own on this machine (tests/cluster)
+    gpu_box               simulated GPUs under the CUDA build of torch (tests/gpu_box)
 
 Under CI (the variable CI is set) a skip is a failure: what the suite needs, `make system-packages` installs.
-Left out are tests marked `gpu`, and reasons that begin with "not possible here", for what a kernel cannot do.
+Left out are reasons that begin with "not possible here", for what a kernel cannot do.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ import pytest
 
 from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
 from tests.cluster.fixtures import bed, slurm_bed  # noqa: F401 -- fixtures
+from tests.gpu_box.fixtures import gpu_box  # noqa: F401 -- fixture
 
 IN_CI = bool(os.environ.get("CI"))
 #: Every process that a test starts, however indirectly, carries this with the test's own folder in it.
 MARK = "DISTDBG_TEST_FOLDER"
 #: A scheduler's, a launcher's or a tuner's traces would change what a test sees.
-FOREIGN = ("SLURM_", "PET_", "TORCHELASTIC_", "NCCL_", "TORCH_", "GLOO_", "DISTDBG_", "GROUP_", "OMPI_", "PMI_")
+FOREIGN = ("SLURM_", "PET_", "TORCHELASTIC_", "NCCL_", "TORCH_", "GLOO_", "DISTDBG_", "GROUP_", "OMPI_", "PMI_", "GPU_BOX_")
 FOREIGN_NAMES = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ROLE_RANK"}
 FOREIGN_NAMES |= {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONPATH", "XDG_RUNTIME_DIR"}
 #: On the path of every Python that a test starts: it knows how to end beside gloo's threads.
@@ -201,8 +203,7 @@ def processes_of(folder: Path) -> dict[int, str]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report = yield
-    if item.get_closest_marker("gpu") is None:
-        _no_skip_in_ci(report)
+    _no_skip_in_ci(report)
     return report
 
 

@@ -1,15 +1,9 @@
-"""What only a GPU shows: CUDA's errors, torch's allocator, NCCL's recorder. One device is enough.
-
-Everything here runs real jobs on it; without a device all is skipped. On a machine that has one:
-
-    make test ARGS='tests/gpu'
-"""
+"""What only a GPU shows: CUDA's errors, torch's allocator, NCCL's recorder. One device is enough."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import shutil
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,45 +11,16 @@ from pathlib import Path
 import pytest
 
 from distdbg.rundir import list_runs
+from tests.gpu.conftest import BEGIN, END, STEP
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
-
-def _has_gpu() -> bool:
-    if shutil.which("nvidia-smi") is None or importlib.util.find_spec("torch") is None:
-        return False
-    import torch
-
-    return torch.cuda.is_available()
-
-
-pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(not _has_gpu(), reason="no NVIDIA GPU")]
-
-BEGIN = """
-import os, sys, time
-import torch, torch.distributed as dist
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-dist.init_process_group("nccl")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-"""
-STEP = """
-    optimizer.zero_grad()
-    model(torch.randn(8, 64, device="cuda")).square().mean().backward()
-    optimizer.step()
-"""
-END = "dist.destroy_process_group()\n"
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 
 @pytest.fixture
-def launch(distdbg, tmp_path):
-    def run(body, *words, timeout=180):
-        (tmp_path / "train.py").write_text(BEGIN + body)
-        done = distdbg("launch", "--nproc-per-node", "1", *words, "train.py", timeout=timeout)
-        report = json.loads(list_runs(tmp_path / "distdbg-runs")[-1].report_json.read_text())
-        return done, report
-
-    return run
+def launch(gpus):
+    return lambda body, *words, **options: gpus(**options).launch(BEGIN + body, *words)
 
 
 def test_a_healthy_job_gets_nothing(launch):

@@ -1,0 +1,117 @@
+"""A cluster of simulated GPUs for one test: how many, how large, and what is wrong with them.
+
+    box = GpuBox(root, folder, devices=4, memory="8G", faults={1: "kernel-hang kernel=FillFunctor at=3"})
+    subprocess.run([...], env={**os.environ, **box.environment()})
+
+`root` is what build.py made; `folder` holds what the processes share, and is the test's to remove.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.gpu_box.build import libraries
+
+#: Folders of boxes: node-local shared memory, since pages of communicators are written all the time.
+SHARED_MEMORY = Path("/dev/shm")
+_PREFIX = "gpu-box-"
+
+#: rank -> faults of that rank; None -> lines of the plan that name a node or a device themselves
+Faults = Mapping["int | None", "str | Sequence[str]"]
+
+
+@dataclass(frozen=True)
+class GpuBox:
+    """Simulated devices, the same number and size on each node. Their state lives as long as `folder`."""
+
+    root: Path
+    folder: Path
+    devices: int = 4
+    memory: str = "80G"
+    values: bool = True
+    #: Kernels, collectives and calls that are not modelled, a line each
+    trace: Path | None = None
+
+    def environment(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """What a process needs to see the devices; PYTHONPATH and LD_LIBRARY_PATH of `base` stay behind ours."""
+        base = os.environ if base is None else base
+        paths = {"PYTHONPATH": self.root, "LD_LIBRARY_PATH": libraries(self.root)}
+        found = {name: os.pathsep.join(filter(None, (str(path), base.get(name, "")))) for name, path in paths.items()}
+        found |= {"GPU_BOX_DIR": str(self.folder), "GPU_BOX_DEVICES": str(self.devices), "GPU_BOX_MEMORY": self.memory}
+        found |= {"GPU_BOX_VALUES": str(int(self.values)), "GPU_BOX_PLAN": str(self.plan)}
+        return found | ({"GPU_BOX_TRACE": str(self.trace)} if self.trace else {})
+
+    @property
+    def plan(self) -> Path:
+        return self.folder / "plan"
+
+    def write_plan(self, faults: Faults) -> None:
+        """Processes read it when they start."""
+        lines = []
+        for rank, planted in faults.items():
+            for line in [planted] if isinstance(planted, str) else planted:
+                lines.append(line if rank is None else f"{line} rank={rank}")
+        self.plan.write_text("".join(f"{line}\n" for line in lines))
+
+
+@contextmanager
+def gpu_box(root: Path, *, faults: Faults | None = None, **options: object) -> Iterator[GpuBox]:
+    """A box in a folder of its own, removed at the end. What a killed process of an earlier test left goes, too."""
+    sweep()
+    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=SHARED_MEMORY))
+    try:
+        box = GpuBox(root, folder, **options)  # type: ignore[arg-type]
+        box.write_plan(faults or {})
+        yield box
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove the boxes whose test process has died."""
+    for folder in SHARED_MEMORY.glob(f"{_PREFIX}*-*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> int:
+    """`python -m tests.gpu_box.box [--devices N] [--memory 8G] COMMAND…`: a command that sees simulated devices."""
+    import argparse
+
+    from tests.gpu_box.build import TORCH, NotPossible, build
+
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--torch", default=TORCH)
+    parser.add_argument("--devices", type=int, default=4)
+    parser.add_argument("--memory", default="80G")
+    parser.add_argument("--no-values", action="store_true", help="move no bytes on the devices")
+    parser.add_argument("--fault", action="append", default=[], metavar="'KIND word=value'", help="a line of the plan")
+    parser.add_argument("--trace", type=Path)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    try:
+        root = build(options.torch)
+    except NotPossible as error:
+        print(f"the GPU box cannot be built: {error}", file=sys.stderr)
+        return 1
+    wanted = {
+        "devices": options.devices,
+        "memory": options.memory,
+        "values": not options.no_values,
+        "trace": options.trace,
+    }
+    with gpu_box(root, faults={None: options.fault}, **wanted) as box:
+        return subprocess.run(options.command, env={**os.environ, **box.environment()}).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

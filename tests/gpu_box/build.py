@@ -1,0 +1,156 @@
+"""Build the GPU box: the CUDA wheel of torch in a folder of its own, and beside it the libraries that replace NVIDIA's.
+
+    python tests/gpu_box/build.py                       for this Python and the torch of pyproject's tests
+    python tests/gpu_box/build.py --torch 2.8.0         another version of torch, in another folder
+    python tests/gpu_box/build.py --sanitize            the libraries with AddressSanitizer and UBSan, for the box's demos
+
+The folder is no environment: whoever has it first in PYTHONPATH imports the CUDA build of torch instead of the one that
+is installed, and finds all other packages where they were. Nothing that is installed changes. It is kept in
+$XDG_CACHE_HOME/distdbg/gpu-box and made once for a version of torch and Python (a download of 0.5 GB, without NVIDIA's
+own packages, which have 2 GB more); the libraries are compiled again when their sources change (half a minute).
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from stubs import Library, libraries_of
+
+TORCH = "2.13.0"
+#: Libraries that the box models: a program may open them by name, also where torch does not link them.
+MODELLED = ("libnvidia-ml.so.1", "libcuda.so.1")
+_FLAGS = ("-std=c++17", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
+_SANITIZERS = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer")
+
+
+class NotPossible(Exception):
+    """The box cannot be built here; the message says what is missing."""
+
+
+def cache() -> Path:
+    """Where boxes are kept. Tests have another HOME: this is asked when the suite starts."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "distdbg" / "gpu-box"
+
+
+def build(torch: str = TORCH, *, folder: Path | None = None, sanitize: bool = False) -> Path:
+    """The folder for PYTHONPATH. Raises `NotPossible` without a compiler, or where torch cannot be downloaded."""
+    for tool in ("g++", "gcc", "nm", "readelf"):
+        if shutil.which(tool) is None:
+            raise NotPossible(f"{tool} is missing: install a C++ compiler and binutils")
+    root = (folder or cache()) / f"torch-{torch}-py{sys.version_info[0]}.{sys.version_info[1]}"
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / ".lock").open("w") as lock:  # several test processes ask at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / ".torch-complete").exists():
+            _install(torch, root)
+        libraries = root / ("libraries-sanitized" if sanitize else "nvidia/cudnn/lib")  # the first of torch's RPATH
+        wanted = _fingerprint(sanitize)
+        stamp = libraries / ".sources"
+        if not stamp.exists() or stamp.read_text() != wanted:
+            _compile(root / "torch" / "lib", libraries, sanitize=sanitize)
+            stamp.write_text(wanted)
+    return root
+
+
+def libraries(root: Path) -> Path:
+    """The folder of the built libraries, for LD_LIBRARY_PATH: NVML is opened by its name alone."""
+    return root / "nvidia" / "cudnn" / "lib"
+
+
+def _install(torch: str, root: Path) -> None:
+    """The wheel alone. `===` refuses a local version: an index of CPU builds would offer 2.13.0+cpu as newer."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(root)]
+    done = subprocess.run([*command, "--upgrade", f"torch==={torch}"], capture_output=True, text=True)
+    if done.returncode:
+        raise NotPossible(f"torch {torch} with CUDA cannot be installed: {done.stderr.strip().splitlines()[-1]}")
+    compileall.compile_dir(root, quiet=2, workers=0)  # also where the user's own Python writes no bytecode
+    if not (root / "torch" / "lib" / "libtorch_cuda.so").exists():
+        raise NotPossible(f"torch {torch} as pip found it is no CUDA build")
+    (root / ".torch-complete").touch()
+
+
+def _fingerprint(sanitize: bool) -> str:
+    digest = hashlib.sha256(repr((sanitize, _FLAGS)).encode())
+    for path in sorted([*HERE.glob("native/*"), HERE / "stubs.py", HERE / "build.py"]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _compile(torch_lib: Path, out: Path, *, sanitize: bool) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    needed = re.search(r"\[libcudart\.so\.(\d+)\]", _run("readelf", "-dW", torch_lib / "libc10_cuda.so"))
+    assert needed, "libc10_cuda.so needs no libcudart"
+    version = {"11": "11080", "12": "12080"}.get(needed[1], f"{needed[1]}000")
+    flags = [*_FLAGS, f"-DBOX_CUDA_VERSION={version}", *(("-O1", *_SANITIZERS) if sanitize else ("-O2",))]
+    sources = sorted(HERE.glob("native/*.cpp"))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(lambda source: _object(source, out, flags), sources))
+    whole = out / "libgpubox.so"
+    link = [*(_SANITIZERS if sanitize else ()), "-shared", "-pthread", "-Wl,-soname,libgpubox.so"]
+    _run("g++", *link, "-o", whole, *objects, "-ldl", "-lrt")
+    for path in objects:
+        path.unlink()
+    modelled = {line.split()[-1] for line in _run("nm", "--dynamic", "--defined-only", whole).splitlines()}
+    needs = libraries_of(torch_lib, modelled)
+    extra = [Library(soname) for soname in MODELLED if soname not in {library.soname for library in needs}]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda library: _shim(library, out), [*needs, *extra]))
+
+
+def _object(source: Path, out: Path, flags: Sequence[str]) -> Path:
+    path = out / f"{source.stem}.o"
+    _run("g++", *flags, "-c", source, "-o", path)
+    return path
+
+
+def _shim(library: Library, out: Path) -> None:
+    """A library of the name that torch asks for: its stubs, and all that is modelled through libgpubox.so."""
+    source, script = out / f"{library.soname}.c", out / f"{library.soname}.map"
+    source.write_text(library.source())
+    script.write_text(library.version_script())
+    versions = [f"-Wl,--version-script={script}"] if library.version else []
+    link = ["-Wl,--no-as-needed", f"-L{out}", "-l:libgpubox.so", "-Wl,-rpath,$ORIGIN"]
+    name = f"-Wl,-soname,{library.soname}"
+    _run("gcc", "-O1", "-w", "-fPIC", "-shared", name, *versions, "-o", out / library.soname, source, *link)
+    source.unlink()
+    script.unlink()
+
+
+def _run(*command: str | Path) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode:
+        raise NotPossible(f"{' '.join(map(str, command))}\n{done.stderr.strip()}")
+    return done.stdout
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch", default=TORCH, metavar="VERSION")
+    parser.add_argument("--folder", type=Path, help="in place of the cache")
+    parser.add_argument("--sanitize", action="store_true")
+    options = parser.parse_args()
+    try:
+        print(build(options.torch, folder=options.folder, sanitize=options.sanitize))
+    except NotPossible as error:
+        print(f"the GPU box cannot be built: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""The fixture `gpu_box`: simulated GPUs for one test, with real torch, NCCL's process group and allocator on them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.gpu_box.box import GpuBox
+from tests.gpu_box.box import gpu_box as new_box
+from tests.gpu_box.build import TORCH, NotPossible, build, cache
+
+#: Found before a test has a home of its own.
+_CACHE = cache()
+
+
+@functools.cache
+def need_box(torch: str = TORCH) -> Path:
+    """The folder of the built box; the test is skipped where it cannot be built, which CI counts as a failure."""
+    try:
+        return build(torch, folder=_CACHE)
+    except NotPossible as error:
+        pytest.skip(f"no GPU box: {error}")
+
+
+@pytest.fixture
+def gpu_box() -> Iterator[Callable[..., GpuBox]]:
+    """`gpu_box(devices=4, memory="8G", faults={1: "kernel-hang at=3"})`; all boxes of a test are removed at its end."""
+    with ExitStack() as boxes:
+        yield lambda **options: boxes.enter_context(new_box(need_box(), **options))

@@ -1,0 +1,119 @@
+// Communicators of NCCL: what nccl.cpp, nccl_data.cpp and nccl_voice.cpp share.
+#pragma once
+#include <algorithm>
+#include <cstring>
+
+#include "box.h"
+#include "nccl_api.h"
+
+namespace nccl {
+
+enum Op : int { kBroadcast, kReduce, kAllGather, kReduceScatter, kAllReduce, kAllToAll, kSend, kRecv };
+constexpr int kCounted = 5;         // RAS counts the operations up to kAllReduce
+constexpr int kPreMulSum = 100;     // instead of the numbers of ncclRedOpCreatePreMulSum, which differ between ranks
+extern const char* const kOpNames[];
+extern const size_t kTypeSizes[];
+
+struct Call {
+  Op op;
+  const void* send;
+  void* recv;
+  size_t count;
+  int type, redop, root;            // root: the peer of kSend and kRecv
+  char scale[8] = {};               // of kPreMulSum
+  const void* scale_on_device = nullptr;
+};
+
+// ---- the file of a communicator in GPU_BOX_DIR: Shared, members, one stage for each rank, one box for each (from, to)
+struct Signature {                  // what must be equal on all ranks
+  int op, type, redop, root;
+  size_t count;
+};
+struct Meeting {
+  std::atomic<uint32_t> arrived, generation;
+};
+struct Member {
+  std::atomic<int> pid, state, error;            // state: ncclInProgress until it is set up; error: as GetAsyncError has it
+  std::atomic<int> finalized, aborted, left;
+  int node, device, physical, color, key;
+  std::atomic<uint64_t> launched[kCounted];
+  std::atomic<int64_t> cut_ns;                   // when its node was cut off; 0: it is not
+  int64_t noticed_after_ns;                      // and after which time the other side of a connection notices it
+  std::atomic<uint32_t> bell;                    // rings when a box from or to this rank changes
+  Signature posted[2];                           // of operation number i at i % 2: a rank is never two operations ahead
+};
+struct Shared {
+  Meeting setup, operations;
+  std::atomic<int> n, broken;                    // broken: the set-up of a member failed
+  std::atomic<uint64_t> id;                      // the commId of NCCL's log and the hash of RAS
+  Member members[];
+};
+struct Box {
+  std::atomic<uint32_t> full;
+  uint32_t size;
+  char data[];
+};
+
+}  // namespace nccl
+
+struct ncclComm {
+  std::string name, function;                    // of its file; by which function it was made
+  int rank, n, device;                           // device: logical
+  bool blocking;
+  ncclComm* parent = nullptr;
+  int children = 0, color = 0, key = 0;
+  uint64_t id = 0;
+  nccl::Shared* shared = nullptr;
+  char *stages = nullptr, *boxes = nullptr;
+  size_t chunk = 0, box = 0, bytes = 0;
+  std::atomic<bool> aborted{false}, connected{false};
+  std::atomic<int> state{ncclInProgress};        // what GetAsyncError returns
+  std::mutex m;
+  std::condition_variable cv;
+  uint64_t issued = 0, done = 0;                 // operations run in order of issue, also on several streams
+  int running = 0;
+  unsigned collectives = 0;                      // that have begun
+  bool has_memory = false;
+  std::vector<nccl::Call> scales;                // of ncclRedOpCreatePreMulSum
+
+  nccl::Member& member(int r) const { return shared->members[r]; }
+  nccl::Member& me() const { return member(rank); }
+  long bus_id() const { return (box::physical(device) + 1L) << 12; }
+};
+
+namespace nccl {
+
+struct Transfer {
+  bool send;
+  int peer;
+  char* data;
+  size_t bytes, at = 0;
+  bool done = false;
+};
+
+// nccl.cpp
+bool meet(ncclComm* c, Meeting& m);              // all ranks; false: the communicator was aborted or is broken
+bool wait(ncclComm* c, std::atomic<uint32_t>& word, uint32_t seen, int peer = -1);  // false: aborted
+void wake(std::atomic<uint32_t>& word);
+
+// nccl_data.cpp
+bool move_collective(ncclComm* c, const Call& call);
+bool move_transfers(ncclComm* c, std::vector<Transfer> all);
+
+// nccl_voice.cpp: what NCCL_DEBUG shows
+enum Subsystem : unsigned {
+  kInit = 1, kColl = 2, kP2p = 4, kShm = 8, kNet = 16, kGraph = 32, kTuning = 64, kEnv = 128, kAlloc = 256,
+  kCallTrace = 512, kProxy = 1024, kNvls = 2048, kBootstrap = 4096, kReg = 8192, kProfile = 16384, kRas = 32768
+};
+void info(unsigned subsystems, const char* format, ...) __attribute__((format(printf, 2, 3)));
+void warn(const char* place, const char* format, ...) __attribute__((format(printf, 2, 3)));  // place: file and line
+const char* last_warning();
+std::string address_of(int node);                // IP address
+void tell_version(int rank);
+void tell_setup(ncclComm* c, bool complete);
+void tell_topology(ncclComm* c);
+void tell_channels(ncclComm* c);                 // at the first operation
+void tell_error(ncclComm* c, ncclResult_t code, int peer);
+void serve_ras();                                // once per process
+
+}  // namespace nccl

@@ -1,0 +1,195 @@
+// The machine: settings, planted faults, and what the processes of a node share.
+#include "box.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <sstream>
+
+namespace box {
+
+static std::string variable(const char* name, const char* otherwise) {
+  const char* value = getenv(name);
+  return value && *value ? value : otherwise;
+}
+static int64_t bytes(const std::string& text) {
+  char* end;
+  double n = strtod(text.c_str(), &end);
+  switch (*end | 32) {
+    case 'k': return int64_t(n * (1 << 10));
+    case 'm': return int64_t(n * (1 << 20));
+    case 'g': return int64_t(n * (1 << 30));
+  }
+  return int64_t(n);
+}
+// The agent of a node is no rank: it is started with `--node-rank N`.
+static int node_of_command_line() {
+  std::ifstream file("/proc/self/cmdline");
+  for (std::string word; std::getline(file, word, '\0');)
+    if (word == "--node-rank" && std::getline(file, word, '\0')) return atoi(word.c_str());
+  return 0;
+}
+static std::vector<int> visible_devices(int devices) {
+  std::vector<int> found;
+  const char* list = getenv("CUDA_VISIBLE_DEVICES");
+  for (int i = 0; !list && i < devices; i++) found.push_back(i);
+  for (const char* at = list; at && *at;) {  // the first entry that is no number of a device ends the list, as in CUDA
+    char* end;
+    long n = strtol(at, &end, 10);
+    if (end == at || n < 0 || n >= devices || (*end && *end != ',')) break;
+    found.push_back(int(n));
+    at = *end ? end + 1 : end;
+  }
+  return found;
+}
+const Settings& settings() {
+  static const Settings* made = [] {
+    auto* s = new Settings();
+    s->folder = variable("GPU_BOX_DIR", ("/dev/shm/gpu-box-" + std::to_string(getuid())).c_str());
+    s->name = variable("GPU_BOX_NAME", "NVIDIA H100 80GB HBM3");
+    std::string node = variable("GPU_BOX_NODE", variable("GROUP_RANK", "").c_str());
+    s->node = node.empty() ? node_of_command_line() : atoi(node.c_str());
+    s->rank = atoi(variable("RANK", "-1").c_str());
+    s->devices = std::min(atoi(variable("GPU_BOX_DEVICES", "2").c_str()), kMaxDevices);
+    s->memory = bytes(variable("GPU_BOX_MEMORY", "80G"));
+    s->context = bytes(variable("GPU_BOX_CONTEXT", "512M"));
+    s->comm = bytes(variable("GPU_BOX_COMM", "256M"));
+    s->values = variable("GPU_BOX_VALUES", "1") != "0";
+    s->visible = visible_devices(s->devices);
+    mkdir(s->folder.c_str(), 0700);
+    return s;
+  }();
+  return *made;
+}
+int physical(int logical) { return settings().visible[logical]; }
+void uuid(int physical, unsigned char out[16]) {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: other clusters and nodes have other devices
+  for (char c : settings().folder + "/" + std::to_string(settings().node)) hash = (hash ^ (unsigned char)c) * 0x100000001b3;
+  memset(out, 0, 16);
+  memcpy(out, &hash, sizeof hash);
+  out[15] = (unsigned char)physical;
+}
+
+// ---- planted faults: a line each, `KIND word=value …`
+long Fault::number(const char* key, long otherwise) const {
+  auto i = words.find(key);
+  return i == words.end() ? otherwise : long(bytes(i->second));
+}
+std::string Fault::text(const char* key) const {
+  auto i = words.find(key);
+  return i == words.end() ? "" : i->second;
+}
+static std::deque<Fault>& plan() {
+  static auto* faults = [] {
+    auto* faults = new std::deque<Fault>();
+    std::ifstream file(variable("GPU_BOX_PLAN", "/dev/null"));
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line.substr(0, line.find('#')));
+      std::string word;
+      if (!(words >> word)) continue;
+      faults->emplace_back();
+      faults->back().kind = word;
+      while (words >> word) faults->back().words[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+    }
+    return faults;
+  }();
+  return *faults;
+}
+Fault* planted(const char* kind, int device) {
+  for (Fault& f : plan()) {
+    bool here = f.kind == kind && f.number("rank", settings().rank) == settings().rank &&
+                f.number("node", settings().node) == settings().node && f.number("device", device) == device;
+    if (here) return &f;
+  }
+  return nullptr;
+}
+
+void trace(const char* format, ...) {
+  static FILE* file = getenv("GPU_BOX_TRACE") ? fopen(getenv("GPU_BOX_TRACE"), "a") : nullptr;
+  if (!file) return;
+  char line[1024];
+  va_list words;
+  va_start(words, format);
+  vsnprintf(line, sizeof line, format, words);
+  va_end(words);
+  fprintf(file, "%d %s\n", getpid(), line);
+  fflush(file);
+}
+int64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+// ---- the node
+Node* node() {
+  static Node* shared = [] {
+    std::string path = settings().folder + "/node-" + std::to_string(settings().node);
+    int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    void* p = fd < 0 || ftruncate(fd, sizeof(Node)) ? MAP_FAILED
+                                                    : mmap(nullptr, sizeof(Node), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) {
+      perror(("gpu box: " + path).c_str());
+      abort();
+    }
+    close(fd);
+    return static_cast<Node*>(p);
+  }();
+  return shared;
+}
+bool alive(int pid) { return pid && !(kill(pid, 0) && errno == ESRCH); }
+
+static Process* mine() {  // the row of this process; after a fork the child takes its own
+  static std::atomic<Process*> row{nullptr};
+  static std::atomic<int> owner{0};
+  if (owner == getpid()) return row;
+  for (Process& p : node()->processes) {
+    int pid = p.pid;
+    if (pid != getpid() && alive(pid)) continue;
+    if (!p.pid.compare_exchange_strong(pid, getpid())) continue;
+    for (auto& used : p.used) used = 0;
+    row = &p;
+    owner = getpid();
+    return row;
+  }
+  fprintf(stderr, "gpu box: more than %d processes\n", kMaxProcesses);
+  abort();
+}
+int64_t used_on(int device) {
+  Fault* other = planted("memory-taken", device);
+  int64_t sum = other ? other->number("bytes", 0) : 0;
+  for (Process& p : node()->processes)
+    if (alive(p.pid)) sum += p.used[device];
+  return sum;
+}
+bool take(int logical, int64_t n) {
+  auto& used = mine()->used[physical(logical)];
+  used += n;  // first add, then look: two processes cannot both get the last bytes
+  if (used_on(physical(logical)) <= settings().memory) return true;
+  used -= n;
+  return false;
+}
+void give(int logical, int64_t n) { mine()->used[physical(logical)] -= n; }
+
+void break_device(int device, Health health, int xid, int error) {
+  node()->devices[device].xid = xid;
+  node()->devices[device].health = health;
+  if (health == Health::kEccError) node()->devices[device].ecc_errors++;
+  break_context(error);
+}
+void block_forever() {
+  for (;;) pause();
+}
+
+}  // namespace box

@@ -1,0 +1,168 @@
+// Reductions of NCCL, and how collectives and point-to-point transfers move data through the file of a communicator.
+#include <cmath>
+#include <type_traits>
+
+#include "comm.h"
+
+namespace nccl {
+
+const size_t kTypeSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+
+// ---- numbers of 16 and 8 bits: reduced as float, as NCCL accumulates them
+static uint32_t bits_of(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, 4);
+  return bits;
+}
+static float of_bits(uint32_t bits) {
+  float f;
+  memcpy(&f, &bits, 4);
+  return f;
+}
+static float of_half(uint16_t h) {
+  uint32_t sign = uint32_t(h >> 15) << 31, exponent = h >> 10 & 31, mantissa = h & 1023;
+  if (exponent == 31) return of_bits(sign | 0x7f800000 | mantissa << 13);
+  if (exponent) return of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+  return of_bits(sign | bits_of(float(mantissa) / 16777216.f));
+}
+static uint16_t to_half(float f) {
+  uint32_t bits = bits_of(f), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+  if (size > 0x7f800000) return uint16_t(sign | 0x7e00);
+  if (size >= 0x477ff000) return uint16_t(sign | 0x7c00);
+  if (size < 0x38800000) return uint16_t(sign | uint32_t(rintf(of_bits(size) * 16777216.f)));
+  return uint16_t(sign | (size + 0xfff + (size >> 13 & 1) - 0x38000000) >> 13);
+}
+static float of_bfloat(uint16_t h) { return of_bits(uint32_t(h) << 16); }
+static uint16_t to_bfloat(float f) {
+  uint32_t bits = bits_of(f);
+  return std::isnan(f) ? 0x7fc0 : uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+static float of_e5m2(uint8_t b) { return of_half(uint16_t(b << 8)); }
+static uint8_t to_e5m2(float f) {
+  uint16_t half = to_half(f);
+  if ((half & 0x7c00) == 0x7c00) return uint8_t(half >> 8);
+  return uint8_t((half + 0x7f + (half >> 8 & 1)) >> 8);
+}
+static float of_e4m3(uint8_t b) {
+  int exponent = b >> 3 & 15, mantissa = b & 7;
+  float size = (b & 0x7f) == 0x7f ? NAN : ldexpf(float(exponent ? mantissa + 8 : mantissa), std::max(exponent, 1) - 10);
+  return b & 0x80 ? -size : size;
+}
+static uint8_t to_e4m3(float f) {
+  uint8_t sign = std::signbit(f) ? 0x80 : 0;
+  if (std::isnan(f)) return sign | 0x7f;
+  float size = std::min(std::fabs(f), 448.f);
+  int exponent = size < 0.015625f ? -6 : ilogbf(size);
+  return uint8_t(sign | (((exponent + 6) << 3) + int(rintf(ldexpf(size, 3 - exponent)))));
+}
+template <class T>
+static T same(T x) {
+  return x;
+}
+
+// ---- out = the reduction of from[0 .. n), each `offset` bytes further on
+template <class T, class A, A (*load)(T), T (*store)(A)>
+static void fold(void* out, char* const* from, size_t offset, int n, size_t count, int op, const void* scale) {
+  using Wide = typename std::conditional_t<std::is_integral_v<A>, std::make_unsigned<A>, std::common_type<A>>::type;
+  A factor = 1, sum[1024];
+  if (T raw; scale) factor = load((memcpy(&raw, scale, sizeof raw), raw));
+  auto run = [&](auto combine) {
+    for (size_t at = 0; at < count; at += 1024) {
+      size_t m = std::min<size_t>(1024, count - at);
+      for (int r = 0; r < n; r++) {
+        const T* in = reinterpret_cast<const T*>(from[r] + offset) + at;
+        for (size_t i = 0; i < m; i++) {
+          A x = scale ? A(load(in[i]) * factor) : load(in[i]);
+          sum[i] = r ? combine(sum[i], x) : x;
+        }
+      }
+      for (size_t i = 0; i < m; i++) static_cast<T*>(out)[at + i] = store(op == ncclAvg ? A(sum[i] / A(n)) : sum[i]);
+    }
+  };
+  if (op == ncclProd) return run([](A a, A b) { return A(Wide(a) * Wide(b)); });
+  if (op == ncclMax) return run([](A a, A b) { return b > a ? b : a; });
+  if (op == ncclMin) return run([](A a, A b) { return b < a ? b : a; });
+  run([](A a, A b) { return A(Wide(a) + Wide(b)); });
+}
+template <class T>
+constexpr auto fold_plain = fold<T, T, same<T>, same<T>>;
+static void reduce(void* out, const std::vector<char*>& from, size_t offset, size_t count, const Call& call) {
+  static constexpr decltype(&fold<float, float, same<float>, same<float>>) kFolds[ncclNumTypes] = {
+      fold_plain<int8_t>, fold_plain<uint8_t>, fold_plain<int32_t>, fold_plain<uint32_t>, fold_plain<int64_t>,
+      fold_plain<uint64_t>, fold<uint16_t, float, of_half, to_half>, fold_plain<float>, fold_plain<double>,
+      fold<uint16_t, float, of_bfloat, to_bfloat>, fold<uint8_t, float, of_e4m3, to_e4m3>,
+      fold<uint8_t, float, of_e5m2, to_e5m2>};
+  const void* scale = call.scale_on_device ? call.scale_on_device : call.scale;
+  kFolds[call.type](out, from.data(), offset, int(from.size()), count, call.redop, call.redop == kPreMulSum ? scale : nullptr);
+}
+
+// ---- a collective: every rank copies a piece into its stage, all meet, every rank takes what it needs, all meet
+bool move_collective(ncclComm* c, const Call& call) {
+  size_t size = kTypeSizes[call.type], n = size_t(c->n), me = size_t(c->rank), step = c->chunk / size;
+  std::vector<char*> stage(n);
+  for (size_t r = 0; r < n; r++) stage[r] = c->stages + r * c->chunk;
+  const char* in = static_cast<const char*>(call.send);
+  char* out = static_cast<char*>(call.recv);
+  bool each = call.op == kReduceScatter || call.op == kAllToAll;  // `count` is of one rank, and each rank has n parts
+  if (each) step = std::max<size_t>(step / n, 1);
+  for (size_t at = 0; at < call.count; at += step) {
+    size_t m = std::min(step, call.count - at), part = (m + n - 1) / n;
+    auto first = [&](size_t r) { return std::min(r * part, m); };
+    if (each)
+      for (size_t r = 0; r < n; r++) memcpy(stage[me] + r * m * size, in + (r * call.count + at) * size, m * size);
+    else if (call.op != kBroadcast || int(me) == call.root)
+      memcpy(stage[me], in + at * size, m * size);
+    if (!meet(c, c->shared->operations)) return false;
+    switch (call.op) {
+      case kAllReduce:  // each rank reduces its part in its own stage, then all collect the parts
+        reduce(stage[me] + first(me) * size, stage, first(me) * size, first(me + 1) - first(me), call);
+        if (!meet(c, c->shared->operations)) return false;
+        for (size_t r = 0; r < n; r++)
+          memcpy(out + (at + first(r)) * size, stage[r] + first(r) * size, (first(r + 1) - first(r)) * size);
+        break;
+      case kReduce:
+        if (int(me) == call.root) reduce(out + at * size, stage, 0, m, call);
+        break;
+      case kBroadcast: memcpy(out + at * size, stage[size_t(call.root)], m * size); break;
+      case kAllGather:
+        for (size_t r = 0; r < n; r++) memcpy(out + (r * call.count + at) * size, stage[r], m * size);
+        break;
+      case kReduceScatter: reduce(out + at * size, stage, me * m * size, m, call); break;
+      default:
+        for (size_t r = 0; r < n; r++) memcpy(out + (r * call.count + at) * size, stage[r] + me * m * size, m * size);
+    }
+    if (!meet(c, c->shared->operations)) return false;
+  }
+  return true;
+}
+
+// ---- sends and receives of a group: each moves on as far as its box allows
+bool move_transfers(ncclComm* c, std::vector<Transfer> all) {
+  const size_t room = c->box - sizeof(Box);
+  for (size_t left = all.size(); left;) {
+    uint32_t seen = c->me().bell;
+    bool moved = false;
+    int waits_for = -1;
+    std::vector<bool> busy(size_t(c->n) * 2);  // several transfers of a direction between two ranks: one after the other
+    for (Transfer& t : all) {
+      int from = t.send ? c->rank : t.peer, to = t.send ? t.peer : c->rank;
+      auto& box = *reinterpret_cast<Box*>(c->boxes + (size_t(from) * size_t(c->n) + size_t(to)) * c->box);
+      if (t.done || busy[size_t(t.peer) * 2 + t.send]) continue;
+      busy[size_t(t.peer) * 2 + t.send] = true;
+      waits_for = t.peer;
+      if (bool(box.full) == t.send) continue;
+      if (t.send) box.size = uint32_t(std::min(room, t.bytes - t.at));
+      size_t piece = std::min<size_t>(box.size, t.bytes - t.at);
+      if (piece) memcpy(t.send ? box.data : t.data + t.at, t.send ? t.data + t.at : box.data, piece);
+      t.at += piece;
+      box.full = t.send;
+      wake(c->member(t.peer).bell);
+      moved = true;
+      if ((t.done = t.at >= t.bytes)) left--;
+    }
+    if (!moved && !wait(c, c->me().bell, seen, waits_for)) return false;
+  }
+  return true;
+}
+
+}  // namespace nccl
