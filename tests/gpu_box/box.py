@@ -37,6 +37,8 @@ class GpuBox:
     devices: int = 4
     memory: str = "80G"
     values: bool = True
+    #: right values for programs that look at values, slowly: gpu_box_shadow.py
+    shadow: bool = False
     #: Kernels, collectives and calls that are not modelled, a line each
     trace: Path | None = None
 
@@ -46,7 +48,8 @@ class GpuBox:
         paths = {"PYTHONPATH": self.root, "LD_LIBRARY_PATH": libraries(self.root)}
         found = {name: os.pathsep.join(filter(None, (str(path), base.get(name, "")))) for name, path in paths.items()}
         found |= {"GPU_BOX_DIR": str(self.folder), "GPU_BOX_DEVICES": str(self.devices), "GPU_BOX_MEMORY": self.memory}
-        found |= {"GPU_BOX_VALUES": str(int(self.values)), "GPU_BOX_PLAN": str(self.plan)}
+        found |= {"GPU_BOX_VALUES": str(int(self.values)), "GPU_BOX_SHADOW": str(int(self.shadow))}
+        found |= {"GPU_BOX_PLAN": str(self.plan)}
         return found | ({"GPU_BOX_TRACE": str(self.trace)} if self.trace else {})
 
     @property
@@ -94,6 +97,7 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=4)
     parser.add_argument("--memory", default="80G")
     parser.add_argument("--no-values", action="store_true", help="move no bytes on the devices")
+    parser.add_argument("--shadow", action="store_true", help="right values, slowly")
     parser.add_argument("--fault", action="append", default=[], metavar="'KIND word=value'", help="a line of the plan")
     parser.add_argument("--trace", type=Path)
     parser.add_argument("command", nargs=argparse.REMAINDER)
@@ -103,13 +107,8 @@ def main() -> int:
     except NotPossible as error:
         print(f"the GPU box cannot be built: {error}", file=sys.stderr)
         return 1
-    wanted = {
-        "devices": options.devices,
-        "memory": options.memory,
-        "values": not options.no_values,
-        "trace": options.trace,
-    }
-    with gpu_box(root, faults={None: options.fault}, **wanted) as box:
+    wanted = {"devices": options.devices, "memory": options.memory, "shadow": options.shadow, "trace": options.trace}
+    with gpu_box(root, faults={None: options.fault}, values=not options.no_values, **wanted) as box:
         return subprocess.run(options.command, env={**os.environ, **box.environment()}).returncode
 
 

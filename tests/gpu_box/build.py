@@ -2,7 +2,6 @@
 
     python tests/gpu_box/build.py                       for this Python and the torch of pyproject's tests
     python tests/gpu_box/build.py --torch 2.8.0         another version of torch, in another folder
-    python tests/gpu_box/build.py --sanitize            the libraries with AddressSanitizer and UBSan, for the box's demos
 
 The folder is no environment: whoever has it first in PYTHONPATH imports the CUDA build of torch instead of the one that
 is installed, and finds all other packages where they were. Nothing that is installed changes. It is kept in
@@ -33,8 +32,7 @@ from stubs import Library, libraries_of
 TORCH = "2.13.0"
 #: Libraries that the box models: a program may open them by name, also where torch does not link them.
 MODELLED = ("libnvidia-ml.so.1", "libcuda.so.1")
-_FLAGS = ("-std=c++17", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
-_SANITIZERS = ("-fsanitize=address,undefined", "-fno-omit-frame-pointer")
+_FLAGS = ("-std=c++17", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread")
 
 
 class NotPossible(Exception):
@@ -46,7 +44,7 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "distdbg" / "gpu-box"
 
 
-def build(torch: str = TORCH, *, folder: Path | None = None, sanitize: bool = False) -> Path:
+def build(torch: str = TORCH, *, folder: Path | None = None) -> Path:
     """The folder for PYTHONPATH. Raises `NotPossible` without a compiler, or where torch cannot be downloaded."""
     for tool in ("g++", "gcc", "nm", "readelf"):
         if shutil.which(tool) is None:
@@ -57,12 +55,13 @@ def build(torch: str = TORCH, *, folder: Path | None = None, sanitize: bool = Fa
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (root / ".torch-complete").exists():
             _install(torch, root)
-        libraries = root / ("libraries-sanitized" if sanitize else "nvidia/cudnn/lib")  # the first of torch's RPATH
-        wanted = _fingerprint(sanitize)
-        stamp = libraries / ".sources"
-        if not stamp.exists() or stamp.read_text() != wanted:
-            _compile(root / "torch" / "lib", libraries, sanitize=sanitize)
-            stamp.write_text(wanted)
+        stamp = libraries(root) / ".sources"
+        if not stamp.exists() or stamp.read_text() != _fingerprint():
+            shutil.rmtree(libraries(root), ignore_errors=True)
+            whole = compile_box(libraries(root), _cuda_version(root))
+            _compile_shims(root / "torch" / "lib", whole)
+            _register_shadow(root)
+            stamp.write_text(_fingerprint())
     return root
 
 
@@ -83,33 +82,48 @@ def _install(torch: str, root: Path) -> None:
     (root / ".torch-complete").touch()
 
 
-def _fingerprint(sanitize: bool) -> str:
-    digest = hashlib.sha256(repr((sanitize, _FLAGS)).encode())
-    for path in sorted([*HERE.glob("native/*"), HERE / "stubs.py", HERE / "build.py"]):
+def _register_shadow(root: Path) -> None:
+    """torch loads what is registered as a backend when it is imported: gpu_box_shadow.py asks whether it is wanted."""
+    shutil.copy(HERE / "gpu_box_shadow.py", root)
+    package = root / "gpu_box_shadow-1.dist-info"
+    package.mkdir(exist_ok=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: gpu-box-shadow\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[torch.backends]\ngpu_box_shadow = gpu_box_shadow:autoload\n")
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256(repr(_FLAGS).encode())
+    for path in sorted([*HERE.glob("native/*"), *HERE.glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _compile(torch_lib: Path, out: Path, *, sanitize: bool) -> None:
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    needed = re.search(r"\[libcudart\.so\.(\d+)\]", _run("readelf", "-dW", torch_lib / "libc10_cuda.so"))
+def _cuda_version(root: Path) -> int:
+    """As CUDA writes it: 13000 for 13.0."""
+    needed = re.search(r"\[libcudart\.so\.(\d+)\]", _run("readelf", "-dW", root / "torch" / "lib" / "libc10_cuda.so"))
     assert needed, "libc10_cuda.so needs no libcudart"
-    version = {"11": "11080", "12": "12080"}.get(needed[1], f"{needed[1]}000")
-    flags = [*_FLAGS, f"-DBOX_CUDA_VERSION={version}", *(("-O1", *_SANITIZERS) if sanitize else ("-O2",))]
-    sources = sorted(HERE.glob("native/*.cpp"))
+    return {"11": 11080, "12": 12080}.get(needed[1], int(needed[1]) * 1000)
+
+
+def compile_box(out: Path, cuda_version: int, *more: str) -> Path:
+    """All that is modelled, as one library in `out`. `more`: flags of the compiler, for sanitizers."""
+    out.mkdir(parents=True, exist_ok=True)
+    flags = [*_FLAGS, f"-DBOX_CUDA_VERSION={cuda_version}", *more]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(lambda source: _object(source, out, flags), sources))
+        objects = list(pool.map(lambda source: _object(source, out, flags), sorted(HERE.glob("native/*.cpp"))))
     whole = out / "libgpubox.so"
-    link = [*(_SANITIZERS if sanitize else ()), "-shared", "-pthread", "-Wl,-soname,libgpubox.so"]
-    _run("g++", *link, "-o", whole, *objects, "-ldl", "-lrt")
+    _run("g++", *more, "-shared", "-pthread", "-Wl,-soname,libgpubox.so", "-o", whole, *objects, "-ldl", "-lrt")
     for path in objects:
         path.unlink()
+    return whole
+
+
+def _compile_shims(torch_lib: Path, whole: Path) -> None:
     modelled = {line.split()[-1] for line in _run("nm", "--dynamic", "--defined-only", whole).splitlines()}
     needs = libraries_of(torch_lib, modelled)
     extra = [Library(soname) for soname in MODELLED if soname not in {library.soname for library in needs}]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda library: _shim(library, out), [*needs, *extra]))
+        list(pool.map(lambda library: _shim(library, whole.parent), [*needs, *extra]))
 
 
 def _object(source: Path, out: Path, flags: Sequence[str]) -> Path:
@@ -142,10 +156,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", default=TORCH, metavar="VERSION")
     parser.add_argument("--folder", type=Path, help="in place of the cache")
-    parser.add_argument("--sanitize", action="store_true")
     options = parser.parse_args()
     try:
-        print(build(options.torch, folder=options.folder, sanitize=options.sanitize))
+        print(build(options.torch, folder=options.folder))
     except NotPossible as error:
         print(f"the GPU box cannot be built: {error}", file=sys.stderr)
         return 1

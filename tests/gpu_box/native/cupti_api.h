@@ -1,19 +1,16 @@
-// The types and numbers of CUPTI that kineto reads, written by hand from the public reference: docs.nvidia.com/cupti/api,
-// one page for each struct that a comment names. They only ever grow at the end, so one layout serves CUDA 12 and 13.
+// The types and numbers of CUPTI that kineto reads, written by hand from its public reference, docs.nvidia.com/cupti/api: a
+// page for each struct that a comment names. Structs only grow at the end: CUDA 12 and 13 read the same layout.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace cupti {
 
-enum Result : int {  // CUptiResult
-  kSuccess = 0, kInvalidParameter = 1, kMaxLimitReached = 12, kQueueEmpty = 18, kNotSupported = 27,
-};
-enum Kind : int {    // CUpti_ActivityKind
-  kMemcpy = 1, kMemset = 2, kRuntime = 5, kKernel = 10, kSynchronization = 38, kExternal = 39,
-};
-constexpr uint32_t kRuntimeDomain = 2, kNoStream = ~0u;  // CUpti_CallbackDomain; CUPTI_SYNCHRONIZATION_INVALID_VALUE
-constexpr uint8_t kPageable = 1, kDeviceMemory = 3;          // CUpti_ActivityMemoryKind
+enum : int { kSuccess = 0, kInvalidParameter = 1, kMaxLimitReached = 12, kQueueEmpty = 18 };       // CUptiResult
+enum : int { kMemcpy = 1, kMemset = 2, kRuntime = 5, kKernel = 10, kSync = 38, kExternal = 39 };   // CUpti_ActivityKind
+constexpr int kRuntimeDomain = 2;                       // CUpti_CallbackDomain
+constexpr uint32_t kNoStream = ~0u;                     // CUPTI_SYNCHRONIZATION_INVALID_VALUE
+constexpr uint8_t kPageable = 1, kDeviceMemory = 3;     // CUpti_ActivityMemoryKind
 
 struct KernelRecord {    // CUpti_ActivityKernel11, of which CUpti_ActivityKernel9 is the beginning
   int kind;
@@ -22,59 +19,36 @@ struct KernelRecord {    // CUpti_ActivityKernel11, of which CUpti_ActivityKerne
   int partitioned_cache[2];
   uint64_t start, end, completed;
   uint32_t device, context, stream;
-  int32_t grid[3], block[3], shared_static, shared_dynamic;
-  uint32_t local_per_thread, local_total, correlation;
+  int32_t grid[3], block[3], shared_memory[2];
+  uint32_t local_memory[2], correlation;
   int64_t grid_id;
   const char* name;
-  void* reserved;
-  uint64_t queued, submitted;
-  uint8_t launch_type, carveout[2], padding;
+  uint64_t reserved, queued, submitted;
+  uint8_t launch[4];
   uint32_t shared_executed;
   uint64_t graph_node;
   int shared_limit;
   uint32_t graph;
-  void* access_policy;
-  uint32_t channel;
-  int channel_type;
-  uint32_t cluster[3], cluster_policy;
-  uint64_t local_total_v2;
-  uint32_t cluster_max[2];
-  uint8_t device_launched, padding3[7];
-  int32_t priority;
-  uint32_t padding4;
+  uint64_t access_policy, channel_to_cluster[6];
+  int32_t priority, padding;
 };
-struct MemcpyRecord {    // CUpti_ActivityMemcpy5
+struct TransferRecord {  // CUpti_ActivityMemcpy5 and CUpti_ActivityMemset4, which differ in two fields
   int kind;
-  uint8_t copy_kind, from_kind, to_kind, flags;
-  uint64_t bytes, start, end;
-  uint32_t device, context, stream, correlation, runtime_correlation, padding;
-  void* reserved;
-  uint64_t graph_node;
-  uint32_t graph, channel;
-  int channel_type;
-  uint32_t padding2;
-};
-struct MemsetRecord {    // CUpti_ActivityMemset4
-  int kind;
-  uint32_t value;
+  uint8_t copy_kind, from, to, flags;                   // Memset4: value
   uint64_t bytes, start, end;
   uint32_t device, context, stream, correlation;
-  uint16_t flags, memory_kind;
+  uint16_t set_flags, memory_kind;                      // Memcpy5: correlation of the runtime, which it does not use
   uint32_t padding;
-  void* reserved;
-  uint64_t graph_node;
-  uint32_t graph, channel;
-  int channel_type;
-  uint32_t padding2;
+  uint64_t reserved, graph_node;
+  uint32_t graph, channel, channel_type, padding2;
 };
 struct CallRecord {      // CUpti_ActivityAPI
-  int kind;
-  uint32_t id;
+  int kind, id;
   uint64_t start, end;
   uint32_t process, thread, correlation, result;
 };
-struct SyncRecord {      // CUpti_ActivitySynchronization
-  int kind, type;        // type: event 1, stream waits for event 2, stream 3, context 4
+struct SyncRecord {      // CUpti_ActivitySynchronization; type: event 1, stream waits for event 2, stream 3, context 4
+  int kind, type;
   uint64_t start, end;
   uint32_t correlation, context, stream, event;
 };

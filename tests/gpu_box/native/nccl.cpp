@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
 #include <set>
 #include <thread>
@@ -25,20 +26,18 @@ static void set_error(ncclComm* c, ncclResult_t code, int peer) {
   c->me().error = code;
   c->state = code;
 }
-// Looks for what a rank notices of its peers while it waits: of one, or else of its neighbours in the ring.
+// What a rank notices while it waits: of one peer, or else of its neighbours in the ring.
 static void look_at_peers(ncclComm* c, int peer) {
-  for (int r = 0; r < c->n && c->state == ncclSuccess; r++) {
+  for (int r = 0; r < c->n && (!c->connected || c->state == ncclSuccess); r++) {
     Member &other = c->member(r), &me = c->me();
-    bool linked = peer < 0 ? (r + 1) % c->n == c->rank || (c->rank + 1) % c->n == r : r == peer;
+    bool linked = peer < 0 ? r == c->next() || c->rank == (r + 1) % c->n : r == peer;
+    bool dead = other.pid && !other.left && !alive(other.pid);
+    if (dead && !c->connected) c->shared->broken = 1;  // a set-up uses TCP, which reports each connection that is closed
+    if (dead && c->connected && planted("peer-death-noticed")) return set_error(c, ncclRemoteError, r);
     for (Member* m : {&other, &me})
       if (linked && other.node != me.node && m->cut_ns && now_ns() - m->cut_ns > m->noticed_after_ns)
         return set_error(c, ncclRemoteError, r);
-    if (!other.left && !alive(other.pid) && planted("peer-death-noticed")) return set_error(c, ncclRemoteError, r);
   }
-}
-static void look_at_setup(ncclComm* c) {  // its connections are TCP: NCCL notices each that is closed
-  for (int r = 0; r < c->n; r++)
-    if (c->member(r).pid && !alive(c->member(r).pid)) c->shared->broken = 1;
 }
 static bool ended(ncclComm* c) { return c->aborted || error_of_context() || (!c->connected && c->shared->broken); }
 void wake(std::atomic<uint32_t>& word) {
@@ -47,9 +46,7 @@ void wake(std::atomic<uint32_t>& word) {
 }
 bool wait(ncclComm* c, std::atomic<uint32_t>& word, uint32_t seen, int peer) {
   timespec limit{0, 100000000};
-  bool late = syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0) && errno == ETIMEDOUT;
-  if (late && !c->connected) look_at_setup(c);
-  if (late && c->connected) look_at_peers(c, peer);
+  if (syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0) && errno == ETIMEDOUT) look_at_peers(c, peer);
   return !ended(c);
 }
 bool meet(ncclComm* c, Meeting& m) {
@@ -57,7 +54,6 @@ bool meet(ncclComm* c, Meeting& m) {
   if (m.arrived.fetch_add(1) + 1 == uint32_t(c->n)) {
     m.arrived = 0;
     wake(m.generation);
-    return !ended(c);
   }
   while (m.generation == generation)
     if (!wait(c, m.generation, generation)) return false;
@@ -77,16 +73,13 @@ struct Operation {
   bool cut = false;                 // planted: this node does not reach the others
 };
 static bool same_on_all_ranks(ncclComm* c, const Call& call) {
+  auto values = [](const Signature& s) { return std::tie(s.op, s.type, s.redop, s.root, s.count); };
   int slot = c->collectives++ % 2;
-  Signature mine{call.op, call.type, call.redop, call.root, call.count};
-  c->me().posted[slot] = mine;
+  const Signature& mine = c->me().posted[slot] = {call.op, call.type, call.redop, call.root, call.count};
   if (!meet(c, c->shared->operations)) return false;
   for (int r = 0; r < c->n; r++) {
-    const Signature& other = c->member(r).posted[slot];
-    if (std::tie(other.op, other.type, other.redop, other.root, other.count) ==
-        std::tie(mine.op, mine.type, mine.redop, mine.root, mine.count))
-      continue;
-    trace("nccl %s rank %d: %s differs from rank %d's %s", c->name.c_str(), c->rank, kOpNames[mine.op], r, kOpNames[other.op]);
+    if (values(c->member(r).posted[slot]) == values(mine)) continue;
+    trace("nccl %s rank %d: %s differs from that of rank %d", c->name.c_str(), c->rank, kOpNames[call.op], r);
     Fault* mode = planted("nccl-mismatch");
     if (mode && mode->text("mode") == "error") set_error(c, ncclInvalidUsage, r);
     hang(c);
@@ -97,7 +90,7 @@ static bool same_on_all_ranks(ncclComm* c, const Call& call) {
 static void perform(Operation& o) {
   ncclComm* c = o.c;
   auto is_far = [&](int r) { return c->member(r).node != c->me().node; };
-  if (o.error) return set_error(c, ncclResult_t(o.error), (c->rank + 1) % c->n), hang(c);
+  if (o.error) return set_error(c, ncclResult_t(o.error), c->next()), hang(c);
   if (o.cut && !c->me().cut_ns) {
     c->me().noticed_after_ns = planted("network-cut")->number("after", 1 << 30) * 1000000000L;
     c->me().cut_ns = now_ns();
@@ -106,22 +99,19 @@ static void perform(Operation& o) {
     if (o.cut && is_far(t.peer)) return hang(c, t.peer);
     if (!settings().values) t.bytes = 0;
   }
-  for (int r = 0; r < c->n && o.transfers.empty(); r++)
+  if (!o.transfers.empty()) return move_transfers(c, std::move(o.transfers));
+  for (int r = 0; r < c->n; r++)
     if (o.cut && is_far(r)) return hang(c);
-  if (!o.transfers.empty())
-    move_transfers(c, std::move(o.transfers));
-  else if (same_on_all_ranks(c, o.call) && settings().values)
-    move_collective(c, o.call);
+  if (same_on_all_ranks(c, o.call) && settings().values) move_collective(c, o.call);
 }
-static const char* kernel_name(const Operation& o) {  // as in profiles of NCCL 2.19 and later
+static const char* kernel_name(const Call& call) {  // mangled, as in profiles of NCCL 2.19 and later
   static const char* const types[] = {"i8", "u8", "i32", "u32", "i64", "u64", "f16", "f32", "f64", "bf16", "f8e4m3", "f8e5m2"};
   static const char* const reductions[] = {"Sum", "Prod", "MinMax", "MinMax", "SumPostDiv"};
-  std::string name = "ncclDevKernel_SendRecv", op = kOpNames[o.call.op], mangled;
-  bool reduces = o.call.op == kAllReduce || o.call.op == kReduce || o.call.op == kReduceScatter;
-  if (o.call.op < kCounted) name = "ncclDevKernel_" + op + "_RING_LL";
-  if (reduces)
-    name = "ncclDevKernel_" + op + "_" + (o.call.redop < ncclNumOps ? reductions[o.call.redop] : "PreMulSum") + "_" +
-           types[o.call.type] + "_RING_LL";
+  std::string name = "ncclDevKernel_SendRecv";
+  if (call.op < kCounted) name = std::string("ncclDevKernel_") + kOpNames[call.op];
+  if (call.op == kAllReduce || call.op == kReduce || call.op == kReduceScatter)
+    name += std::string("_") + (call.redop < ncclNumOps ? reductions[call.redop] : "PreMulSum") + "_" + types[call.type];
+  if (call.op < kCounted) name += "_RING_LL";
   static std::mutex m;
   static auto* names = new std::set<std::string>();  // the profiler keeps pointers to them
   std::lock_guard<std::mutex> lock(m);
@@ -134,7 +124,7 @@ static void run(Operation o, Stream* s, uint64_t sequence, uint32_t correlation)
   bool runs = !c->aborted;  // after an abort the file may be unmapped
   c->running += runs;
   lock.unlock();
-  if (runs) run_and_report(s, correlation, {Activity::kKernel, kernel_name(o), 0, 0}, [&] { perform(o); });
+  if (runs) run_and_report(s, correlation, {Activity::kKernel, kernel_name(o.call), 0, 0}, [&] { perform(o); });
   lock.lock();
   c->running -= runs;
   c->done = std::max(c->done, sequence);
@@ -153,9 +143,8 @@ static void issue(Operation o, Stream* s) {
   o.cut = cut && ++cut->seen >= cut->number("at", 1);
   trace("nccl %s rank %d of %d: %s %lu count %zu type %d", c->name.c_str(), c->rank, c->n, kOpNames[o.call.op],
         (unsigned long)sequence, o.call.count, o.call.type);
-  box::Call launch(211);
-  uint32_t correlation = launch.correlation;
-  submit(s, [=] { run(o, s, sequence, correlation); }, true);
+  box::Call launch(211);  // cudaLaunchKernel
+  submit(s, [=, correlation = launch.correlation] { run(o, s, sequence, correlation); }, true);
 }
 
 // ---- groups: what is called between start and end goes to the streams at the end
@@ -167,44 +156,6 @@ struct Group {
 static thread_local Group group;
 
 API ncclResult_t ncclGroupStart() { return group.depth++, ncclSuccess; }
-API ncclResult_t ncclGroupEnd();
-static ncclResult_t ready(ncclComm* c, const char* function) {
-  if (!c) return warn("misc/argcheck.cc:32", "%s : comm argument is NULL", function), ncclInvalidArgument;
-  int state = c->state;
-  if (state == ncclInProgress)
-    warn("init.cc:412", "Attempt to use communicator before the previous operation returned ncclSuccess");
-  return state == ncclInProgress ? ncclInvalidArgument : ncclResult_t(state);
-}
-static ncclResult_t enqueue(ncclComm* c, void* stream, Call call) {
-  const char* name = kOpNames[call.op];
-  if (ncclResult_t r = ready(c, name)) return r;
-  size_t scale = size_t(call.redop - ncclNumOps);
-  if (call.root < 0 || call.root >= c->n)
-    return warn("misc/argcheck.cc:195", "%s : invalid root %d (root should be in the 0..%d range)", name, call.root, c->n),
-           ncclInvalidArgument;
-  if (unsigned(call.type) >= ncclNumTypes)
-    return warn("misc/argcheck.cc:199", "%s : invalid type %d", name, call.type), ncclInvalidArgument;
-  if (call.redop < 0 || (call.redop >= ncclNumOps && scale >= c->scales.size()))
-    return warn("misc/argcheck.cc:212", "%s : reduction operation %d unknown to this communicator", name, call.redop),
-           ncclInvalidArgument;
-  info(kColl, "%s: opCount %lx sendbuff %p recvbuff %p count %zu datatype %d op %d root %d comm %p [nranks=%d] stream %p",
-       name, (unsigned long)c->issued, call.send, call.recv, call.count, call.type, call.redop, call.root, (void*)c, c->n, stream);
-  if (call.redop >= ncclNumOps) {
-    memcpy(call.scale, c->scales[scale].scale, sizeof call.scale);
-    call.scale_on_device = c->scales[scale].scale_on_device;
-    call.redop = kPreMulSum;
-  }
-  Operation o{c, stream, call, {}};
-  if (call.op == kSend || call.op == kRecv)
-    o.transfers.push_back({call.op == kSend, call.root, static_cast<char*>(call.recv), call.count * kTypeSizes[call.type]});
-  bool joined = false;  // the sends and receives of a group are one operation
-  for (Operation& other : group.operations)
-    if (!joined && other.c == c && other.stream == stream && !other.transfers.empty() && !o.transfers.empty())
-      other.transfers.push_back(o.transfers[0]), joined = true;
-  ncclGroupStart();
-  if (!joined) group.operations.push_back(std::move(o));
-  return ncclGroupEnd();
-}
 API ncclResult_t ncclGroupEnd() {
   if (!group.depth) return warn("group.cc:681", "ncclGroupEnd: not in a group call."), ncclInvalidUsage;
   if (--group.depth) return ncclSuccess;
@@ -220,65 +171,88 @@ API ncclResult_t ncclGroupEnd() {
   }
   return ncclResult_t(result);
 }
+static ncclResult_t ready(ncclComm* c, const char* function) {
+  if (!c) return warn("misc/argcheck.cc:32", "%s : comm argument is NULL", function), ncclInvalidArgument;
+  if (c->state != ncclInProgress) return ncclResult_t(c->state.load());
+  warn("init.cc:412", "Attempt to use communicator before the previous operation returned ncclSuccess");
+  return ncclInvalidArgument;
+}
+static ncclResult_t enqueue(ncclComm* c, void* stream, Call call) {
+  const char* name = kOpNames[call.op];
+  if (ncclResult_t r = ready(c, name)) return r;
+  if (call.root < 0 || call.root >= c->n)
+    return warn("misc/argcheck.cc:195", "%s : invalid root %d (root should be in the 0..%d range)", name, call.root, c->n),
+           ncclInvalidArgument;
+  if (call.redop < 0 || call.redop >= ncclNumOps + int(c->scales.size()))
+    return warn("misc/argcheck.cc:212", "%s : reduction operation %d unknown to this communicator", name, call.redop),
+           ncclInvalidArgument;
+  info(kColl, "%s: opCount %lx sendbuff %p recvbuff %p count %zu datatype %d op %d root %d comm %p [nranks=%d] stream %p", name,
+       (unsigned long)c->issued, call.send, call.recv, call.count, call.type, call.redop, call.root, (void*)c, c->n, stream);
+  if (call.redop >= ncclNumOps) {
+    const Call& made = c->scales[size_t(call.redop - ncclNumOps)];
+    memcpy(call.scale, made.scale, sizeof call.scale);
+    call.scale_on_device = made.scale_on_device;
+    call.redop = kPreMulSum;
+  }
+  Operation o{c, stream, call, {}};
+  bool joined = false;  // the sends and receives of a group are one operation
+  if (call.op == kSend || call.op == kRecv)
+    o.transfers.push_back({call.op == kSend, call.root, static_cast<char*>(call.recv), call.count * kTypeSizes[call.type]});
+  for (Operation& other : group.operations)
+    if (!joined && other.c == c && other.stream == stream && !other.transfers.empty() && !o.transfers.empty())
+      other.transfers.push_back(o.transfers[0]), joined = true;
+  ncclGroupStart();
+  if (!joined) group.operations.push_back(std::move(o));
+  return ncclGroupEnd();
+}
+using R = ncclResult_t;
+using T = ncclDataType_t;
+using C = ncclComm*;
 using In = const void*;
-API ncclResult_t ncclAllReduce(In s, void* r, size_t n, ncclDataType_t t, int op, ncclComm* c, void* stream) {
-  return enqueue(c, stream, {kAllReduce, s, r, n, t, op, 0});
-}
-API ncclResult_t ncclReduce(In s, void* r, size_t n, ncclDataType_t t, int op, int root, ncclComm* c, void* stream) {
-  return enqueue(c, stream, {kReduce, s, r, n, t, op, root});
-}
-API ncclResult_t ncclBroadcast(In s, void* r, size_t n, ncclDataType_t t, int root, ncclComm* c, void* stream) {
-  return enqueue(c, stream, {kBroadcast, s, r, n, t, 0, root});
-}
-API ncclResult_t ncclBcast(void* p, size_t n, ncclDataType_t t, int root, ncclComm* c, void* stream) {
-  return enqueue(c, stream, {kBroadcast, p, p, n, t, 0, root});
-}
-API ncclResult_t ncclAllGather(In s, void* r, size_t n, ncclDataType_t t, ncclComm* c, void* stream) {
-  return enqueue(c, stream, {kAllGather, s, r, n, t, 0, 0});
-}
-API ncclResult_t ncclReduceScatter(In s, void* r, size_t n, ncclDataType_t t, int op, ncclComm* c, void* stream) {
-  return enqueue(c, stream, {kReduceScatter, s, r, n, t, op, 0});
-}
-API ncclResult_t ncclAlltoAll(In s, void* r, size_t n, ncclDataType_t t, ncclComm* c, void* stream) {
-  return enqueue(c, stream, {kAllToAll, s, r, n, t, 0, 0});
-}
-API ncclResult_t ncclSend(In s, size_t n, ncclDataType_t t, int peer, ncclComm* c, void* stream) {
-  return enqueue(c, stream, {kSend, nullptr, const_cast<void*>(s), n, t, 0, peer});
-}
-API ncclResult_t ncclRecv(void* r, size_t n, ncclDataType_t t, int peer, ncclComm* c, void* stream) {
-  return enqueue(c, stream, {kRecv, nullptr, r, n, t, 0, peer});
-}
-API ncclResult_t ncclRedOpCreatePreMulSum(int* op, void* scalar, ncclDataType_t t, ncclScalarResidence_t where, ncclComm* c) {
+using Stm = cudaStream_t;
+API R ncclAllReduce(In s, void* r, size_t n, T t, int op, C c, Stm st) { return enqueue(c, st, {kAllReduce, s, r, n, t, op, 0}); }
+API R ncclReduce(In s, void* r, size_t n, T t, int op, int root, C c, Stm st) { return enqueue(c, st, {kReduce, s, r, n, t, op, root}); }
+API R ncclBroadcast(In s, void* r, size_t n, T t, int root, C c, Stm st) { return enqueue(c, st, {kBroadcast, s, r, n, t, 0, root}); }
+API R ncclBcast(void* p, size_t n, T t, int root, C c, Stm st) { return enqueue(c, st, {kBroadcast, p, p, n, t, 0, root}); }
+API R ncclAllGather(In s, void* r, size_t n, T t, C c, Stm st) { return enqueue(c, st, {kAllGather, s, r, n, t, 0, 0}); }
+API R ncclReduceScatter(In s, void* r, size_t n, T t, int op, C c, Stm st) { return enqueue(c, st, {kReduceScatter, s, r, n, t, op, 0}); }
+API R ncclAlltoAll(In s, void* r, size_t n, T t, C c, Stm st) { return enqueue(c, st, {kAllToAll, s, r, n, t, 0, 0}); }
+API R ncclSend(In s, size_t n, T t, int to, C c, Stm st) { return enqueue(c, st, {kSend, nullptr, const_cast<void*>(s), n, t, 0, to}); }
+API R ncclRecv(void* r, size_t n, T t, int from, C c, Stm st) { return enqueue(c, st, {kRecv, nullptr, r, n, t, 0, from}); }
+API R ncclRedOpCreatePreMulSum(int* op, void* scalar, T t, ncclScalarResidence_t where, C c) {
   Call scale{};
-  memcpy(scale.scale, scalar, where == ncclScalarDevice ? 0 : kTypeSizes[t]);
   if (where == ncclScalarDevice) scale.scale_on_device = scalar;
+  else memcpy(scale.scale, scalar, kTypeSizes[t]);
   c->scales.push_back(scale);
   return *op = ncclNumOps + int(c->scales.size()) - 1, ncclSuccess;
 }
 
 // ---- set-up of communicators
 static bool find_place(ncclComm* c) {  // of a split: all ranks of the parent exchange their colors and keys
-  Member& me = c->parent->me();
-  me.color = c->color, me.key = c->key;
-  if (!meet(c->parent, c->parent->shared->setup)) return false;
+  ncclComm* parent = c->parent;
+  while (parent->splits_done != c->number)  // those of a parent that does not block run in threads
+    if (usleep(500), ended(parent)) return false;
+  parent->me().color = c->color, parent->me().key = c->key;
+  if (!meet(parent, parent->shared->setup)) return false;
   std::vector<std::pair<int, int>> members;  // (key, rank)
-  for (int r = 0; r < c->parent->n; r++)
-    if (c->parent->member(r).color == c->color) members.push_back({c->parent->member(r).key, r});
-  if (!meet(c->parent, c->parent->shared->setup)) return false;
+  for (int r = 0; r < parent->n; r++)
+    if (c->color != kSplitNoColor && parent->member(r).color == c->color) members.push_back({parent->member(r).key, r});
+  if (!meet(parent, parent->shared->setup)) return false;
   std::sort(members.begin(), members.end());
   c->n = int(members.size());
-  c->rank = int(std::find(members.begin(), members.end(), std::pair{c->key, c->parent->rank}) - members.begin());
-  return true;
+  c->rank = int(std::find(members.begin(), members.end(), std::pair{c->key, parent->rank}) - members.begin());
+  return ++parent->splits_done;
 }
 static bool map_file(ncclComm* c) {
-  size_t n = size_t(c->n), head = (sizeof(Shared) + n * sizeof(Member) + 4095) & ~size_t(4095);
   auto bounded = [](size_t x, size_t least, size_t most) { return std::min(std::max(x, least), most) & ~size_t(4095); };
+  size_t n = size_t(c->n), head = (sizeof(Shared) + n * sizeof(Member) + 4095) & ~size_t(4095);
   c->chunk = bounded((16 << 20) / n, 64 << 10, 2 << 20);  // all stages: 16 MiB up to 256 ranks
   c->box = bounded((64 << 20) / (n * n), 8 << 10, 256 << 10);
-  c->bytes = head + n * c->chunk + n * n * c->box;  // sparse: a box takes memory when it is used
+  c->bytes = head + n * c->chunk + n * n * c->box;        // sparse: a box takes memory when it is used
   int fd = open((settings().folder + "/" + c->name).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-  void* p = fd < 0 || ftruncate(fd, off_t(c->bytes)) ? MAP_FAILED
-            : mmap(nullptr, c->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  void* p = MAP_FAILED;  // whoever is first makes the file; zeros are its valid beginning
+  if (fd >= 0 && !ftruncate(fd, off_t(c->bytes)))
+    p = mmap(nullptr, c->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (fd >= 0) close(fd);
   if (p == MAP_FAILED) return false;
   c->shared = static_cast<Shared*>(p);
@@ -288,37 +262,33 @@ static bool map_file(ncclComm* c) {
 }
 static ncclResult_t connect(ncclComm* c) {
   if (!c->n && !find_place(c)) return ncclInternalError;
-  if (c->parent && c->color == kSplitNoColor) return ncclSuccess;
-  tell_setup(c, false);
+  if (!c->n) return ncclSuccess;  // it is in no part of the split
+  tell_setup(c, "START");
   if (!map_file(c)) return warn("misc/shmutils.cc:87", "Error: failed to extend %s", c->name.c_str()), ncclSystemError;
   Member& me = c->me();
   me.node = settings().node, me.device = c->device, me.physical = physical(c->device), me.state = ncclInProgress;
-  c->shared->n = c->n, c->shared->id = c->id;
-  me.pid = getpid();
+  c->shared->n = c->n, c->shared->id = c->id, me.pid = getpid();
   if (Fault* f = planted("comm-hang", me.physical); f && f->due()) return hang(c), ncclInternalError;
   if (Fault* f = planted("comm-error", me.physical); f && f->due()) {
     auto code = ncclResult_t(f->number("code", ncclSystemError));
-    return tell_error(c, code, (c->rank + 1) % c->n), code;
+    return tell_error(c, code, c->next()), code;
   }
   for (int step = 0; step < 2; step++) {  // all have arrived; all have their memory
     if (step && (!touch(c->device) || !(c->has_memory = take(c->device, settings().comm))))
-      return warn("transport.cc:132", "Cuda failure 2 'out of memory'"), ncclUnhandledCudaError;
+      return warn("transport.cc:132", "Cuda failure 'out of memory'"), ncclUnhandledCudaError;
     if (meet(c, c->shared->setup)) continue;
-    if (!c->aborted) tell_error(c, ncclRemoteError, (c->rank + 1) % c->n);
+    if (!c->aborted) tell_error(c, ncclRemoteError, c->next());
     return c->aborted ? ncclInternalError : ncclRemoteError;
   }
   tell_topology(c);
-  tell_setup(c, true);
+  tell_setup(c, "COMPLETE");
   return ncclSuccess;
 }
 static void set_up(ncclComm* c) {
   current_device() = c->device;
   ncclResult_t r = connect(c);
-  if (c->shared) {
-    c->connected = !r;
-    c->me().state = r;
-    if (r) c->shared->broken = 1;
-  }
+  if (c->shared) c->connected = !r, c->me().state = r;
+  if (c->shared && r) c->shared->broken = 1;
   c->state = r;
 }
 static ncclResult_t start(ncclComm** out, ncclComm* c) {
@@ -329,6 +299,7 @@ static ncclResult_t start(ncclComm** out, ncclComm* c) {
     if (c->state || !c->n) *out = nullptr;
     return ncclResult_t(c->state.load());
   }
+  if (!c->blocking && !c->n && c->color == kSplitNoColor) *out = nullptr;
   std::thread thread(set_up, c);
   if (!c->blocking) return thread.detach(), ncclInProgress;
   group.setups.emplace_back(out, std::move(thread));
@@ -337,33 +308,29 @@ static ncclResult_t start(ncclComm** out, ncclComm* c) {
 static ncclComm* new_comm(const char* function, const std::string& name, int n, int rank, const ncclConfig_t* config) {
   auto* c = new ncclComm();  // never freed: an operation of an aborted communicator may still be in a stream
   c->function = function, c->name = name, c->n = n, c->rank = rank, c->device = current_device();
-  c->blocking = !config || config->blocking != 0;
-  c->id = std::hash<std::string>()(name);
+  c->blocking = !config || config->blocking != 0, c->id = std::hash<std::string>()(name);
   return c;
 }
-static ncclResult_t init(const char* function, ncclComm** out, int n, const ncclUniqueId& id, int rank, ncclConfig_t* config) {
+static R init(const char* function, C* out, int n, const ncclUniqueId& id, int rank, ncclConfig_t* config) {
   tell_version(rank);
   if (n < 1 || rank < 0 || rank >= n)
     return warn("init.cc:2182", "Invalid rank requested : %d/%d", rank, n), ncclInvalidArgument;
   return start(out, new_comm(function, id.internal, n, rank, config));
 }
-API ncclResult_t ncclGetVersion(int* v) { return *v = BOX_NCCL_VERSION, ncclSuccess; }
-API ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+API R ncclGetVersion(int* v) { return *v = BOX_NCCL_VERSION, ncclSuccess; }
+API R ncclGetUniqueId(ncclUniqueId* id) {
   static std::atomic<int> count{0};
-  memset(id, 0, sizeof *id);
-  snprintf(id->internal, sizeof id->internal, "comm-%lx-%d-%d", long(now_ns()), getpid(), count++);
-  return ncclSuccess;
+  *id = {};
+  return snprintf(id->internal, sizeof id->internal, "comm-%lx-%d-%d", long(now_ns()), getpid(), count++), ncclSuccess;
 }
-API ncclResult_t ncclCommInitRankConfig(ncclComm** out, int n, ncclUniqueId id, int rank, ncclConfig_t* config) {
+API R ncclCommInitRankConfig(C* out, int n, ncclUniqueId id, int rank, ncclConfig_t* config) {
   return init("ncclCommInitRankConfig", out, n, id, rank, config);
 }
-API ncclResult_t ncclCommInitRank(ncclComm** out, int n, ncclUniqueId id, int rank) {
-  return init("ncclCommInitRank", out, n, id, rank, nullptr);
-}
-API ncclResult_t ncclCommInitRankScalable(ncclComm** out, int n, int rank, int, ncclUniqueId* ids, ncclConfig_t* config) {
+API R ncclCommInitRank(C* out, int n, ncclUniqueId id, int rank) { return init("ncclCommInitRank", out, n, id, rank, nullptr); }
+API R ncclCommInitRankScalable(C* out, int n, int rank, int, ncclUniqueId* ids, ncclConfig_t* config) {
   return init("ncclCommInitRankScalable", out, n, ids[0], rank, config);
 }
-API ncclResult_t ncclCommInitAll(ncclComm** out, int n, const int* devices) {
+API R ncclCommInitAll(C* out, int n, const int* devices) {
   ncclUniqueId id;
   ncclGetUniqueId(&id);
   int before = current_device();
@@ -375,64 +342,59 @@ API ncclResult_t ncclCommInitAll(ncclComm** out, int n, const int* devices) {
   current_device() = before;
   return ncclGroupEnd();
 }
-static ncclResult_t child(const char* function, ncclComm* parent, const std::string& suffix, int n, int rank, int color, int key,
-                          ncclComm** out, ncclConfig_t* config) {
+static ncclComm* child(const char* function, C parent, const std::string& suffix, int n, int rank, const ncclConfig_t* config) {
   std::string name = parent->name + "." + std::to_string(parent->children++) + suffix;
   ncclComm* c = new_comm(function, name, n, rank, config);
   if (!config) c->blocking = parent->blocking;
-  c->parent = parent, c->color = color, c->key = key, c->device = parent->device;
-  ncclResult_t r = start(out, c);
-  if (!n && color == kSplitNoColor && !c->blocking) *out = nullptr;
-  return r;
+  c->parent = parent, c->device = parent->device;
+  return c;
 }
-API ncclResult_t ncclCommSplit(ncclComm* parent, int color, int key, ncclComm** out, ncclConfig_t* config) {
-  if (ncclResult_t r = ready(parent, "CommSplit")) return r;
-  return child("ncclCommSplit", parent, "-" + std::to_string(color), 0, 0, color, key, out, config);
+API R ncclCommSplit(C parent, int color, int key, C* out, ncclConfig_t* config) {
+  if (R r = ready(parent, "CommSplit")) return r;
+  ncclComm* c = child("ncclCommSplit", parent, "-" + std::to_string(color), 0, 0, config);
+  c->color = color, c->key = key, c->number = parent->splits++;
+  return start(out, c);
 }
-static void stop(ncclComm* c) {  // operations end unfinished; those that have not begun never will
+static void stop(ncclComm* c) {  // what runs ends unfinished, and what has not begun never will
   std::unique_lock<std::mutex> lock(c->m);
   c->aborted = true;
-  if (c->shared) wake(c->me().bell), wake(c->shared->operations.generation), wake(c->shared->setup.generation);
+  if (c->shared) wake(c->me().bell);
+  c->cv.notify_all();
   c->cv.wait(lock, [&] { return !c->running; });
 }
-API ncclResult_t ncclCommShrink(ncclComm* parent, int* excluded, int count, ncclComm** out, ncclConfig_t* config, int flags) {
+API R ncclCommShrink(C parent, int* excluded, int count, C* out, ncclConfig_t* config, int flags) {
   if (flags & 1) stop(parent);  // NCCL_SHRINK_ABORT
   std::vector<int> left;
   for (int r = 0; r < parent->n; r++)
     if (std::find(excluded, excluded + count, r) == excluded + count) left.push_back(r);
   int rank = int(std::find(left.begin(), left.end(), parent->rank) - left.begin());
-  return child("ncclCommShrink", parent, "-shrink", int(left.size()), rank, 0, parent->rank, out, config);
+  return start(out, child("ncclCommShrink", parent, "-shrink", int(left.size()), rank, config));
 }
 
 // ---- the end of communicators
-static void flush(ncclComm* c) {
+static R flush(ncclComm* c) {
   std::unique_lock<std::mutex> lock(c->m);
   while (c->done != c->issued && !c->aborted && !error_of_context()) c->cv.wait_for(lock, std::chrono::milliseconds(100));
+  return ncclSuccess;
 }
-static ncclResult_t leave(ncclComm* c, const char* how) {
+static R leave(ncclComm* c, const char* how) {
   if (c->has_memory) give(c->device, settings().comm);
   if (!c->shared) return ncclSuccess;
+  info(kInit, "comm %p rank %d nranks %d cudaDev %d busId %lx - %s COMPLETE", (void*)c, c->rank, c->n, c->device, c->bus_id(), how);
   bool last = true;
   c->me().left = 1;
   for (int r = 0; r < c->n; r++) last &= c->member(r).left || (c->member(r).pid && !alive(c->member(r).pid));
   if (last) unlink((settings().folder + "/" + c->name).c_str());
-  munmap(c->shared, c->bytes);
-  c->shared = nullptr;
-  info(kInit, "comm %p rank %d nranks %d cudaDev %d busId %lx - %s COMPLETE", (void*)c, c->rank, c->n, c->device, c->bus_id(), how);
+  munmap(std::exchange(c->shared, nullptr), c->bytes);
   return ncclSuccess;
 }
-API ncclResult_t ncclCommFinalize(ncclComm* c) {
-  if (ncclResult_t r = ready(c, "CommFinalize")) return r;
+API R ncclCommFinalize(C c) {
+  if (R r = ready(c, "CommFinalize")) return r;
   c->me().finalized = 1;
-  return flush(c), ncclSuccess;
+  return flush(c);
 }
-API ncclResult_t ncclCommDestroy(ncclComm* c) {
-  if (!c) return ncclSuccess;
-  flush(c);
-  stop(c);
-  return leave(c, "Destroy");
-}
-API ncclResult_t ncclCommAbort(ncclComm* c) {
+API R ncclCommDestroy(C c) { return c ? flush(c), stop(c), leave(c, "Destroy") : ncclSuccess; }
+API R ncclCommAbort(C c) {
   if (!c) return ncclSuccess;
   info(kInit, "comm %p rank %d nRanks %d cudaDev %d busId %lx - Abort START", (void*)c, c->rank, c->n, c->device, c->bus_id());
   stop(c);
@@ -440,13 +402,12 @@ API ncclResult_t ncclCommAbort(ncclComm* c) {
   if (c->shared) c->me().aborted = 1;
   return leave(c, "Abort");
 }
-API ncclResult_t ncclCommRevoke(ncclComm* c, int) { return stop(c), ncclSuccess; }
-API ncclResult_t ncclCommGetAsyncError(ncclComm* c, ncclResult_t* e) { return *e = ncclResult_t(c->state.load()), ncclSuccess; }
-API ncclResult_t ncclCommCount(ncclComm* c, int* n) { return *n = c->n, ncclSuccess; }
-API ncclResult_t ncclCommCuDevice(ncclComm* c, int* d) { return *d = c->device, ncclSuccess; }
-API ncclResult_t ncclCommUserRank(ncclComm* c, int* r) { return *r = c->rank, ncclSuccess; }
-API const char* ncclGetLastError(ncclComm*) { return last_warning(); }
-API const char* ncclGetErrorString(ncclResult_t r) {
+API R ncclCommRevoke(C c, int) { return stop(c), ncclSuccess; }
+API R ncclCommGetAsyncError(C c, R* e) { return *e = R(c->state.load()), ncclSuccess; }
+API R ncclCommCount(C c, int* n) { return *n = c->n, ncclSuccess; }
+API R ncclCommUserRank(C c, int* r) { return *r = c->rank, ncclSuccess; }
+API const char* ncclGetLastError(C) { return last_warning(); }
+API const char* ncclGetErrorString(R r) {
   static const char* const texts[] = {
       "no error", "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
       "unhandled system error (run with NCCL_DEBUG=INFO for details)",
@@ -457,23 +418,21 @@ API const char* ncclGetErrorString(ncclResult_t r) {
 }
 
 // ---- memory
-API ncclResult_t ncclMemAlloc(void** p, size_t n) {
+API R ncclMemAlloc(void** p, size_t n) {
   return (*p = allocate(current_device(), n, Kind::kDevice)) ? ncclSuccess : ncclUnhandledCudaError;
 }
-API ncclResult_t ncclMemFree(void* p) { return !p || release(p) ? ncclSuccess : ncclUnhandledCudaError; }
-API ncclResult_t ncclCommRegister(ncclComm*, void* p, size_t, void** handle) { return *handle = p, ncclSuccess; }
-API ncclResult_t ncclCommWindowRegister(ncclComm*, void* p, size_t, void** window, int) { return *window = p, ncclSuccess; }
-API ncclResult_t ncclCommMemStats(ncclComm* c, int what, uint64_t* value) {
-  *value = what == 1 ? !c->has_memory : what == 2 ? 0 : uint64_t(settings().comm);  // 1: is it suspended; 2: persistent
-  return ncclSuccess;
+API R ncclMemFree(void* p) { return !p || release(p) ? ncclSuccess : ncclUnhandledCudaError; }
+API R ncclCommRegister(C, void* p, size_t, void** handle) { return *handle = p, ncclSuccess; }
+API R ncclCommWindowRegister(C, void* p, size_t, void** window, int) { return *window = p, ncclSuccess; }
+API R ncclCommMemStats(C c, int what, uint64_t* value) {  // 1: is it suspended; 2: bytes that cannot be suspended
+  return *value = what == 1 ? !c->has_memory : what == 2 ? 0 : uint64_t(settings().comm), ncclSuccess;
 }
-API ncclResult_t ncclCommSuspend(ncclComm* c, int) {
+API R ncclCommSuspend(C c, int) {
   if (std::exchange(c->has_memory, false)) give(c->device, settings().comm);
   return ncclSuccess;
 }
-API ncclResult_t ncclCommResume(ncclComm* c) {
-  if (!c->has_memory) c->has_memory = take(c->device, settings().comm);
-  return c->has_memory ? ncclSuccess : ncclUnhandledCudaError;
+API R ncclCommResume(C c) {
+  return c->has_memory || (c->has_memory = take(c->device, settings().comm)) ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 }  // namespace nccl

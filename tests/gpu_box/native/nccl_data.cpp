@@ -97,7 +97,7 @@ static void reduce(void* out, const std::vector<char*>& from, size_t offset, siz
 }
 
 // ---- a collective: every rank copies a piece into its stage, all meet, every rank takes what it needs, all meet
-bool move_collective(ncclComm* c, const Call& call) {
+void move_collective(ncclComm* c, const Call& call) {
   size_t size = kTypeSizes[call.type], n = size_t(c->n), me = size_t(c->rank), step = c->chunk / size;
   std::vector<char*> stage(n);
   for (size_t r = 0; r < n; r++) stage[r] = c->stages + r * c->chunk;
@@ -112,11 +112,11 @@ bool move_collective(ncclComm* c, const Call& call) {
       for (size_t r = 0; r < n; r++) memcpy(stage[me] + r * m * size, in + (r * call.count + at) * size, m * size);
     else if (call.op != kBroadcast || int(me) == call.root)
       memcpy(stage[me], in + at * size, m * size);
-    if (!meet(c, c->shared->operations)) return false;
+    if (!meet(c, c->shared->operations)) return;
     switch (call.op) {
       case kAllReduce:  // each rank reduces its part in its own stage, then all collect the parts
         reduce(stage[me] + first(me) * size, stage, first(me) * size, first(me + 1) - first(me), call);
-        if (!meet(c, c->shared->operations)) return false;
+        if (!meet(c, c->shared->operations)) return;
         for (size_t r = 0; r < n; r++)
           memcpy(out + (at + first(r)) * size, stage[r] + first(r) * size, (first(r + 1) - first(r)) * size);
         break;
@@ -131,13 +131,12 @@ bool move_collective(ncclComm* c, const Call& call) {
       default:
         for (size_t r = 0; r < n; r++) memcpy(out + (r * call.count + at) * size, stage[r] + me * m * size, m * size);
     }
-    if (!meet(c, c->shared->operations)) return false;
+    if (!meet(c, c->shared->operations)) return;
   }
-  return true;
 }
 
 // ---- sends and receives of a group: each moves on as far as its box allows
-bool move_transfers(ncclComm* c, std::vector<Transfer> all) {
+void move_transfers(ncclComm* c, std::vector<Transfer> all) {
   const size_t room = c->box - sizeof(Box);
   for (size_t left = all.size(); left;) {
     uint32_t seen = c->me().bell;
@@ -160,9 +159,8 @@ bool move_transfers(ncclComm* c, std::vector<Transfer> all) {
       moved = true;
       if ((t.done = t.at >= t.bytes)) left--;
     }
-    if (!moved && !wait(c, c->me().bell, seen, waits_for)) return false;
+    if (!moved && !wait(c, c->me().bell, seen, waits_for)) return;
   }
-  return true;
 }
 
 }  // namespace nccl

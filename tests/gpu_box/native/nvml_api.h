@@ -1,22 +1,21 @@
 // The types and numbers of NVML that its readers use, written by hand from the public reference,
-// docs.nvidia.com/deploy/nvml-api: sections "Device Structs", "Device Enumerators", "NvmlClocksEventReasons".
+// docs.nvidia.com/deploy/nvml-api: "Device Structs", "Device Enumerators", "Event Types".
 #pragma once
-#include <cstdint>
 
 namespace nvml {
 
 using uint = unsigned;
 using ull = unsigned long long;
-using Handle = void*;  // nvmlDevice_t: 100 * device + MIG instance, both counted from 1; instance 0 is the whole device
+using Handle = void*;  // nvmlDevice_t: 100 * device + MIG instance, both counted from 1; instance 0: the whole device
 enum : int {           // nvmlReturn_t
-  kSuccess = 0, kUninitialized = 1, kInvalid = 2, kNotSupported = 3, kNotFound = 6, kInsufficientSize = 7, kTimeout = 10,
+  kSuccess = 0, kUninitialized = 1, kInvalid = 2, kNotSupported = 3, kNotFound = 6, kSmall = 7, kTimeout = 10,
   kLost = 15,
 };
-struct Memory { ull total, free, used; };                                          // nvmlMemory_t
-struct Memory2 { uint version; ull total, reserved, free, used; };                 // nvmlMemory_v2_t
-struct Utilization { uint gpu, memory; };                                          // nvmlUtilization_t
-struct ProcessInfo1 { uint pid; ull used; };                                       // nvmlProcessInfo_v1_t
-struct ProcessInfo { uint pid; ull used; uint gpu_instance, compute_instance; };   // nvmlProcessInfo_v2_t; also of …_v3
+struct Memory { ull total, free, used; };                                         // nvmlMemory_t
+struct Memory2 { uint version; ull total, reserved, free, used; };                // nvmlMemory_v2_t
+struct Utilization { uint gpu, memory; };                                         // nvmlUtilization_t
+struct ProcessInfo1 { uint pid; ull used; };                                      // nvmlProcessInfo_v1_t
+struct ProcessInfo { uint pid; ull used; uint gpu_instance, compute_instance; };  // nvmlProcessInfo_v2_t
 struct PciInfo { char legacy[16]; uint domain, bus, device, id, subsystem; char bus_id[32]; };  // nvmlPciInfo_t
 struct EventData { Handle device; ull type, data; uint gpu_instance, compute_instance; };       // nvmlEventData_t
 

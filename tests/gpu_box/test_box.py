@@ -1,0 +1,176 @@
+"""The box itself: real torch on it, planted faults, several nodes, many ranks, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import run_command
+from tests.gpu_box import box as boxes
+from tests.gpu_box.build import HERE, compile_box
+from tests.gpu_box.fixtures import need_box
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+DEMOS = HERE / "demos"
+#: See the reason at `test_the_sources_are_short`.
+MOST_LINES = 1_500
+
+
+@pytest.fixture
+def run(gpu_box, tmp_path):
+    """`run(program, *arguments, ranks=0, devices=2, …)`: under torchrun, or as one process without ranks."""
+
+    def call(program, *arguments, ranks=0, env=None, timeout=120, **options):
+        box = gpu_box(**{"devices": max(ranks, 2), "memory": "8G", **options})
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
+        environment = {**box.environment(), "OMP_NUM_THREADS": "1", **(env or {})}
+        return run_command(
+            [sys.executable, *torchrun, str(DEMOS / program), *arguments], tmp_path, env=environment, timeout=timeout
+        )
+
+    return call
+
+
+def parts(text):
+    return set(re.findall(r"^(?:rank \d+ )?(\w+)$", text, re.M))
+
+
+def test_one_process_sees_devices_as_cuda_has_them(run):
+    done = run("one_process.py")
+    assert done.code == 0, done
+    assert len(parts(done.out)) == 8, done
+
+
+def test_values_are_right_in_shadow_mode(run):
+    done = run("one_process.py", shadow=True)
+    assert (done.code, parts(done.out)) == (0, {"training_is_equal_to_the_cpus"}), done
+    done = run("ranks.py", ranks=2, shadow=True)
+    assert (done.code, parts(done.out)) == (0, {"fsdp_trains_as_the_cpu_does"}), done
+
+
+@pytest.mark.parametrize("how", ["lazy", "--eager"])
+def test_collectives_have_their_values(run, how):
+    done = run("ranks.py", *([how] if how != "lazy" else []), ranks=4)
+    assert done.code == 0, done
+    assert parts(done.out) == {"collectives", "transfers", "groups", "a_graph_replays_a_collective"}, done
+
+
+def test_nodes_have_devices_of_their_own(gpu_box, tmp_path):
+    """Two nodes of two ranks, each node with two devices: local rank 1 of both is on device 1 of its own node."""
+    box = gpu_box(devices=2, memory="8G")
+    script = tmp_path / "nodes.py"
+    script.write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n"
+        "dist.init_process_group('nccl')\n"
+        "held = torch.full((1 << 28,), int(os.environ['RANK']), device='cuda', dtype=torch.int32)\n"
+        "dist.all_reduce(held)\n"
+        "dist.barrier()\n"
+        "free, total = torch.cuda.mem_get_info()\n"
+        "print('rank', os.environ['RANK'], held[0].item(), 1 < (total - free) / (1 << 30) < 3, '\\n', end='')\n"
+        "dist.destroy_process_group()\n"
+    )
+    words = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-id", "box"]
+    words += ["--rdzv-endpoint", f"127.0.0.1:{20_000 + os.getpid() % 20_000}"]
+    command = [sys.executable, "-m", "torch.distributed.run", *words, str(script)]
+    environment = {**os.environ, **box.environment(), "OMP_NUM_THREADS": "1"}
+    nodes = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path) for _ in range(2)
+    ]
+    said = "".join(node.communicate(timeout=120)[0] for node in nodes)
+    assert [node.returncode for node in nodes] == [0, 0], said
+    assert sorted(re.findall(r"rank (\d) 6 True", said)) == ["0", "1", "2", "3"], said
+    assert {path.name for path in box.folder.glob("node-*")} == {"node-0", "node-1"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised"),
+    [
+        ("illegal-address kernel=FillFunctor at=3", "AcceleratorError: CUDA error: an illegal memory access"),
+        ("ecc-error kernel=FillFunctor at=3", "AcceleratorError: CUDA error: uncorrectable ECC error"),
+        ("comm-error code=2", "DistBackendError: NCCL error"),
+    ],
+)
+def test_a_fault_of_one_rank_is_raised_there(run, fault, raised):
+    done = run("faults.py", ranks=2, faults={1: fault}, timeout=100)
+    assert done.code != 0 and f"rank 1: {raised}" in done.out, done
+    assert "rank 0: AcceleratorError" not in done.out
+
+
+def test_a_kernel_that_never_ends_is_seen_by_the_watchdog_of_all(run, tmp_path):
+    env = {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000", "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "recorder_")}
+    done = run("faults.py", ranks=2, faults={1: "kernel-hang kernel=FillFunctor at=3"}, env=env, timeout=100)
+    assert done.code != 0 and {"0", "1"} == set(re.findall(r"\[Rank (\d)\] Watchdog caught", done.out + done.err)), done
+    assert len(list(tmp_path.glob("recorder_*"))) == 2
+
+
+def test_a_slow_device_takes_its_time(run, tmp_path):
+    """Each kernel of rank 1 takes 40 ms on its stream; rank 0 waits for it in the collective."""
+    script = tmp_path / "slow.py"
+    script.write_text(
+        "import os, time, torch\ntorch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n"
+        "begun = time.monotonic()\n"
+        "for _ in range(20):\n    torch.ones(10, device='cuda')\n"
+        "host = time.monotonic() - begun\n"
+        "torch.cuda.synchronize()\n"
+        "print('rank', os.environ['RANK'], host < 0.7, time.monotonic() - begun > 0.75, '\\n', end='')\n"
+    )
+    done = run(script, ranks=2, faults={1: "slow-device us=40000"})
+    assert sorted(re.findall(r"rank (\d) True (\w+)", done.out)) == [("0", "False"), ("1", "True")], done
+
+
+def test_a_box_that_was_killed_leaves_nothing(gpu_box, tmp_path):
+    """The next box sweeps up what a killed test process left."""
+    program = (
+        "import time\nfrom tests.gpu_box.box import gpu_box\nfrom pathlib import Path\n"
+        f"with gpu_box(Path({str(need_box())!r})) as box:\n    print(box.folder, flush=True)\n    time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=HERE.parents[1])
+    left = Path(process.stdout.readline().strip())
+    assert left.is_dir()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert left.is_dir()
+    boxes.sweep()
+    assert not left.exists()
+
+
+def test_the_sources_have_no_warning_and_no_undefined_behaviour(gpu_box, tmp_path):
+    """Under AddressSanitizer and UBSan; torch itself is not built with them, so its leaks are not counted."""
+    flags = ("-Werror", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+    library = compile_box(tmp_path, 13000, *flags)
+    compile_box(tmp_path / "cuda12", 12080, "-Werror", "-O0")
+    runtime = [
+        subprocess.check_output(["gcc", f"-print-file-name=lib{n}.so"], text=True).strip() for n in ("asan", "ubsan")
+    ]
+    box = gpu_box(devices=2, memory="8G")
+    env = {**box.environment(), "LD_PRELOAD": " ".join([*runtime, str(library)]), "OMP_NUM_THREADS": "1"}
+    env["ASAN_OPTIONS"] = "detect_leaks=0:protect_shadow_gap=0"
+    done = run_command([sys.executable, str(DEMOS / "one_process.py")], tmp_path, env=env, timeout=200)
+    assert done.code == 0 and "ERROR: AddressSanitizer" not in done.err and "runtime error" not in done.err, done
+
+
+def test_the_sources_are_short():
+    """Lines of code, without blank lines and comments. Whoever adds a feature finds room for it in what is there."""
+    count = 0
+    for path in HERE.glob("native/*"):
+        text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+        count += sum(1 for line in text.splitlines() if line.strip() and not line.lstrip().startswith("//"))
+    assert count < MOST_LINES
+
+
+def test_no_header_of_nvidias_is_included():
+    included = {
+        name for path in HERE.glob("native/*") for name in re.findall(r'#include [<"]([^>"]+)', path.read_text())
+    }
+    assert not [
+        name
+        for name in included
+        if re.match(r"cu|nccl\.h|nvml|cupti\.h|vector_types", name) and not (HERE / "native" / name).exists()
+    ]
