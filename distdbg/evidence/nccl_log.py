@@ -19,7 +19,10 @@ from dataclasses import dataclass
 
 from distdbg.model import MOST_RANKS
 
-_LINE = re.compile(r"^(?P<host>[\w.-]+):\d+:\d+ \[-?\d+\] .*?NCCL (?P<level>INFO|WARN) (?P<text>.*)$")
+# From 2.27 on a WARN line begins with the time: NCCL_DEBUG_TIMESTAMP_LEVELS
+_LINE = re.compile(
+    r"^(?:\[[\d-]+[ T][\d:.]+\] )?(?P<host>[\w.-]+):\d+:\d+ \[-?\d+\] .*?NCCL (?P<level>INFO|WARN) (?P<text>.*)$"
+)
 _BARE = re.compile(r"NCCL (?P<level>INFO|WARN) (?P<text>.*)$")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
 _NETWORK = re.compile(r"^(?:\[Rank \d+\] )?Using (?:non-device net plugin version \d+|network (?P<name>.+?))\s*$")

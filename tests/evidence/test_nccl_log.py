@@ -51,6 +51,13 @@ def test_a_completion_in_the_words_of_three_versions(form):
     assert fault.hca == ("" if form == "old" else "mlx5_2")
 
 
+def test_a_warning_that_begins_with_the_time_has_its_host():
+    """NCCL 2.27 and later write it so, and nothing else at the level WARN."""
+    said = "node7:1:2 [0] transport/net_ib.cc:1909 NCCL WARN NET/IB : mlx5_3:1 Got async fatal event: x\n"
+    log = read_nccl_log(f"[2026-11-24 17:00:46] {said}")
+    assert (log.host, [fault.hca for fault in log.faults]) == ("node7", ["mlx5_3"])
+
+
 def test_what_only_follows_from_an_earlier_error_is_no_fault():
     assert read_nccl_log(completion("node0", "10.0.0.2", status=5)).faults == ()
 

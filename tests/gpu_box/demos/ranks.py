@@ -1,4 +1,6 @@
-"""What ranks see of NCCL: every collective with its values, transfers, groups; with GPU_BOX_SHADOW=1, FSDP2's training.
+"""What ranks see of NCCL: every collective with its values, transfers, groups.
+
+With GPU_BOX_SHADOW=1 what looks at computed values: gathered objects, and FSDP2's training.
 
 torchrun --nproc-per-node 4 ranks.py [--eager]      eager: communicators are made at init_process_group
 """
@@ -40,8 +42,8 @@ def collectives():
     dist.broadcast(sent, src=1)
     same(sent, 1)
     root = full(float(rank + 1), 10)
-    dist.reduce(root, dst=2)
-    same(root, total) if rank == 2 else None
+    dist.reduce(root, dst=world - 1)
+    same(root, total) if rank == world - 1 else None
     gathered = torch.empty(world * 5, device=device)
     dist.all_gather_into_tensor(gathered, full(float(rank), 5))
     assert gathered.tolist() == [float(r) for r in range(world) for _ in range(5)]
@@ -80,9 +82,6 @@ def groups():
     mine = full(1.0)
     dist.all_reduce(mine, group=mesh["tp"].get_group())
     same(mine, 2)
-    objects = [None] * world
-    dist.all_gather_object(objects, {"rank": rank})
-    assert objects == [{"rank": r} for r in range(world)]
 
 
 def a_graph_replays_a_collective():
@@ -96,6 +95,12 @@ def a_graph_replays_a_collective():
         graph.replay()
     torch.cuda.synchronize()
     same(mine, world**3)
+
+
+def objects_are_gathered():  # torch compares their sizes on the device
+    objects = [None] * world
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": r} for r in range(world)]
 
 
 def fsdp_trains_as_the_cpu_does():
@@ -125,7 +130,7 @@ if __name__ == "__main__":
     dist.init_process_group("nccl", device_id=device if "--eager" in sys.argv else None)
     shadow = os.environ["GPU_BOX_SHADOW"] == "1"
     parts = [collectives, transfers, groups, a_graph_replays_a_collective]
-    for part in [fsdp_trains_as_the_cpu_does] if shadow else parts:
+    for part in [objects_are_gathered, fsdp_trains_as_the_cpu_does] if shadow else parts:
         part()
         torch.cuda.synchronize()
         print(f"rank {rank} {part.__name__}\n", end="", flush=True)

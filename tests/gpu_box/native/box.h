@@ -150,7 +150,7 @@ struct Call {                                  // one call of the CUDA runtime, 
 struct Done {                                  // what the device did because of a call
   Activity activity;
   const char* name;                            // mangled name of a kernel, else nullptr
-  int copy_kind;                               // cudaMemcpyKind
+  int copy_kind;                               // as the profiler has it; + 16: the host's side is pinned
   uint64_t bytes;
 };
 // Calls `work` and reports it, with its times, as an activity on the stream; without a profile it only calls `work`.

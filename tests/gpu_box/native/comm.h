@@ -9,8 +9,8 @@
 namespace nccl {
 
 enum Op : int { kBroadcast, kReduce, kAllGather, kReduceScatter, kAllReduce, kAllToAll, kSend, kRecv };
-constexpr int kCounted = 5;           // RAS counts the operations up to kAllReduce
-constexpr int kPreMulSum = 100;       // instead of a number of ncclRedOpCreatePreMulSum: those differ between ranks
+constexpr int kCounted = 5;      // RAS counts the operations up to kAllReduce
+constexpr int kPreMulSum = 100;  // instead of a number of ncclRedOpCreatePreMulSum: those differ between ranks
 extern const char* const kOpNames[];
 extern const size_t kTypeSizes[];
 
@@ -19,8 +19,8 @@ struct Call {
   const void* send;
   void* recv;
   size_t count;
-  int type, redop, root;              // root: the peer of kSend and kRecv
-  char scale[8] = {};                 // of kPreMulSum
+  int type, redop, root;  // root: the peer of kSend and kRecv
+  char scale[8] = {};     // of kPreMulSum
   const void* scale_on_device = nullptr;
 };
 struct Transfer {
@@ -32,7 +32,7 @@ struct Transfer {
 };
 
 // ---- the file of a communicator in GPU_BOX_DIR: Shared, its members, a stage for each rank, a box for each (from, to)
-struct Signature {                    // what must be equal on all ranks
+struct Signature {  // what must be equal on all ranks
   int op, type, redop, root;
   size_t count;
 };
@@ -40,18 +40,19 @@ struct Meeting {
   std::atomic<uint32_t> arrived, generation;
 };
 struct Member {
-  std::atomic<int> pid, state, error, finalized, aborted, left;  // state, error: ncclResult_t of the set-up, of GetAsyncError
+  std::atomic<int> pid, finalized, aborted, left;
+  std::atomic<int> state, error;  // ncclResult_t of its set-up, and of GetAsyncError
   int node, device, physical, color, key;
   std::atomic<uint64_t> launched[kCounted];
-  std::atomic<int64_t> cut_ns;        // when its node was cut off; 0: it is not
-  int64_t noticed_after_ns;           // the time after which the other side of a connection notices that
-  std::atomic<uint32_t> bell;         // changes when a box from or to this rank changes
-  Signature posted[2];                // of collective i at i % 2: a rank is never two collectives ahead of another one
+  std::atomic<int64_t> cut_ns;  // when its node was cut off; 0: it is not
+  int64_t noticed_after_ns;     // the time after which the other side of a connection notices that
+  std::atomic<uint32_t> bell;   // changes when a box from or to this rank changes
+  Signature posted[2];          // of collective i at i % 2: a rank is never two collectives ahead of another one
 };
 struct Shared {
   Meeting setup, operations;
-  std::atomic<int> n, broken;         // broken: the set-up of a member failed
-  std::atomic<uint64_t> id;           // the commId of NCCL's log and the hash of RAS
+  std::atomic<int> n, broken;  // broken: the set-up of a member failed
+  std::atomic<uint64_t> id;    // the commId of NCCL's log and the hash of RAS
   Member members[];
 };
 struct Box {
@@ -63,29 +64,29 @@ struct Box {
 }  // namespace nccl
 
 struct ncclComm {
-  std::string name, function;         // of its file; by which function it was made
-  int rank, n, device;                // device: logical
+  std::string name, function;  // of its file; by which function it was made
+  int rank, n, device;         // device: logical
   bool blocking, has_memory = false;
   ncclComm* parent = nullptr;
-  int color = 0, key = 0, number = 0;                    // of a child: number among the children of its parent
+  int color = 0, key = 0, number = 0;  // of a child: number among the children of its parent
   int children = 0, splits = 0;
   std::atomic<int> splits_done{0};
   uint64_t id = 0;
   nccl::Shared* shared = nullptr;
   char *stages = nullptr, *boxes = nullptr;
-  size_t chunk = 0, box = 0, bytes = 0;                  // of a stage, of a box, of the file
+  size_t chunk = 0, box = 0, bytes = 0;  // of a stage, of a box, of the file
   std::atomic<bool> aborted{false}, connected{false};
-  std::atomic<int> state{ncclInProgress};                // what GetAsyncError returns
+  std::atomic<int> state{ncclInProgress};  // what GetAsyncError returns
   std::mutex m;
   std::condition_variable cv;
-  uint64_t issued = 0, done = 0;                         // operations run in order of issue, also on several streams
+  uint64_t issued = 0, done = 0;  // operations run in order of issue, also on several streams
   int running = 0;
-  unsigned collectives = 0;                              // that have begun
-  std::vector<nccl::Call> scales;                        // of ncclRedOpCreatePreMulSum
+  unsigned collectives = 0;        // that have begun
+  std::vector<nccl::Call> scales;  // of ncclRedOpCreatePreMulSum
 
   nccl::Member& member(int r) const { return shared->members[r]; }
   nccl::Member& me() const { return member(rank); }
-  int next() const { return (rank + 1) % n; }            // in the ring
+  int next() const { return (rank + 1) % n; }  // in the ring
   long bus_id() const { return (box::physical(device) + 1L) << 12; }
 };
 
@@ -93,21 +94,21 @@ namespace nccl {
 
 // nccl.cpp. Both return false when the communicator was aborted, or its set-up failed.
 bool meet(ncclComm* c, Meeting& m);
-bool wait(ncclComm* c, std::atomic<uint32_t>& word, uint32_t seen, int peer = -1);  // until it is not `seen`, or a while
+bool wait(ncclComm* c, std::atomic<uint32_t>& word, uint32_t seen, int peer = -1);  // until it changes, or a while
 void wake(std::atomic<uint32_t>& word);
 // nccl_data.cpp
 void move_collective(ncclComm* c, const Call& call);
 void move_transfers(ncclComm* c, std::vector<Transfer> all);
 // nccl_voice.cpp
-enum Subsystem : unsigned { kInit = 1, kColl = 2, kP2p = 4, kNet = 16, kGraph = 32, kBootstrap = 4096, kRas = 32768 };
+enum : unsigned { kInit = 1, kColl = 2, kP2p = 4, kNet = 16, kGraph = 32, kBootstrap = 4096, kRas = 32768 };
 void info(unsigned subsystems, const char* format, ...) __attribute__((format(printf, 2, 3)));
 void warn(const char* place, const char* format, ...) __attribute__((format(printf, 2, 3)));  // place: file and line
 const char* last_warning();
 void tell_version(int rank);
 void tell_setup(ncclComm* c, const char* what);
 void tell_topology(ncclComm* c);
-void tell_channels(ncclComm* c);      // at the first operation
+void tell_channels(ncclComm* c);  // at the first operation
 void tell_error(ncclComm* c, ncclResult_t code, int peer);
-void serve_ras();                     // once per process
+void serve_ras();  // once per process
 
 }  // namespace nccl

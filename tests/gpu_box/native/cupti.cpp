@@ -14,6 +14,7 @@ namespace box {
 
 constexpr int64_t kShortestNs = 2000;  // a short kernel on a real device takes about as long
 constexpr int kExternalKinds = 6;      // CUpti_ExternalCorrelationKind
+constexpr int kPinnedHost = 16;        // beside Done::copy_kind: the host's side is pinned memory
 
 std::atomic<bool> profiling{false};
 static std::atomic<uint64_t> enabled{0};  // a bit for each kind of activity
@@ -75,7 +76,7 @@ Call::Call(int cupti_id) : id(cupti_id) {
     if (!externals[kind].empty()) put(ExternalRecord{kExternal, kind, externals[kind].back(), correlation, 0});
 }
 Call::~Call() {
-  if (outermost != this) return;
+  if (!begin_ns) return;  // nobody profiles, or it is no call of the program
   outermost = nullptr;
   put(CallRecord{kRuntime, id, uint64_t(begin_ns), uint64_t(clock_now()), uint32_t(getpid()), uint32_t(pthread_self()),
                  correlation, 0});
@@ -99,7 +100,9 @@ static void put_activity(Record r, Stream* s, uint32_t correlation, int64_t begi
   put(r);
 }
 void run_and_report(Stream* s, uint32_t correlation, const Done& what, const Work& work) {
-  if (!correlation || !profiling.load(std::memory_order_relaxed)) return work();
+  if (!profiling.load(std::memory_order_relaxed)) return work();
+  if (outermost) correlation = outermost->correlation;  // a graph's work belongs to the launch, not to the capture
+  if (!correlation) return work();
   int64_t begin = clock_now(), shortest = int64_t(double(kShortestNs) * units_per_ns);
   if (what.activity == Activity::kSync) return work(), put_wait(s, correlation, uint64_t(begin));
   if (s->last_end_ns - begin < shortest) begin = std::max(begin, s->last_end_ns);  // else it is of another clock
@@ -116,10 +119,14 @@ void run_and_report(Stream* s, uint32_t correlation, const Done& what, const Wor
   } else {
     TransferRecord r{};
     r.kind = what.activity == Activity::kFill ? kMemset : kMemcpy, r.bytes = what.bytes;
-    if (r.kind == kMemset) r.memory_kind = kDeviceMemory;
-    if (r.kind == kMemcpy) r.copy_kind = uint8_t(what.copy_kind);
-    if (r.kind == kMemcpy) r.from = what.copy_kind == 1 ? kPageable : kDeviceMemory;
-    if (r.kind == kMemcpy) r.to = what.copy_kind == 2 ? kPageable : kDeviceMemory;
+    if (r.kind == kMemcpy) {
+      uint8_t host = what.copy_kind & kPinnedHost ? kPinned : kPageable;
+      r.copy_kind = uint8_t(what.copy_kind & ~kPinnedHost);
+      r.from = r.copy_kind == 1 ? host : kDeviceMemory;
+      r.to = r.copy_kind == 2 ? host : kDeviceMemory;
+    } else {
+      r.memory_kind = kDeviceMemory;
+    }
     put_activity(r, s, correlation, begin, end);
   }
 }

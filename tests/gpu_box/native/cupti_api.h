@@ -1,5 +1,5 @@
-// The types and numbers of CUPTI that kineto reads, written by hand from its public reference, docs.nvidia.com/cupti/api: a
-// page for each struct that a comment names. Structs only grow at the end: CUDA 12 and 13 read the same layout.
+// The types and numbers of CUPTI that kineto reads, by hand from its public reference, docs.nvidia.com/cupti/api:
+// a page for each struct that a comment names. Structs only grow at the end: CUDA 12 and 13 read the same layout.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,9 +8,9 @@ namespace cupti {
 
 enum : int { kSuccess = 0, kInvalidParameter = 1, kMaxLimitReached = 12, kQueueEmpty = 18 };       // CUptiResult
 enum : int { kMemcpy = 1, kMemset = 2, kRuntime = 5, kKernel = 10, kSync = 38, kExternal = 39 };   // CUpti_ActivityKind
-constexpr int kRuntimeDomain = 2;                       // CUpti_CallbackDomain
-constexpr uint32_t kNoStream = ~0u;                     // CUPTI_SYNCHRONIZATION_INVALID_VALUE
-constexpr uint8_t kPageable = 1, kDeviceMemory = 3;     // CUpti_ActivityMemoryKind
+constexpr int kRuntimeDomain = 2;     // CUpti_CallbackDomain
+constexpr uint32_t kNoStream = ~0u;   // CUPTI_SYNCHRONIZATION_INVALID_VALUE
+constexpr uint8_t kPageable = 1, kPinned = 2, kDeviceMemory = 3;  // CUpti_ActivityMemoryKind
 
 struct KernelRecord {    // CUpti_ActivityKernel11, of which CUpti_ActivityKernel9 is the beginning
   int kind;

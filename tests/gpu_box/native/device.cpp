@@ -91,9 +91,10 @@ int& current_device() {
 bool touched(int device) { return made[device]; }
 // cuDNN is not modelled: torch is told not to use it, as torch.backends.cudnn.enabled and enable_cudnn_sdp() would.
 static void switch_cudnn_off() {
-  auto context = (void* (*)())dlsym(RTLD_DEFAULT, "_ZN2at13globalContextEv");  // at::globalContext()
+  void* torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  auto context = torch ? (void* (*)())dlsym(torch, "_ZN2at13globalContextEv") : nullptr;  // at::globalContext()
   for (const char* setter : {"_ZN2at7Context19setUserEnabledCuDNNEb", "_ZN2at7Context14setSDPUseCuDNNEb"})
-    if (auto set = (void (*)(void*, bool))dlsym(RTLD_DEFAULT, setter); set && context) set(context(), false);
+    if (auto set = context ? (void (*)(void*, bool))dlsym(torch, setter) : nullptr) set(context(), false);
 }
 bool touch(int device) {
   if (made[device]) return true;

@@ -1,5 +1,5 @@
-// NCCL (libnccl.so.2) over shared memory. An operation is an entry of its CUDA stream. It completes only when every rank
-// of its communicator has arrived, so that a missing rank leaves the stream, and what waits for it, blocked.
+// NCCL (libnccl.so.2) over shared memory. An operation is an entry of its CUDA stream. It completes only when every
+// rank of its communicator has arrived, so that a missing rank leaves the stream, and what waits for it, blocked.
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
@@ -18,7 +18,8 @@
 namespace nccl {
 using namespace box;
 
-const char* const kOpNames[] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AlltoAll", "Send", "Recv"};
+const char* const kOpNames[] = {"Broadcast", "Reduce",   "AllGather", "ReduceScatter",
+                                "AllReduce", "AlltoAll", "Send",      "Recv"};
 
 // ---- waiting for other ranks
 static void set_error(ncclComm* c, ncclResult_t code, int peer) {
@@ -26,13 +27,14 @@ static void set_error(ncclComm* c, ncclResult_t code, int peer) {
   c->me().error = code;
   c->state = code;
 }
+static bool is_dead(const Member& m) { return m.pid && !alive(m.pid); }
 // What a rank notices while it waits: of one peer, or else of its neighbours in the ring.
 static void look_at_peers(ncclComm* c, int peer) {
   for (int r = 0; r < c->n && (!c->connected || c->state == ncclSuccess); r++) {
     Member &other = c->member(r), &me = c->me();
     bool linked = peer < 0 ? r == c->next() || c->rank == (r + 1) % c->n : r == peer;
-    bool dead = other.pid && !other.left && !alive(other.pid);
-    if (dead && !c->connected) c->shared->broken = 1;  // a set-up uses TCP, which reports each connection that is closed
+    bool dead = is_dead(other) && !other.left;
+    if (dead && !c->connected) c->shared->broken = 1;  // a set-up uses TCP: a closed connection is noticed
     if (dead && c->connected && planted("peer-death-noticed")) return set_error(c, ncclRemoteError, r);
     for (Member* m : {&other, &me})
       if (linked && other.node != me.node && m->cut_ns && now_ns() - m->cut_ns > m->noticed_after_ns)
@@ -64,6 +66,7 @@ static void hang(ncclComm* c, int peer = -1) {
 }
 
 // ---- operations
+constexpr std::chrono::milliseconds kWhile(100);
 struct Operation {
   ncclComm* c;
   void* stream;
@@ -105,22 +108,25 @@ static void perform(Operation& o) {
   if (same_on_all_ranks(c, o.call) && settings().values) move_collective(c, o.call);
 }
 static const char* kernel_name(const Call& call) {  // mangled, as in profiles of NCCL 2.19 and later
-  static const char* const types[] = {"i8", "u8", "i32", "u32", "i64", "u64", "f16", "f32", "f64", "bf16", "f8e4m3", "f8e5m2"};
+  static const char* const types[] = {"i8",  "u8",  "i32", "u32",  "i64",    "u64",
+                                      "f16", "f32", "f64", "bf16", "f8e4m3", "f8e5m2"};
   static const char* const reductions[] = {"Sum", "Prod", "MinMax", "MinMax", "SumPostDiv"};
   std::string name = "ncclDevKernel_SendRecv";
   if (call.op < kCounted) name = std::string("ncclDevKernel_") + kOpNames[call.op];
   if (call.op == kAllReduce || call.op == kReduce || call.op == kReduceScatter)
-    name += std::string("_") + (call.redop < ncclNumOps ? reductions[call.redop] : "PreMulSum") + "_" + types[call.type];
+    name +=
+        std::string("_") + (call.redop < ncclNumOps ? reductions[call.redop] : "PreMulSum") + "_" + types[call.type];
   if (call.op < kCounted) name += "_RING_LL";
   static std::mutex m;
   static auto* names = new std::set<std::string>();  // the profiler keeps pointers to them
   std::lock_guard<std::mutex> lock(m);
-  return names->insert("_Z" + std::to_string(name.size()) + name + "24ncclDevKernelArgsStorageILm4096EE").first->c_str();
+  return names->insert("_Z" + std::to_string(name.size()) + name + "24ncclDevKernelArgsStorageILm4096EE")
+      .first->c_str();
 }
 static void run(Operation o, Stream* s, uint64_t sequence, uint32_t correlation) {
   ncclComm* c = o.c;
   std::unique_lock<std::mutex> lock(c->m);
-  while (c->done != sequence - 1 && !c->aborted && !error_of_context()) c->cv.wait_for(lock, std::chrono::milliseconds(100));
+  while (c->done != sequence - 1 && !c->aborted && !error_of_context()) c->cv.wait_for(lock, kWhile);
   bool runs = !c->aborted;  // after an abort the file may be unmapped
   c->running += runs;
   lock.unlock();
@@ -146,6 +152,25 @@ static void issue(Operation o, Stream* s) {
   box::Call launch(211);  // cudaLaunchKernel
   submit(s, [=, correlation = launch.correlation] { run(o, s, sequence, correlation); }, true);
 }
+static ncclResult_t leave(ncclComm* c, const char* how) {
+  if (std::exchange(c->has_memory, false)) give(c->device, settings().comm);
+  if (!c->shared) return ncclSuccess;
+  if (how)
+    info(kInit, "comm %p rank %d nranks %d cudaDev %d busId %lx - %s COMPLETE", (void*)c, c->rank, c->n, c->device,
+         c->bus_id(), how);
+  bool last = true;
+  c->me().left = 1;
+  for (int r = 0; r < c->n; r++) last &= c->member(r).left || is_dead(c->member(r));
+  if (last) unlink((settings().folder + "/" + c->name).c_str());
+  munmap(std::exchange(c->shared, nullptr), c->bytes);
+  return ncclSuccess;
+}
+static int result_of_setup(ncclComm** out) {  // of a communicator that blocks; no communicator where it failed
+  int result = (*out)->state;
+  if (result) leave(*out, nullptr);
+  if (result || !(*out)->n) *out = nullptr;
+  return result;
+}
 
 // ---- groups: what is called between start and end goes to the streams at the end
 struct Group {
@@ -162,8 +187,7 @@ API ncclResult_t ncclGroupEnd() {
   int result = ncclSuccess;
   for (auto& [out, thread] : std::exchange(group.setups, {})) {
     thread.join();
-    if (!result) result = (*out)->state;
-    if ((*out)->state || !(*out)->n) *out = nullptr;
+    if (int r = result_of_setup(out); !result) result = r;
   }
   for (Operation& o : std::exchange(group.operations, {})) {
     Stream* s = stream_of(o.stream, o.c->device);  // 0: the default stream of the communicator's device
@@ -181,13 +205,16 @@ static ncclResult_t enqueue(ncclComm* c, void* stream, Call call) {
   const char* name = kOpNames[call.op];
   if (ncclResult_t r = ready(c, name)) return r;
   if (call.root < 0 || call.root >= c->n)
-    return warn("misc/argcheck.cc:195", "%s : invalid root %d (root should be in the 0..%d range)", name, call.root, c->n),
+    return warn("misc/argcheck.cc:195", "%s : invalid root %d (root should be in the 0..%d range)", name, call.root,
+                c->n),
            ncclInvalidArgument;
   if (call.redop < 0 || call.redop >= ncclNumOps + int(c->scales.size()))
     return warn("misc/argcheck.cc:212", "%s : reduction operation %d unknown to this communicator", name, call.redop),
            ncclInvalidArgument;
-  info(kColl, "%s: opCount %lx sendbuff %p recvbuff %p count %zu datatype %d op %d root %d comm %p [nranks=%d] stream %p", name,
-       (unsigned long)c->issued, call.send, call.recv, call.count, call.type, call.redop, call.root, (void*)c, c->n, stream);
+  info(kColl,
+       "%s: opCount %lx sendbuff %p recvbuff %p count %zu datatype %d op %d root %d comm %p [nranks=%d] stream %p",
+       name, (unsigned long)c->issued, call.send, call.recv, call.count, call.type, call.redop, call.root, (void*)c,
+       c->n, stream);
   if (call.redop >= ncclNumOps) {
     const Call& made = c->scales[size_t(call.redop - ncclNumOps)];
     memcpy(call.scale, made.scale, sizeof call.scale);
@@ -197,7 +224,8 @@ static ncclResult_t enqueue(ncclComm* c, void* stream, Call call) {
   Operation o{c, stream, call, {}};
   bool joined = false;  // the sends and receives of a group are one operation
   if (call.op == kSend || call.op == kRecv)
-    o.transfers.push_back({call.op == kSend, call.root, static_cast<char*>(call.recv), call.count * kTypeSizes[call.type]});
+    o.transfers.push_back(
+        {call.op == kSend, call.root, static_cast<char*>(call.recv), call.count * kTypeSizes[call.type]});
   for (Operation& other : group.operations)
     if (!joined && other.c == c && other.stream == stream && !other.transfers.empty() && !o.transfers.empty())
       other.transfers.push_back(o.transfers[0]), joined = true;
@@ -210,15 +238,31 @@ using T = ncclDataType_t;
 using C = ncclComm*;
 using In = const void*;
 using Stm = cudaStream_t;
-API R ncclAllReduce(In s, void* r, size_t n, T t, int op, C c, Stm st) { return enqueue(c, st, {kAllReduce, s, r, n, t, op, 0}); }
-API R ncclReduce(In s, void* r, size_t n, T t, int op, int root, C c, Stm st) { return enqueue(c, st, {kReduce, s, r, n, t, op, root}); }
-API R ncclBroadcast(In s, void* r, size_t n, T t, int root, C c, Stm st) { return enqueue(c, st, {kBroadcast, s, r, n, t, 0, root}); }
-API R ncclBcast(void* p, size_t n, T t, int root, C c, Stm st) { return enqueue(c, st, {kBroadcast, p, p, n, t, 0, root}); }
-API R ncclAllGather(In s, void* r, size_t n, T t, C c, Stm st) { return enqueue(c, st, {kAllGather, s, r, n, t, 0, 0}); }
-API R ncclReduceScatter(In s, void* r, size_t n, T t, int op, C c, Stm st) { return enqueue(c, st, {kReduceScatter, s, r, n, t, op, 0}); }
+API R ncclAllReduce(In s, void* r, size_t n, T t, int op, C c, Stm st) {
+  return enqueue(c, st, {kAllReduce, s, r, n, t, op, 0});
+}
+API R ncclReduce(In s, void* r, size_t n, T t, int op, int root, C c, Stm st) {
+  return enqueue(c, st, {kReduce, s, r, n, t, op, root});
+}
+API R ncclBroadcast(In s, void* r, size_t n, T t, int root, C c, Stm st) {
+  return enqueue(c, st, {kBroadcast, s, r, n, t, 0, root});
+}
+API R ncclBcast(void* p, size_t n, T t, int root, C c, Stm st) {
+  return enqueue(c, st, {kBroadcast, p, p, n, t, 0, root});
+}
+API R ncclAllGather(In s, void* r, size_t n, T t, C c, Stm st) {
+  return enqueue(c, st, {kAllGather, s, r, n, t, 0, 0});
+}
+API R ncclReduceScatter(In s, void* r, size_t n, T t, int op, C c, Stm st) {
+  return enqueue(c, st, {kReduceScatter, s, r, n, t, op, 0});
+}
 API R ncclAlltoAll(In s, void* r, size_t n, T t, C c, Stm st) { return enqueue(c, st, {kAllToAll, s, r, n, t, 0, 0}); }
-API R ncclSend(In s, size_t n, T t, int to, C c, Stm st) { return enqueue(c, st, {kSend, nullptr, const_cast<void*>(s), n, t, 0, to}); }
-API R ncclRecv(void* r, size_t n, T t, int from, C c, Stm st) { return enqueue(c, st, {kRecv, nullptr, r, n, t, 0, from}); }
+API R ncclSend(In s, size_t n, T t, int to, C c, Stm st) {
+  return enqueue(c, st, {kSend, nullptr, const_cast<void*>(s), n, t, 0, to});
+}
+API R ncclRecv(void* r, size_t n, T t, int from, C c, Stm st) {
+  return enqueue(c, st, {kRecv, nullptr, r, n, t, 0, from});
+}
 API R ncclRedOpCreatePreMulSum(int* op, void* scalar, T t, ncclScalarResidence_t where, C c) {
   Call scale{};
   if (where == ncclScalarDevice) scale.scale_on_device = scalar;
@@ -248,7 +292,7 @@ static bool map_file(ncclComm* c) {
   size_t n = size_t(c->n), head = (sizeof(Shared) + n * sizeof(Member) + 4095) & ~size_t(4095);
   c->chunk = bounded((16 << 20) / n, 64 << 10, 2 << 20);  // all stages: 16 MiB up to 256 ranks
   c->box = bounded((64 << 20) / (n * n), 8 << 10, 256 << 10);
-  c->bytes = head + n * c->chunk + n * n * c->box;        // sparse: a box takes memory when it is used
+  c->bytes = head + n * c->chunk + n * n * c->box;  // sparse: a box takes memory when it is used
   int fd = open((settings().folder + "/" + c->name).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   void* p = MAP_FAILED;  // whoever is first makes the file; zeros are its valid beginning
   if (fd >= 0 && !ftruncate(fd, off_t(c->bytes)))
@@ -296,8 +340,7 @@ static ncclResult_t start(ncclComm** out, ncclComm* c) {
   *out = c;
   if (c->blocking && !group.depth) {
     set_up(c);
-    if (c->state || !c->n) *out = nullptr;
-    return ncclResult_t(c->state.load());
+    return ncclResult_t(result_of_setup(out));
   }
   if (!c->blocking && !c->n && c->color == kSplitNoColor) *out = nullptr;
   std::thread thread(set_up, c);
@@ -306,7 +349,11 @@ static ncclResult_t start(ncclComm** out, ncclComm* c) {
   return ncclSuccess;
 }
 static ncclComm* new_comm(const char* function, const std::string& name, int n, int rank, const ncclConfig_t* config) {
-  auto* c = new ncclComm();  // never freed: an operation of an aborted communicator may still be in a stream
+  auto* c = new ncclComm();
+  static std::mutex m;
+  static auto* all = new std::vector<ncclComm*>();  // never freed: a stream may still have operations of an aborted one
+  std::lock_guard<std::mutex> lock(m);
+  all->push_back(c);
   c->function = function, c->name = name, c->n = n, c->rank = rank, c->device = current_device();
   c->blocking = !config || config->blocking != 0, c->id = std::hash<std::string>()(name);
   return c;
@@ -326,7 +373,9 @@ API R ncclGetUniqueId(ncclUniqueId* id) {
 API R ncclCommInitRankConfig(C* out, int n, ncclUniqueId id, int rank, ncclConfig_t* config) {
   return init("ncclCommInitRankConfig", out, n, id, rank, config);
 }
-API R ncclCommInitRank(C* out, int n, ncclUniqueId id, int rank) { return init("ncclCommInitRank", out, n, id, rank, nullptr); }
+API R ncclCommInitRank(C* out, int n, ncclUniqueId id, int rank) {
+  return init("ncclCommInitRank", out, n, id, rank, nullptr);
+}
 API R ncclCommInitRankScalable(C* out, int n, int rank, int, ncclUniqueId* ids, ncclConfig_t* config) {
   return init("ncclCommInitRankScalable", out, n, ids[0], rank, config);
 }
@@ -342,7 +391,8 @@ API R ncclCommInitAll(C* out, int n, const int* devices) {
   current_device() = before;
   return ncclGroupEnd();
 }
-static ncclComm* child(const char* function, C parent, const std::string& suffix, int n, int rank, const ncclConfig_t* config) {
+static ncclComm* child(const char* function, C parent, const std::string& suffix, int n, int rank,
+                       const ncclConfig_t* config) {
   std::string name = parent->name + "." + std::to_string(parent->children++) + suffix;
   ncclComm* c = new_comm(function, name, n, rank, config);
   if (!config) c->blocking = parent->blocking;
@@ -374,18 +424,7 @@ API R ncclCommShrink(C parent, int* excluded, int count, C* out, ncclConfig_t* c
 // ---- the end of communicators
 static R flush(ncclComm* c) {
   std::unique_lock<std::mutex> lock(c->m);
-  while (c->done != c->issued && !c->aborted && !error_of_context()) c->cv.wait_for(lock, std::chrono::milliseconds(100));
-  return ncclSuccess;
-}
-static R leave(ncclComm* c, const char* how) {
-  if (c->has_memory) give(c->device, settings().comm);
-  if (!c->shared) return ncclSuccess;
-  info(kInit, "comm %p rank %d nranks %d cudaDev %d busId %lx - %s COMPLETE", (void*)c, c->rank, c->n, c->device, c->bus_id(), how);
-  bool last = true;
-  c->me().left = 1;
-  for (int r = 0; r < c->n; r++) last &= c->member(r).left || (c->member(r).pid && !alive(c->member(r).pid));
-  if (last) unlink((settings().folder + "/" + c->name).c_str());
-  munmap(std::exchange(c->shared, nullptr), c->bytes);
+  while (c->done != c->issued && !c->aborted && !error_of_context()) c->cv.wait_for(lock, kWhile);
   return ncclSuccess;
 }
 API R ncclCommFinalize(C c) {
@@ -396,7 +435,8 @@ API R ncclCommFinalize(C c) {
 API R ncclCommDestroy(C c) { return c ? flush(c), stop(c), leave(c, "Destroy") : ncclSuccess; }
 API R ncclCommAbort(C c) {
   if (!c) return ncclSuccess;
-  info(kInit, "comm %p rank %d nRanks %d cudaDev %d busId %lx - Abort START", (void*)c, c->rank, c->n, c->device, c->bus_id());
+  info(kInit, "comm %p rank %d nRanks %d cudaDev %d busId %lx - Abort START", (void*)c, c->rank, c->n, c->device,
+       c->bus_id());
   stop(c);
   while (c->state == ncclInProgress) usleep(1000);  // its set-up still uses the file
   if (c->shared) c->me().aborted = 1;
@@ -408,12 +448,14 @@ API R ncclCommCount(C c, int* n) { return *n = c->n, ncclSuccess; }
 API R ncclCommUserRank(C c, int* r) { return *r = c->rank, ncclSuccess; }
 API const char* ncclGetLastError(C) { return last_warning(); }
 API const char* ncclGetErrorString(R r) {
-  static const char* const texts[] = {
-      "no error", "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
-      "unhandled system error (run with NCCL_DEBUG=INFO for details)",
-      "internal error - please report this issue to the NCCL developers",
-      "invalid argument (run with NCCL_DEBUG=WARN for details)", "invalid usage (run with NCCL_DEBUG=WARN for details)",
-      "remote process exited or there was a network error", "NCCL operation in progress"};
+  static const char* const texts[] = {"no error",
+                                      "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+                                      "unhandled system error (run with NCCL_DEBUG=INFO for details)",
+                                      "internal error - please report this issue to the NCCL developers",
+                                      "invalid argument (run with NCCL_DEBUG=WARN for details)",
+                                      "invalid usage (run with NCCL_DEBUG=WARN for details)",
+                                      "remote process exited or there was a network error",
+                                      "NCCL operation in progress"};
   return unsigned(r) < 8 ? texts[r] : "unknown result code";
 }
 

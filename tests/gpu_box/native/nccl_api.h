@@ -1,4 +1,5 @@
-// The types of NCCL's interface. Source: docs.nvidia.com/deeplearning/nccl/user-guide/docs/api/types.html, by type name.
+// The types of NCCL's interface. Source: NCCL user guide, page api/types.html, by name:
+// docs.nvidia.com/deeplearning/nccl/user-guide/docs/api/types.html
 #pragma once
 #include <cstddef>
 
@@ -22,8 +23,8 @@ enum ncclResult_t {             // ncclResult_t
   ncclRemoteError, ncclInProgress
 };
 enum ncclDataType_t {           // ncclDataType_t
-  ncclInt8, ncclUint8, ncclInt32, ncclUint32, ncclInt64, ncclUint64, ncclFloat16, ncclFloat32, ncclFloat64, ncclBfloat16,
-  ncclFloat8e4m3, ncclFloat8e5m2, ncclNumTypes
+  ncclInt8, ncclUint8, ncclInt32, ncclUint32, ncclInt64, ncclUint64, ncclFloat16, ncclFloat32, ncclFloat64,
+  ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2, ncclNumTypes
 };
 enum ncclRedOp_t { ncclSum, ncclProd, ncclMax, ncclMin, ncclAvg, ncclNumOps };  // ncclRedOp_t
 enum ncclScalarResidence_t { ncclScalarDevice, ncclScalarHostImmediate };       // ncclScalarResidence_t

@@ -88,12 +88,21 @@ template <class T>
 constexpr auto fold_plain = fold<T, T, same<T>, same<T>>;
 static void reduce(void* out, const std::vector<char*>& from, size_t offset, size_t count, const Call& call) {
   static constexpr decltype(&fold<float, float, same<float>, same<float>>) kFolds[ncclNumTypes] = {
-      fold_plain<int8_t>, fold_plain<uint8_t>, fold_plain<int32_t>, fold_plain<uint32_t>, fold_plain<int64_t>,
-      fold_plain<uint64_t>, fold<uint16_t, float, of_half, to_half>, fold_plain<float>, fold_plain<double>,
-      fold<uint16_t, float, of_bfloat, to_bfloat>, fold<uint8_t, float, of_e4m3, to_e4m3>,
+      fold_plain<int8_t>,
+      fold_plain<uint8_t>,
+      fold_plain<int32_t>,
+      fold_plain<uint32_t>,
+      fold_plain<int64_t>,
+      fold_plain<uint64_t>,
+      fold<uint16_t, float, of_half, to_half>,
+      fold_plain<float>,
+      fold_plain<double>,
+      fold<uint16_t, float, of_bfloat, to_bfloat>,
+      fold<uint8_t, float, of_e4m3, to_e4m3>,
       fold<uint8_t, float, of_e5m2, to_e5m2>};
   const void* scale = call.scale_on_device ? call.scale_on_device : call.scale;
-  kFolds[call.type](out, from.data(), offset, int(from.size()), count, call.redop, call.redop == kPreMulSum ? scale : nullptr);
+  kFolds[call.type](out, from.data(), offset, int(from.size()), count, call.redop,
+                    call.redop == kPreMulSum ? scale : nullptr);
 }
 
 // ---- a collective: every rank copies a piece into its stage, all meet, every rank takes what it needs, all meet
@@ -110,8 +119,7 @@ void move_collective(ncclComm* c, const Call& call) {
     auto first = [&](size_t r) { return std::min(r * part, m); };
     if (each)
       for (size_t r = 0; r < n; r++) memcpy(stage[me] + r * m * size, in + (r * call.count + at) * size, m * size);
-    else if (call.op != kBroadcast || int(me) == call.root)
-      memcpy(stage[me], in + at * size, m * size);
+    else if (call.op != kBroadcast || int(me) == call.root) memcpy(stage[me], in + at * size, m * size);
     if (!meet(c, c->shared->operations)) return;
     switch (call.op) {
       case kAllReduce:  // each rank reduces its part in its own stage, then all collect the parts
@@ -142,7 +150,8 @@ void move_transfers(ncclComm* c, std::vector<Transfer> all) {
     uint32_t seen = c->me().bell;
     bool moved = false;
     int waits_for = -1;
-    std::vector<bool> busy(size_t(c->n) * 2);  // several transfers of a direction between two ranks: one after the other
+    std::vector<bool> busy(size_t(c->n) *
+                           2);  // several transfers of a direction between two ranks: one after the other
     for (Transfer& t : all) {
       int from = t.send ? c->rank : t.peer, to = t.send ? t.peer : c->rank;
       auto& box = *reinterpret_cast<Box*>(c->boxes + (size_t(from) * size_t(c->n) + size_t(to)) * c->box);

@@ -116,15 +116,17 @@ API int nvmlDeviceGetHandleByIndex_v2(uint i, Handle* out) {
   return error ? error : out ? (*out = handle(d), kSuccess) : kInvalid;
 }
 API int nvmlDeviceGetHandleByUUID(const char* s, Handle* out) {
-  for (int d = 0; users && d < box::settings().devices; d++)
+  if (!users || !s || !out) return users ? kInvalid : kUninitialized;
+  for (int d = 0; d < box::settings().devices; d++)
     for (int m = -1; m < slices(d); m++)
-      if (uuid(d, m) == s) return *out = handle(d, m), kSuccess;
-  return users ? kNotFound : kUninitialized;
+      if (uuid(d, m) == s) return *out = handle(d, m), find(*out, &d, &m);
+  return kNotFound;
 }
 API int nvmlDeviceGetHandleByPciBusId_v2(const char* s, Handle* out) {  // a domain of 8 or of 4 digits
   uint domain, bus;
+  if (!users || !s || !out) return users ? kInvalid : kUninitialized;
   bool known = sscanf(s, "%x:%x:00.0", &domain, &bus) == 2 && !domain && bus && bus <= uint(box::settings().devices);
-  return known ? nvmlDeviceGetHandleByIndex_v2(bus - 1, out) : users ? kNotFound : kUninitialized;
+  return known ? nvmlDeviceGetHandleByIndex_v2(bus - 1, out) : kNotFound;
 }
 
 // ---- devices

@@ -168,8 +168,11 @@ static bool pageable(const void* p) {
   Block b;
   return !lookup(p, &base, &b);
 }
-// The kind that the profiler shows: host to device 1, device to host 2, between devices 8.
-static int copy_kind(const void* to, const void* from) { return on_device(to) ? (on_device(from) ? 8 : 1) : 2; }
+// The kind that the profiler shows: host to device 1, device to host 2, between devices 8; with 16 the host's side is pinned.
+static int copy_kind(const void* to, const void* from) {
+  if (on_device(to) && on_device(from)) return 8;
+  return on_device(to) ? (pageable(from) ? 1 : 17) : (pageable(to) ? 2 : 18);
+}
 
 static cudaError_t copy(void* to, const void* from, size_t n, Stream* s, uint32_t correlation) {
   if (!n) return kSuccess;
@@ -302,6 +305,7 @@ API cudaError_t cudaEventCreate(Handle* e) { return cudaEventCreateWithFlags(e, 
 API cudaError_t cudaEventDestroy(Handle e) { return delete static_cast<EventPointer*>(e), kSuccess; }
 API cudaError_t cudaEventRecordWithFlags(Handle handle, Handle stream, unsigned) {
   ALIVE;
+  Call call(135);
   EventPointer e = event(handle);
   Stream* s = stream_of(stream);
   uint64_t n;
@@ -354,13 +358,16 @@ API cudaError_t cudaStreamWaitEvent(Handle stream, Handle handle, unsigned) {
   EventPointer e = event(handle);
   Stream* s = stream_of(stream);
   uint64_t n;
+  bool complete;
   {
     std::lock_guard<std::mutex> lock(e->m);
     n = e->recorded;
+    complete = e->completed >= n;
     if (e->graph) s->capturing = e->graph;  // the stream joins the capture
-    if (e->completed >= n) return kSuccess;
   }
-  submit(s, [e, n] { wait_for(*e, n); }, true);
+  run_and_report(s, call.correlation, {Activity::kSync, nullptr, 0, 0}, [&] {
+    if (!complete) submit(s, [e, n] { wait_for(*e, n); }, true);
+  });
   return kSuccess;
 }
 // An event of another process: it is complete as soon as there is a handle of it.
