@@ -28,6 +28,7 @@ _ROWS = {
     "GPUs": ("gpu-fault", "gpu-throttled", "gpu-memory-taken"),
     "all-reduce": ("slow-link",),
 }
+_NOT_REPORTED = "not reported by any node"
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "unknown": "dim"}
 
 
@@ -136,6 +137,8 @@ def _disk(preflight: Preflight) -> str:
 def _limits(preflight: Preflight) -> str:
     files = [int(facts["limits"]["nofile"][0]) for _, facts in preflight.each("limits")]
     locked = [int(facts["limits"]["memlock"][0]) for _, facts in preflight.each("limits")]
+    if not files:
+        return _NOT_REPORTED
     return f"{_least(files)} files, {_least(locked, bytes_=True)} locked"
 
 
@@ -147,7 +150,9 @@ def _least(values: Iterable[int], *, bytes_: bool = False) -> str:
 
 
 def _versions(preflight: Preflight) -> str:
-    _, first = next(preflight.each("software"))
+    first = next((facts for _, facts in preflight.each("software")), None)
+    if first is None:
+        return _NOT_REPORTED
     known = first["versions"]
     words = [f"{name} {known[name]}" for name in ("python", "torch", "nccl", "driver") if name in known]
     commit = first["git"].get("commit")

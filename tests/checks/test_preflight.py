@@ -442,6 +442,14 @@ def test_every_look_may_be_unknown(raw):
     assert render_preflight(report(raw), read_preflight(raw), color=True, width=80)
 
 
+def test_a_row_that_no_node_reported_is_printed_as_such(raw):
+    """Found by the fuzz job: nodes answered, and none of them knew its limits or its software."""
+    for node in raw["nodes"].values():
+        del node["looked"]["limits"], node["looked"]["software"]
+    text = render_preflight(report(raw), read_preflight(raw), color=False, width=100)
+    assert text.count("not reported by any node") == 2
+
+
 def test_it_is_a_report(raw):
     import json
     from pathlib import Path
