@@ -38,6 +38,11 @@ def one_line(text: str) -> str:
     return " ".join(clean(text).split())
 
 
+def shortened(text: str, most: int = 4000) -> str:
+    """The beginning and the end of a long text: an argument or a line of 60,000 characters hides the sentence."""
+    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
+
+
 def without_controls(text: str) -> str:
     """As clean, but what is no text leaves no trace: for what is searched, and for lines beside others."""
     return text if text.isprintable() else _ODD.sub("", text)
