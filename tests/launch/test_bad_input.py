@@ -56,6 +56,17 @@ def test_a_program_that_is_not_python(distdbg, tmp_path):
     refused(distdbg, "train.sh", says=["is not a Python script", "/bin/sh"])
 
 
+def test_a_file_that_gives_no_bytes_is_no_script(distdbg):
+    """The kernel says that it is a regular file, and no read of it succeeds."""
+    refused(distdbg, "/proc/self/mem", says=["the script '/proc/self/mem' cannot be read"])
+
+
+def test_a_script_in_an_encoding_that_it_does_not_name(distdbg, tmp_path):
+    (tmp_path / "train.py").write_bytes(b'x = "\xe9"\n')
+    result = refused(distdbg, "train.py", says=["train.py:1: it is not text in its encoding"])
+    assert "codec" not in result.err
+
+
 def test_a_syntax_error_is_said_once(distdbg, tmp_path):
     script(tmp_path, "x = 1\nif x\n    pass\n")
     result = refused(distdbg, "--nproc-per-node", "4", "train.py", says=["train.py:2: "])
