@@ -163,6 +163,11 @@ def test_a_bad_value(given, tmp_path, monkeypatch):
     assert os.listdir() == ["train.py"], "nothing is left of a command that was refused"
 
 
+def test_a_long_argument_is_not_repeated_in_full():
+    code, _, err = answer(["guards", "x" * 60_000])
+    assert code == 2 and len(err) < 5000 and "guards" in err
+
+
 @pytest.mark.timeout(120)
 def test_what_may_not_be_read(odd_things, tmp_path, need):
     """Root without its right to read everything is anybody."""
