@@ -38,9 +38,10 @@ def one_line(text: str) -> str:
     return " ".join(clean(text).split())
 
 
-def shortened(text: str, most: int = 4000) -> str:
-    """The beginning and the end of a long text: an argument or a line of 60,000 characters hides the sentence."""
-    return text if len(text) <= most else f"{text[: most // 2]} … {text[-most // 2 :]}"
+def shortened(text: str, most: int = 1000) -> str:
+    """Each line by its beginning and its end: an argument of 60,000 characters hides the sentence around it."""
+    lines = text.split("\n")
+    return "\n".join(line if len(line) <= most else f"{line[: most // 2]} … {line[-most // 2 :]}" for line in lines)
 
 
 def without_controls(text: str) -> str:

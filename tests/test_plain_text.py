@@ -57,3 +57,4 @@ def test_a_long_text_keeps_its_beginning_and_its_end():
     assert shortened("short") == "short"
     found = shortened("begin" + "x" * 60_000 + "end", most=100)
     assert found.startswith("begin") and found.endswith("end") and len(found) < 110
+    assert shortened("a\nb" + "x" * 60_000, most=100).startswith("a\nbxx")
