@@ -16,8 +16,9 @@ def read_given(path: str | Path, most: int = MOST) -> bytes:
     if Path(path).is_fifo() and not str(path).startswith(("/dev/fd/", "/proc/")):  # `<(command)` ends, a FIFO may not
         raise OSError(errno.EINVAL, "it is a FIFO", str(path))
     with Path(path).open("rb") as file:
-        if stat.S_ISBLK(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is a block device", str(path))
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):  # /dev/zero never ends, /dev/kmsg waits for the next message
+            raise OSError(errno.EINVAL, "it is a device", str(path))
         data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it is longer than {most >> 20} MiB", str(path))

@@ -16,11 +16,18 @@ def test_the_whole_content(tmp_path):
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("long", "longer than 1 MiB"), ("endless", "longer than 1 MiB"), ("fifo", "FIFO"), ("none", "No such file")],
+    [
+        ("long", "longer than 1 MiB"),
+        ("endless", "it is a device"),
+        ("waits", "it is a device"),
+        ("fifo", "FIFO"),
+        ("none", "No such file"),
+    ],
 )
 def test_what_is_refused(tmp_path, name, says):
     (tmp_path / "long").write_bytes(b"#" * ((1 << 20) + 1))
     (tmp_path / "endless").symlink_to("/dev/zero")
+    (tmp_path / "waits").symlink_to("/dev/kmsg")
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match=says):
         read_given(tmp_path / name)
