@@ -15,10 +15,9 @@ from typing import Any
 import yaml
 
 from distdbg.errors import JobFileError
+from distdbg.given_file import read_given
 from distdbg.plain_text import one_line
 
-#: A longer file is not a job file; bytes.
-_MOST = 1 << 20
 _REMEDY = 'docs/launch.md, "Job files", shows what a job file holds.'
 _BOOL, _NULL, _MERGE = (f"tag:yaml.org,2002:{name}" for name in ("bool", "null", "merge"))
 Keys = tuple[str, ...]
@@ -113,12 +112,10 @@ def read_job_file(path: Path) -> JobFile:
 
 
 def _read(path: Path) -> str:
-    if path.is_fifo() and not str(path).startswith(("/dev/fd/", "/proc/")):  # `<(command)` ends, a FIFO may not
-        raise JobFileError(str(path), 0, "the job file cannot be read: it is a FIFO", "Name a regular file.")
+    raw = b""
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MOST + 1)
-        text = raw.decode("utf-8-sig")
+        raw = read_given(path)
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise JobFileError(str(path), line, f"it is not UTF-8 text (byte {error.start})", "Save it as UTF-8.") from None
@@ -127,9 +124,6 @@ def _read(path: Path) -> str:
         raise JobFileError(
             str(path), 0, f"the job file cannot be read: {why}", "Name a file that exists and that you may read."
         ) from None
-    if len(raw) > _MOST:
-        raise JobFileError(str(path), 0, f"it is longer than {_MOST >> 20} MiB, which no job file is", _REMEDY)
-    return text
 
 
 def _not_yaml(path: Path, text: str, error: yaml.MarkedYAMLError) -> JobFileError:
@@ -138,6 +132,8 @@ def _not_yaml(path: Path, text: str, error: yaml.MarkedYAMLError) -> JobFileErro
     written = text.splitlines()[line - 1] if 0 < line <= len(text.splitlines()) else ""
     if "\t" in written[: len(written) - len(written.lstrip())]:
         return JobFileError(str(path), line, "a tab begins the line", "YAML indents with spaces only.")
+    if error.problem == "found unhashable key":
+        return JobFileError(str(path), line, "a key is a list or a mapping", _REMEDY)
     return JobFileError(str(path), line, f"it is not YAML: {error.problem or error.context}", _REMEDY)
 
 

@@ -29,7 +29,7 @@ _PLAIN_ENDS = ("path", "file", "dir", "parallelism", "size", "len", "length", "n
 #: Tokens that show what they are by their beginning.
 _LOOKS = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_|ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|glpat-|sk-|rk_live_|sk_live_|xox[abeprs]-|AKIA|ASIA|AIza"
-    r"|nvapi-|npm_|pypi-|dop_v1_|eyJ[\w-]{5,}\.)[\w.\-/+=]{8,}"
+    r"|nvapi-|npm_|pypi-|dop_v1_|eyJ[\w-]{5,2000}\.)[\w.\-/+=]{8,}"
 )
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S)
 _URL_CREDENTIALS = re.compile(r"(?P<head>[a-z][a-z0-9+.\-]{0,30}://)[^\s/?#\"'@]*(?:@[^\s/?#\"'@]*)*@", re.I)
@@ -121,10 +121,11 @@ def mask_argv(argv: Sequence[str]) -> list[str]:
 # -- text of others ----------------------------------------------------------------------------------------------------
 
 #: In prose only names that can mean nothing else: "forward pass: 3 ms" and "pad_token: <pad>" hide nothing.
+#: A name is tried from its first character only: a name of 100,000 characters would take minutes otherwise.
 _PROSE = re.compile(
-    r"(?P<head>(?:[\w.\-]*(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key))\"?\s*[=:]\s*"
+    r"(?<![\w.\-])(?:(?P<head>(?:[\w.\-]*(?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key))\"?\s*[=:]\s*"
     r"[\"']?)(?P<value>[^\s\"'&;,{}()<>]{4,})"
-    r"|(?P<head2>[\w.\-]*token\"?\s*[=:]\s*[\"']?)(?P<value2>[\w.\-/+=]{16,})",
+    r"|(?P<head2>[\w.\-]*token\"?\s*[=:]\s*[\"']?)(?P<value2>[\w.\-/+=]{16,}))",
     re.I,
 )
 

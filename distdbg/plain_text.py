@@ -38,6 +38,12 @@ def one_line(text: str) -> str:
     return " ".join(clean(text).split())
 
 
+def shortened(text: str, most: int = 1000) -> str:
+    """Each line by its beginning and its end: an argument of 60,000 characters hides the sentence around it."""
+    lines = text.split("\n")
+    return "\n".join(line if len(line) <= most else f"{line[: most // 2]} … {line[-most // 2 :]}" for line in lines)
+
+
 def without_controls(text: str) -> str:
     """As clean, but what is no text leaves no trace: for what is searched, and for lines beside others."""
     return text if text.isprintable() else _ODD.sub("", text)

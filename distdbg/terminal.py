@@ -7,6 +7,7 @@ writes to `unguarded(stream)`, and cleans what it shows itself.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, TextIO
 
@@ -35,10 +36,12 @@ class _Guarded:
 
 
 def guard() -> None:
-    """Twice is once."""
+    """Twice is once. A stream that was closed before the start (`>&-`) becomes the null device."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is not None and not isinstance(stream, _Guarded):
+        if stream is None:
+            stream = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+        if not isinstance(stream, _Guarded):
             setattr(sys, name, _Guarded(stream))
 
 

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "distdbg"
 #: from the top of the house to the ground; an import may only point down
 FLOORS = (
     "cli launch worker collect shrink lint report checks evidence rundir settings job_file assets model errors "
-    "whole_file terminal hidden_values masking plain_text __init__"
+    "given_file whole_file terminal hidden_values masking plain_text __init__"
 ).split()
 PURE = {"lint", "report", "checks", "evidence", "model", "errors", "hidden_values", "masking", "plain_text"}
 IMPURE_MODULES = {"os", "time", "subprocess", "socket", "torch", "pynvml", "click", "psutil", "shutil", "threading"}

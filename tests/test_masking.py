@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from distdbg.masking import MASK, mask, mask_argv
+from distdbg.masking import MASK, mask, mask_argv, mask_text
 
 
 @pytest.mark.parametrize(
@@ -117,3 +117,15 @@ def test_a_long_value_does_not_take_long():
     assert mask("X", "a-" * 60_000) == "a-" * 60_000
     assert len(mask("X", "://" + "@a" * 100_000)) > 100
     assert mask("X", "-----BEGIN PRIVATE KEY-----" * 2000)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "part", ["A", "a-", "-eyJ", "token", "password", "x.secret_", "api_key-", "Bearer ", "a@", "=:"]
+)
+def test_long_text_of_a_program_does_not_take_long(part):
+    assert mask_text(part * (200_000 // len(part)))
+
+
+def test_a_name_is_found_wherever_a_word_begins():
+    assert mask_text("(my.db-password=hunter22) x_api_key: abcd1234") == f"(my.db-password={MASK}) x_api_key: {MASK}"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from distdbg.plain_text import clean, guarded, one_line, without_controls
+from distdbg.plain_text import clean, guarded, one_line, shortened, without_controls
 
 RAW = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 HOSTILE = (
@@ -51,3 +51,10 @@ def test_our_own_colours_stay_where_they_are_wanted():
 def test_text_of_people_stays():
     for text in ("naïve café", "训练", "🙂", "a\tb\nc", "→ ▶ └─"):
         assert clean(text) == guarded(text, colours=False) == text
+
+
+def test_a_long_text_keeps_its_beginning_and_its_end():
+    assert shortened("short") == "short"
+    found = shortened("begin" + "x" * 60_000 + "end", most=100)
+    assert found.startswith("begin") and found.endswith("end") and len(found) < 110
+    assert shortened("a\nb" + "x" * 60_000, most=100).startswith("a\nbxx")

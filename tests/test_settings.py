@@ -58,6 +58,7 @@ torchrun: {standalone: true, run-path: false, max_restarts: 3, monitor-interval:
     ("text", "says"),
     [
         ("nodes: [1\n", ["job.yaml:2: it is not YAML"]),
+        ("[a]: b\n", ["job.yaml:1: a key is a list or a mapping"]),
         ("- nodes\n", ["job.yaml:1: a job file is a mapping"]),
         ("hello", ["job.yaml:1: a job file is a mapping"]),
         ("", ["job.yaml: it is empty"]),

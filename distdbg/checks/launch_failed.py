@@ -32,7 +32,7 @@ DOCS = (
     ),
 )
 _LOG_PREFIX = re.compile(r"^\[[WEIF]\d{4} [^\]]*\] ")
-_NO_TRACEBACK = re.compile(r"^\S*(run\.py|torchrun|python\S*): (error: )?(.+)$", re.MULTILINE)
+_NO_TRACEBACK = re.compile(r"^\S*(run\.py|torchrun|python[\d.]*): (error: )?(.+)$", re.MULTILINE)
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:

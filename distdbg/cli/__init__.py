@@ -6,8 +6,10 @@ A new command is one file here (`my_command.py` defines `command`); the folder i
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
+import os
 import pkgutil
 import sys
 from pathlib import Path
@@ -17,7 +19,7 @@ import click
 
 from distdbg.cli._json import Answer, print_failure
 from distdbg.errors import EXIT_CODES, EXIT_LAUNCHER_BROKE, EXIT_OWN_ERROR, EXIT_USAGE, DistdbgError, UsageError
-from distdbg.plain_text import clean
+from distdbg.plain_text import clean, shortened
 from distdbg.terminal import guard
 
 
@@ -72,7 +74,12 @@ def _version(ctx: click.Context, wanted: bool) -> None:
 
 def main() -> NoReturn:
     """Run a command; every error that a person can meet ends as one sentence and its documented exit code."""
-    sys.exit(run(None))
+    code = run(None)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = _failed(error, "")
+    sys.exit(code)
 
 
 def run(words: list[str] | None) -> int | str | None:
@@ -104,8 +111,13 @@ def _failed(error: Exception, command: str) -> int:  # noqa: PLR0911 -- one kind
         case click.Abort():
             return 130
         case BrokenPipeError():
+            _stop_output()
             sys.stderr.close()  # `distdbg logs | head` is no error
             return 141
+        case OSError(filename=None, errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG | errno.EIO):
+            _stop_output()
+            _say(DistdbgError(f"the output cannot be written: {error.strerror}", "Write it to another place."))
+            return DistdbgError.exit_code
         case OSError(errno=errno.ENAMETOOLONG):
             _say(UsageError("a path is longer than the system allows", "Name a shorter one."))
             return UsageError.exit_code
@@ -113,6 +125,12 @@ def _failed(error: Exception, command: str) -> int:  # noqa: PLR0911 -- one kind
             _say(UsageError("the folder that this is called from has been removed", "Change to one that is there."))
             return UsageError.exit_code
     return _own_error(error, command)
+
+
+def _stop_output() -> None:
+    """What is still buffered is lost: the interpreter would fail once more when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _where_help_is(error: click.ClickException) -> str:
@@ -131,7 +149,7 @@ def _nowhere() -> bool:
 
 def _say(error: DistdbgError) -> None:
     first = click.style("distdbg: ", fg="red", bold=True)
-    click.echo(f"{first}{clean(error.message)}", err=True)
+    click.echo(f"{first}{shortened(clean(error.message))}", err=True)
     click.echo(f"         {clean(error.remedy)}", err=True)
 
 

@@ -1,6 +1,7 @@
 """Absolute limits of the child processes that read foreign files: memory, CPU time, wall time. Standard library only.
 
-No limit grows with the length of a file: whoever writes a file chooses its length.
+No limit grows beyond its constant with the length of a file: whoever writes a file chooses its length. Below that
+constant a short file gets less memory than a long one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from distdbg.evidence.exit_status import how_it_ended
 
 #: Bytes of memory of one reader. The largest legitimate input, a snapshot of 5 million events, takes 2.7 GiB.
 MOST_MEMORY = 4 << 30
+#: Bytes of memory that any file may take, and bytes for each byte of its content. Snapshots and recorder dumps take 5 a
+#: byte; a list of empty lists takes 64.
+_ANY_FILE = 1 << 30
+_PER_BYTE = 8
 #: The share of the machine's free memory that a reader may take: a training job may run beside it.
 _SHARE_OF_FREE = 0.75
 #: Seconds of CPU time for one file: a snapshot of 5 million events takes 11 s, on a slow machine four times as long.
@@ -33,9 +38,17 @@ class MemoryLimit:
     size: int
     by_machine: bool
 
-    @property
-    def exceeded(self) -> str:
-        """Why a file that needs more was not read."""
+    def for_content(self, length: int) -> int:
+        """The bytes of memory that may be taken for a content of `length` bytes, unpacked."""
+        return min(self.size, _ANY_FILE + _PER_BYTE * length)
+
+    def exceeded(self, length: int) -> str:
+        """Why a file of which `length` bytes were unpacked was not read."""
+        if self.for_content(length) < self.size:
+            return (
+                f"reading it takes more than {_ANY_FILE >> 30} GiB of memory and {_PER_BYTE} bytes for each of its "
+                "bytes: it is broken, or meant to harm"
+            )
         if self.by_machine:
             return (
                 f"reading it takes more than {self.size >> 20} MiB, which is {_SHARE_OF_FREE:.0%} of the memory that "
@@ -54,7 +67,7 @@ def limit_memory() -> MemoryLimit:
     """Limit the memory of this process for good; it writes no core file and no other file."""
     limit = memory_limit(free_bytes())
     for kind, most in (
-        (resource.RLIMIT_AS, limit.size + _own_bytes()),
+        (resource.RLIMIT_AS, limit.size + own_bytes()),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
     ):
@@ -62,6 +75,12 @@ def limit_memory() -> MemoryLimit:
         least = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (least, least))
     return limit
+
+
+def limit_memory_of_file(limit: MemoryLimit, length: int, before: int) -> None:
+    """Below `limit`: what a file may take of which `length` bytes are known. `before`: own_bytes() before it."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (min(hard, before + limit.for_content(length)), hard))
 
 
 def limit_cpu(seconds: int = MOST_CPU_S) -> None:
@@ -100,7 +119,7 @@ class LostTime:
         return f"it was not read: {before}"
 
 
-def _own_bytes() -> int:
+def own_bytes() -> int:
     """The address space of this process, which is limited too."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")

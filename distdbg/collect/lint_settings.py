@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import UsageError
+from distdbg.given_file import read_given
 from distdbg.lint import docs
 
 _KEYS = ("select", "ignore", "exclude")
@@ -57,7 +58,7 @@ def _read(path: Path) -> dict[str, Any]:
     else:
         import tomllib
     try:
-        whole = tomllib.loads(path.read_text(encoding="utf-8"))
+        whole = tomllib.loads(read_given(path).decode("utf-8"))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else f"it is not TOML: {error}"
         raise UsageError(f"{path} cannot be read: {why}", "Correct it, or lint from another folder.") from None

@@ -42,7 +42,7 @@ def load(file: IO[bytes], kind: type[PlainUnpickler] = PlainUnpickler) -> object
         raise Unreadable(f"it is nested deeper than any {kind.writer} nests") from None
     except (EOFError, pickle.UnpicklingError) as error:
         cut = isinstance(error, EOFError) or "truncated" in str(error) or "exhausted" in str(error)
-        raise Unreadable("it is cut short" if cut else f"it is no whole pickle: {str(error)[:80]}") from None
+        raise Unreadable("it is cut short" if cut else "it is no whole pickle: its content is damaged") from None
     except (MemoryError, Unreadable):
         raise
     except Exception:  # opcodes that mean nothing end in any exception that Python has

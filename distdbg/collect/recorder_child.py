@@ -34,15 +34,19 @@ MOST_BYTES = 256 << 20
 MOST_CPU_S = 10
 
 
-def read(path: Path, signatures: Signatures, sent: int) -> bytes:
-    """One answer. Raises Unreadable, MemoryError."""
+def load(path: Path) -> bytes:
+    """The file's content. Raises Unreadable."""
     data, why = read_bytes(path, MOST_BYTES + 1)
     if data is None:
         raise Unreadable(why or "it is missing")
     if len(data) > MOST_BYTES:
         raise Unreadable(f"it is longer than {MOST_BYTES >> 20} MiB")
+    return data
+
+
+def read(data: bytes, signatures: Signatures, sent: int) -> bytes:
+    """One answer. Raises Unreadable, MemoryError."""
     dump = _loaded(data)
-    del data
     log = read_recorder(dump, signatures)
     if log is None:
         raise Unreadable("it is no flight recorder's dump")
@@ -58,7 +62,7 @@ def _loaded(data: bytes) -> object:
         raise Unreadable(str(error)) from None
     except json.JSONDecodeError as error:
         cut = error.pos >= len(data) - 2 or "Unterminated" in error.msg
-        raise Unreadable("it is cut short" if cut else f"it is not JSON: {error.msg} at byte {error.pos}") from None
+        raise Unreadable("it is cut short" if cut else f"it is not JSON (from byte {error.pos} on)") from None
 
 
 def main() -> int:
@@ -68,13 +72,17 @@ def main() -> int:
     sent = 0
     for line in sys.stdin:
         child_limits.limit_cpu(MOST_CPU_S)
+        length = 0
         try:
-            answer = read(Path(json.loads(line)), signatures, sent)
+            data = load(Path(json.loads(line)))
+            length = len(data)
+            child_limits.limit_memory_of_file(limit, length, child_limits.own_bytes())
+            answer = read(data, signatures, sent)
             sent = len(signatures.known)
         except Unreadable as error:
             answer = json.dumps({"because": str(error)}).encode() + b"\n"
         except MemoryError:
-            sys.stdout.buffer.write(json.dumps({"because": limit.exceeded, "last": True}).encode() + b"\n")
+            sys.stdout.buffer.write(json.dumps({"because": limit.exceeded(length), "last": True}).encode() + b"\n")
             return 1
         sys.stdout.buffer.write(answer)
         sys.stdout.buffer.flush()

@@ -41,11 +41,28 @@ class SnapshotUnpickler(PlainUnpickler):
     writer = "memory snapshot"
 
 
+class Content:
+    """How many bytes of the file's content are known, and the memory that this process may take for them."""
+
+    def __init__(self, limit: child_limits.MemoryLimit) -> None:
+        self._limit, self._before, self._length = limit, child_limits.own_bytes(), 0
+        self.add(0)
+
+    def add(self, length: int) -> None:
+        self._length += length
+        child_limits.limit_memory_of_file(self._limit, self._length, self._before)
+
+    @property
+    def exceeded(self) -> str:
+        return self._limit.exceeded(self._length)
+
+
 class _Unpacked(io.RawIOBase):
     """A gzip file's content. Ends at what no snapshot's compression reaches."""
 
-    def __init__(self, descriptor: int, size: int) -> None:
+    def __init__(self, descriptor: int, size: int, content: Content) -> None:
         self._descriptor, self._left = descriptor, min(_MOST_BYTES, _MOST_GROWTH * size)
+        self._content = content
         self._by_ratio = _MOST_GROWTH * size < _MOST_BYTES
         self._unpack = zlib.decompressobj(31)
         self._packed = b""
@@ -60,20 +77,21 @@ class _Unpacked(io.RawIOBase):
                 raise Unreadable("it is cut short (gzip)")
             try:
                 data = self._unpack.decompress(self._packed, len(into))
-            except zlib.error as error:
-                raise Unreadable(f"it is no whole gzip file: {str(error)[:80]}") from None
+            except zlib.error:
+                raise Unreadable("it is no whole gzip file: its content is damaged") from None
             self._packed = self._unpack.unconsumed_tail
             if data:
                 self._left -= len(data)
                 if self._left < 0:
                     most = f"{_MOST_GROWTH} times its length" if self._by_ratio else f"{_MOST_BYTES >> 30} GiB"
                     raise Unreadable(f"it unpacks to more than {most}: no snapshot does")
+                self._content.add(len(data))
                 into[: len(data)] = data
                 return len(data)
         return 0
 
 
-def read(path: str, holders: int) -> list[dict[str, object]]:
+def read(path: str, holders: int, content: Content) -> list[dict[str, object]]:
     """Raises Unreadable, MemoryError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -87,7 +105,9 @@ def read(path: str, holders: int) -> list[dict[str, object]]:
     packed = os.pread(descriptor, 2, 0) == _GZIP
     if status.st_size > _MOST_BYTES:
         raise Unreadable(f"it has {status.st_size >> 20} MiB, and no more than {_MOST_BYTES >> 20} MiB are read")
-    raw = _Unpacked(descriptor, status.st_size) if packed else io.FileIO(descriptor)
+    if not packed:
+        content.add(status.st_size)
+    raw = _Unpacked(descriptor, status.st_size, content) if packed else io.FileIO(descriptor)
     try:
         snapshot = plain_pickle.load(io.BufferedReader(raw, 1 << 20), SnapshotUnpickler)
         return [as_plain(answer) for answer in analyse(snapshot, holders)]
@@ -98,15 +118,15 @@ def read(path: str, holders: int) -> list[dict[str, object]]:
 
 
 def main() -> int:
-    limit = child_limits.limit_memory()
+    content = Content(child_limits.limit_memory())
     child_limits.limit_cpu()
     gc.disable()  # it looks for circles while a million dicts are built: two thirds of the time
     try:
-        answer = json.dumps({"devices": read(sys.argv[1], int(sys.argv[2]) if sys.argv[2:] else MOST_HOLDERS)})
+        answer = json.dumps({"devices": read(sys.argv[1], int(sys.argv[2]) if sys.argv[2:] else MOST_HOLDERS, content)})
     except Unreadable as error:
         answer = json.dumps({"because": str(error)})
     except MemoryError:
-        answer = json.dumps({"because": limit.exceeded})
+        answer = json.dumps({"because": content.exceeded})
     sys.stdout.write(answer + "\n")
     sys.stdout.flush()
     os._exit(0)  # giving a million objects back one by one takes longer than reading them did

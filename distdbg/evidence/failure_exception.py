@@ -18,7 +18,7 @@ _ORDINARY = {"StopIteration", "StopAsyncIteration", "GeneratorExit", "Empty", "F
              "ModuleNotFoundError", "SignalException"}  # fmt: skip
 _COMMUNICATION_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistError"}
 _COMMUNICATION = re.compile(
-    r"gloo/transport/|ProcessGroup(NCCL|Gloo)|NCCL (error|communicator)|nccl\w*Error|TCPStore|c10d store|"
+    r"gloo/transport/|ProcessGroup(NCCL|Gloo)|NCCL (error|communicator)|nccl\w{0,100}Error|TCPStore|c10d store|"
     r"monitoredBarrier|connectFullMesh"
 )
 #: Said by any socket: about the ranks' own only below torch.distributed.

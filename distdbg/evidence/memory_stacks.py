@@ -24,7 +24,7 @@ _LIBRARY = re.compile(
     r"(?:^|/)(?:site|dist)-packages/|(?:^|/)lib(?:64)?/python\d|^<frozen |(?:^|/)torch/(?:nn|optim|autograd|utils|cuda|"
     r"distributed|_\w+|amp|functional|storage)(?:/|\.py)"
 )
-_NODE = re.compile(r"(\w*?(?:Backward|Bwd)\d*|AccumulateGrad)(?:::|\b)")
+_NODE = re.compile(r"\b(\w*?(?:Backward|Bwd)\d*|AccumulateGrad)(?:::|\b)")
 _OP = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)|at::native::(\w+)\(")
 #: where FSDP makes room for parameters that it gathers, the storages of its flat ones included
 _GATHERS = frozenset({"alloc_storage", "_alloc_storage", "init_all_gather_outputs", "alloc_all_gather_outputs"})
@@ -35,6 +35,10 @@ _MOST_TEXT = 300
 _MOST_FRAMES = 60
 #: Python stops at a thousand; one list of a million, named by a million events, would take days.
 _DEEPEST = 5000
+
+
+class ImplausibleValue(ValueError):
+    """A value that no snapshot of torch has; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class Stacks:
         Raises ValueError for a stack that is deeper than any.
         """
         if len(frames) > _DEEPEST:
-            raise ValueError(f"a stack has {len(frames):,} frames")
+            raise ImplausibleValue(f"a stack has {len(frames):,} frames")
         module = metadata if isinstance(metadata, str) else ""
         key = (*map(id, frames), module)
         found = self._by_frames.get(key)

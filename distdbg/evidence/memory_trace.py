@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from distdbg.evidence.memory_owners import KEY, Owners, read_owners
-from distdbg.evidence.memory_stacks import BACKWARD, FORWARD, OPTIMIZER, Stacks
+from distdbg.evidence.memory_stacks import BACKWARD, FORWARD, OPTIMIZER, ImplausibleValue, Stacks
 
 #: Stacks tell the phase closer, and of the backward's threads, too; where they tell none, the mark's does.
 _MARK = re.compile(r"ddbg (\d{1,12}) ([fbo])")
@@ -311,12 +311,17 @@ def _settings(raw: object) -> dict[str, str]:
 
 def _whole(value: object) -> int:
     if not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise ValueError(f"{str(value)[:40]!r} where a number of bytes, an address or a time belongs")
+        raise ImplausibleValue(f"{str(value)[:40]!r} where a number of bytes, an address or a time belongs")
     return value
 
 
 def _said(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)[:120]
+    """Without Python's own words, which say nothing about the file."""
+    if isinstance(error, ImplausibleValue):
+        return str(error)
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    return "a value in it has another type or is out of range"
 
 
 def living_at(trace: Trace, index: int) -> Iterator[int]:

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 from distdbg.errors import UsageError
+from distdbg.given_file import read_given
 
 _PYTHON_MOST = 8 << 20  # bytes; a longer "script" is something else
 
@@ -44,7 +45,10 @@ def check_script(text: str, *, compiles: bool = True) -> None:
 def _check_source(text: str, path: Path) -> None:
     if path.stat().st_size > _PYTHON_MOST:
         return
-    source = path.read_bytes()
+    try:
+        source = read_given(path, _PYTHON_MOST)
+    except OSError as error:
+        raise UsageError(f"the script {text!r} cannot be read: {error.strerror}", "Nothing was started.") from None
     if b"\0" in source:
         raise UsageError(f"{text!r} is not a Python script: it is binary", "A program of any kind: --no-python.")
     first = source.split(b"\n", 1)[0]
@@ -59,7 +63,8 @@ def _check_source(text: str, path: Path) -> None:
     except SyntaxError as error:
         line = (error.text or "").strip()
         where = f"{text}:{error.lineno}" if error.lineno else text
-        raise UsageError(f"{where}: {error.msg}{f': {line}' if line else ''}", "Nothing was started.") from None
+        what = "it is not text in its encoding" if error.msg.startswith("(unicode error)") else error.msg
+        raise UsageError(f"{where}: {what}{f': {line}' if line else ''}", "Nothing was started.") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise UsageError(f"{text!r} is not a Python script: {error}", "Nothing was started.") from None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused, ToolMissing
+from distdbg.given_file import read_given
 from distdbg.launch.definitions import definitions_of
 
 _SCHEMA = "distdbg.nonfinite/1"
@@ -54,7 +55,7 @@ def replay(folder: Path) -> Replay:
 def _about(folder: Path) -> dict[str, Any]:
     path = folder / "about.json"
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = json.loads(read_given(path))
     except FileNotFoundError:
         raise NothingToAnalyse(f"{str(folder)!r} has no about.json: nothing was saved there by --on-nonfinite dump",
                                "Name the folder ranks/RRRRR/nonfinite of a run.") from None  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from distdbg.errors import UsageError
+from distdbg.given_file import read_given
 
 
 def read_hosts(text: str) -> list[str]:
@@ -16,7 +17,7 @@ def read_hosts(text: str) -> list[str]:
         hosts = [host.strip() for host in text.split(",")]
     else:
         try:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = read_given(path).decode("utf-8", "replace").splitlines()
         except OSError as error:
             raise UsageError(f"--hosts {text}: {error.strerror}", "Name hosts, or a file with one a line.") from None
         hosts = [words[0] for line in lines if (words := line.partition("#")[0].split())]

@@ -163,6 +163,11 @@ def test_a_bad_value(given, tmp_path, monkeypatch):
     assert os.listdir() == ["train.py"], "nothing is left of a command that was refused"
 
 
+def test_a_long_argument_is_not_repeated_in_full():
+    code, _, err = answer(["guards", "x" * 60_000])
+    assert code == 2 and len(err) < 1500 and "guards" in err
+
+
 @pytest.mark.timeout(120)
 def test_what_may_not_be_read(odd_things, tmp_path, need):
     """Root without its right to read everything is anybody."""
@@ -179,3 +184,15 @@ def test_what_may_not_be_read(odd_things, tmp_path, need):
     for words, (code, out, err) in found.items():
         assert_answer(words.split(), code, out, err)
         assert code != 0, words
+
+
+@pytest.mark.slow  # transformers is imported
+def test_a_library_that_repeats_a_config_obeys_no_control(distdbg, tmp_path):
+    pytest.importorskip("transformers")
+    odd = "no\x1b]0;title\x07\x1b[2Jsuch\x9b31m\u202e"
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text(json.dumps({"model_type": odd}))
+    for words in (["shrink-model", "m", "out", "--random"], ["memory", "estimate", "m"]):
+        done = distdbg(*words, cwd=tmp_path)
+        assert done.code == 5 and "such" in done.err, done
+        assert not re.search("[\x07\x1b\x7f-\x9f\u202e]", done.err + done.out), ascii(done.err)

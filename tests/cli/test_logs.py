@@ -167,3 +167,13 @@ def test_a_job_that_had_the_terminal_has_no_logs(distdbg: Command, tmp_path: Pat
     WrittenRun(tmp_path, ranks=[0, 1]).finish()
     done = distdbg("logs")
     assert done.code == 3 and "--no-capture" in done.err, done
+
+
+def test_lines_hold_no_control_that_a_terminal_or_a_reader_obeys(distdbg: Command, tmp_path: Path) -> None:
+    made = WrittenRun(tmp_path)
+    made.say(0, "a\x1b]0;title\x07b\x9b31mc\u202ed\u2066e\n", 1).say(1, "x\n", 2)
+    made.finish()
+    for words in (["--merge"], ["--rank", "0", "--grep", "a"], ["--times"]):
+        done = distdbg("logs", made.run.id, *words)
+        assert done.code == 0 and "e" in done.out, done
+        assert not [c for c in "\x1b\x07\x9b\u202e\u2066" if c in done.out], ascii(done.out)

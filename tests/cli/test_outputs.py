@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from distdbg.cli import cli
+from tests.collect.log_runs import WrittenRun
 
 COMMANDS = (
     ("explain", ".", "--html"),
@@ -38,3 +42,38 @@ def test_no_output_replaces_what_is_no_regular_file(words, kind, tmp_path, monke
     assert done.exit_code == 2 and "odd" in done.output and "Traceback" not in done.output, done.output
     assert other.read_text() == "precious"
     assert (odd.lstat().st_mode, odd.lstat().st_ino) == (before.st_mode, before.st_ino)
+
+
+MAIN = "import sys; from distdbg.cli import main; sys.argv[0] = 'distdbg'; main()"
+
+
+def started(words, redirection, folder=None):
+    """The command line under a shell that redirects its standard output."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", MAIN, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, cwd=folder)
+
+
+@pytest.mark.parametrize("words", [["completion", "bash"], ["findings"], ["findings", "--json"], ["env", "--shell"]])
+def test_a_full_disk_at_standard_output_is_one_sentence(words):
+    done = started(words, "> /dev/full")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "distdbg: the output cannot be written: No space left on device",
+        "         Write it to another place.",
+    ]
+
+
+def test_logs_onto_a_full_disk(tmp_path):
+    made = WrittenRun(tmp_path)
+    made.say(0, "step 1\n", 1).say(1, "step 1\n", 2)
+    made.finish()
+    done = started(["logs", made.run.id, "--merge"], "> /dev/full", tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith("distdbg: the output cannot be written: "), done.stderr
+
+
+@pytest.mark.parametrize("words", [["findings"], ["logs"], ["runs"]])
+def test_a_closed_standard_output_is_no_error_of_ours(words, tmp_path):
+    WrittenRun(tmp_path).say(0, "step 1\n", 1).finish()
+    done = started(words, ">&-", tmp_path)
+    assert done.returncode == 0 and not done.stderr, done.stderr

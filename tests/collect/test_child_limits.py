@@ -1,4 +1,4 @@
-"""The limits of readers are absolute: they follow from constants and free memory, never from a file's length."""
+"""The limits of readers are absolute: constants and free memory bound them, whatever the length of a file."""
 
 import gzip
 import subprocess
@@ -18,7 +18,16 @@ GIB = 1 << 30
 )
 def test_the_limit_is_lowered_to_what_is_free(free, size, by_machine):
     limit = memory_limit(free)
-    assert (limit.size, limit.by_machine, "free here" in limit.exceeded) == (size, by_machine, by_machine)
+    said = limit.exceeded(1 << 40)
+    assert (limit.size, limit.by_machine, "free here" in said) == (size, by_machine, by_machine)
+
+
+def test_a_short_file_gets_less_than_a_long_one():
+    limit = memory_limit(None)
+    found = [limit.for_content(length) for length in (0, 1 << 20, 1 << 40)]
+    assert found == [GIB, GIB + (8 << 20), MOST_MEMORY]
+    assert "1 GiB of memory and 8 bytes for each" in limit.exceeded(1 << 20)
+    assert "4 GiB of memory" in limit.exceeded(1 << 40)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +106,22 @@ def test_a_recorder_that_grows_in_memory(tmp_path):
     said, peak = reader("recorder_child", 300 << 20, given=f'"{path}"\n')
     assert "GiB of memory" in said
     assert peak < 350 << 10
+
+
+@pytest.mark.slow
+def test_a_small_file_that_unpacks_to_lists_stays_below_two_gib(tmp_path):
+    path = tmp_path / "bomb.pickle.gz"
+    body = b"\x80\x04](" + b"]" * 100_000_000 + b"e."
+    path.write_bytes(gzip.compress(body, 1))
+    said, peak = reader("snapshot_child", MOST_MEMORY, path)
+    assert "1 GiB of memory and 8 bytes for each" in said
+    assert peak < 1600 << 10
+
+
+@pytest.mark.slow
+def test_so_does_a_recorder(tmp_path):
+    path = tmp_path / "fr_0"
+    path.write_bytes(b"\x80\x02](" + b"]" * 60_000_000 + b"e.")
+    said, peak = reader("recorder_child", MOST_MEMORY, given=f'"{path}"\n')
+    assert "1 GiB of memory and 8 bytes for each" in said
+    assert peak < 1700 << 10

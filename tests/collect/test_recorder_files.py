@@ -43,6 +43,7 @@ def deep_tuple():
 BAD = {
     "empty": (b"", "cut short"),
     "cut": (pickle.dumps(GOOD, 2)[:-30], "cut short"),
+    "no-json": (b'{"entries": [,]}' + b" " * 9, r"it is not JSON \(from byte 13 on\)"),
     "cut-json": (json.dumps(GOOD).encode()[:-9], "cut short"),
     "noise": (b"\x80\x02" + bytes(range(200, 256)), "pickle"),
     "foreign": (pickle.dumps({"model": [1, 2, 3]}, 2), "no flight recorder's dump"),

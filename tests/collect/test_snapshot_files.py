@@ -106,10 +106,11 @@ BAD = {
     "twice": (b"\x80\x04" + b"]" + b"2" * 4_000_000 + b".", "pickle|no memory snapshot|GiB of memory|free here"),
     "no-size": (without("size"), "'size' is missing"),
     "no-address": (without("addr"), "'addr' is missing"),
-    "size-is-text": (wrong(size="large"), "no memory snapshot as torch writes"),
+    "size-is-text": (wrong(size="large"), "as torch writes them: a value in it has another type"),
     "size-below-zero": (wrong(size=-5), "below zero|no memory snapshot"),
     "size-is-huge": (wrong(size=1 << 80), "no memory snapshot as torch writes"),
-    "address-is-list": (wrong(addr=[1]), "no memory snapshot as torch writes"),
+    "address-is-list": (wrong(addr=[1]), "as torch writes them: a value in it has another type"),
+    "damaged-gzip": (gzip.compress(b"\x80\x02}.")[:10] + b"\xff" * 9, "gzip file: its content is damaged"),
 }
 
 

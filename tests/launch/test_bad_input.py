@@ -56,6 +56,17 @@ def test_a_program_that_is_not_python(distdbg, tmp_path):
     refused(distdbg, "train.sh", says=["is not a Python script", "/bin/sh"])
 
 
+def test_a_file_that_gives_no_bytes_is_no_script(distdbg):
+    """The kernel says that it is a regular file, and no read of it succeeds."""
+    refused(distdbg, "/proc/self/mem", says=["the script '/proc/self/mem' cannot be read"])
+
+
+def test_a_script_in_an_encoding_that_it_does_not_name(distdbg, tmp_path):
+    (tmp_path / "train.py").write_bytes(b'x = "\xe9"\n')
+    result = refused(distdbg, "train.py", says=["train.py:1: it is not text in its encoding"])
+    assert "codec" not in result.err
+
+
 def test_a_syntax_error_is_said_once(distdbg, tmp_path):
     script(tmp_path, "x = 1\nif x\n    pass\n")
     result = refused(distdbg, "--nproc-per-node", "4", "train.py", says=["train.py:2: "])
@@ -249,3 +260,13 @@ def test_a_port_that_is_taken_and_a_host_that_nobody_knows(distdbg, tmp_path):
     result = distdbg("launch", *options, "--rdzv-endpoint", "nonesuch.invalid:29400", str(program))
     assert result.code == 1, result
     assert "launch-failed" in result.err and "[name-not-resolved]" in result.err, result
+
+
+def test_a_scripts_name_is_shown_and_not_obeyed(distdbg, tmp_path):
+    """The linter's notice, the verdict and an error name the script. What a rank prints itself stays as it is."""
+    lint = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\n"
+    for text in (lint, "x = (\n"):
+        name = script(tmp_path, text, "a\x1b]0;t\x07\x9b31m\u202eb.py").name
+        done = distdbg("launch", "--nproc-per-node", "1", "--show-ranks", "none", name, cwd=tmp_path, timeout=120)
+        assert "b.py" in done.err, done
+        assert not [c for c in "\x1b\x07\x9b\u202e" if c in done.err + done.out], ascii(done)

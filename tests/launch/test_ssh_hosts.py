@@ -21,6 +21,13 @@ def test_refused(text):
         read_hosts(text)
 
 
+@pytest.mark.timeout(20)
+def test_a_file_without_end_is_no_list_of_hosts(tmp_path):
+    (tmp_path / "h").symlink_to("/dev/zero")
+    with pytest.raises(UsageError, match="it is a device"):
+        read_hosts(str(tmp_path / "h"))
+
+
 def test_an_empty_file_names_nobody(tmp_path):
     (tmp_path / "h").write_text("# nobody\n")
     with pytest.raises(UsageError, match="names no host"):

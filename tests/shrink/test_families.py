@@ -271,6 +271,11 @@ def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path) -> None:
         ('{"model_type": "llama", "auto_map": {"AutoConfig": "evil.C"}}', Refused, "--trust-remote-code"),
         ('{"model_type": "llama", "hidden_size": 7}', Refused, "cannot be built|not a model's config"),
         ('{"model_type": "llama", "num_hidden_layers": -1}', EvidenceUnreadable, "num_hidden_layers .* is -1"),
+        (
+            '{"model_type": "llama", "use_cache": [1]}',
+            EvidenceUnreadable,
+            r"\d: Validation error for field 'use_cache'",
+        ),
         ('\ufeff{"model_type": "mobilenet_v1"}', Refused, "nothing in the config counts"),
         ('{"model_type": "mobilenet_v1"}', Refused, "nothing in the config counts"),
     ],

@@ -16,6 +16,7 @@ from typing import Any
 
 from distdbg.assets import asset_dir
 from distdbg.errors import UsageError
+from distdbg.given_file import read_given
 from distdbg.launch.dry_run import quote
 from distdbg.launch.plan import is_one_of_many
 from distdbg.launch.torchrun_flags import value_mistake
@@ -182,7 +183,7 @@ def _render(path: Path, **values: Any) -> str:  # noqa: ANN401
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True, autoescape=False)
     environment.filters["sh"] = quote
     try:
-        source = path.read_text(encoding="utf-8")
+        source = read_given(path).decode("utf-8")
         return environment.from_string(source).render(values)
     except jinja2.TemplateSyntaxError as error:
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ MOST_MODULES = 500_000
 Shape = tuple[int, ...]
 #: a module's class and its plain attributes
 Facts = tuple[str, tuple[tuple[str, Any], ...]]
+
+_EXCEPTION_NAMES = re.compile(r"\b\w*(?:Error|Exception): ?")
 
 
 @dataclass(frozen=True)
@@ -144,13 +147,13 @@ def open_builder(folder: str, trust: bool, architecture: str | None = None) -> B
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust, local_files_only=True)
     except Exception as error:
         raise EvidenceUnreadable(
-            f"config.json is not a model's config for transformers {transformers.__version__}: {brief(error)}",
+            f"config.json is not a model's config for transformers {transformers.__version__}: {reason(error)}",
             "Check its model_type, or install the transformers version that the model names.",
         ) from None
     builder = Builder(config, model_class(config, architecture, trust), trust)
     found = builder.anatomy(builder.full)
     if isinstance(found, Exception):
-        raise Refused(f"the model cannot be built from its own config: {brief(found)}", "Mend the config first.")
+        raise Refused(f"the model cannot be built from its own config: {reason(found)}", "Mend the config first.")
     return builder
 
 
@@ -184,3 +187,10 @@ def brief(error: BaseException) -> str:
     """An exception on one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {shorten(' '.join(lines[:3]), 300, placeholder=' …')}"
+
+
+def reason(error: BaseException) -> str:
+    """What a library says about a config, without the names of Python's exceptions."""
+    if isinstance(error, (LookupError, AttributeError)):
+        return "transformers fails on its values"
+    return _EXCEPTION_NAMES.sub("", brief(error))
