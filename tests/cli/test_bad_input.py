@@ -187,6 +187,16 @@ def test_what_may_not_be_read(odd_things, tmp_path, need):
 
 
 @pytest.mark.slow  # transformers is imported
+def test_a_library_that_names_types_is_told_in_the_words_of_json(distdbg, tmp_path):
+    pytest.importorskip("transformers")
+    config = {"model_type": "llama", "bos_token_id": [-1, -1], "architectures": ["LlamaForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = distdbg("memory", "estimate", "config.json")
+    assert done.code == 5 and "bos_token_id" in done.err and "null" in done.err, done
+    assert "NoneType" not in done.err and "<class" not in done.err
+
+
+@pytest.mark.slow  # transformers is imported
 def test_a_library_that_repeats_a_config_obeys_no_control(distdbg, tmp_path):
     pytest.importorskip("transformers")
     odd = "no\x1b]0;title\x07\x1b[2Jsuch\x9b31m\u202e"

@@ -20,6 +20,8 @@ Shape = tuple[int, ...]
 Facts = tuple[str, tuple[tuple[str, Any], ...]]
 
 _EXCEPTION_NAMES = re.compile(r"\b\w*(?:Error|Exception): ?")
+#: A type in a library's message, as Python prints it
+_TYPE = re.compile(r"<class '(?:\w+\.)*(\w+)'>")
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def brief(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What a library says about a config, without the names of Python's exceptions."""
+    """What a library says about a config, in the words of JSON and without the names of Python's exceptions."""
     if isinstance(error, (LookupError, AttributeError)):
         return "transformers fails on its values"
-    return _EXCEPTION_NAMES.sub("", brief(error))
+    return _EXCEPTION_NAMES.sub("", _TYPE.sub(r"\1", brief(error)).replace("NoneType", "null"))
