@@ -119,7 +119,7 @@ def _at_peak_finding(answer: MemoryAnswer) -> Finding:
         "be left from a higher peak before the trace.",
         remedy=_remedy(answer),
         ranks=(answer.rank,) if answer.rank is not None else (),
-        evidence=(Citation(answer.path, None, f"event {peak.event}, device {answer.device}"),),
+        evidence=(Citation(answer.path, None, f"{peak.when}, device {answer.device}"),),
     )
 
 

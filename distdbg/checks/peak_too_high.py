@@ -72,7 +72,7 @@ def _line(answer: MemoryAnswer, holder: Holder) -> Finding:
         remedy="Do it in parts (chunks of the batch or of the vocabulary, in-place operations), or checkpoint it: up "
         f"to {gib(peak - holder.without)} is to be had.",
         ranks=(answer.rank,) if answer.rank is not None else (),
-        evidence=(stack_citation(answer, stack, f"event {answer.peak.event}, the peak"),),
+        evidence=(stack_citation(answer, stack, f"{answer.peak.when}, the peak"),),
     )
 
 
@@ -109,7 +109,7 @@ def _outlier(answer: MemoryAnswer, usual: int, *, by_nature: bool) -> Finding:
         cause=f"It holds {kinds_words(answer.peak)}; most by {holders_words(answer, answer.peak)}.{stage}",
         remedy=f"`distdbg memory diff` of {answer.path} and another rank's file says where the difference is.",
         ranks=(answer.rank or 0,),
-        evidence=(Citation(answer.path, None, f"event {answer.peak.event}, the peak"),),
+        evidence=(Citation(answer.path, None, f"{answer.peak.when}, the peak"),),
     )
 
 

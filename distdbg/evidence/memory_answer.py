@@ -47,7 +47,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Moment:
-    """All that stands after one event."""
+    """All that stands after one event; event -1 is the state before the first one."""
 
     event: int
     #: seconds since the trace's first event; None without times
@@ -62,6 +62,10 @@ class Moment:
     phases: Mapping[str, int] = field(default_factory=dict)
     #: by module of the model, as far as it is known, and in it by kind; empty where the file has no names
     modules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def when(self) -> str:
+        return f"event {self.event:,}" if self.event >= 0 else "before the first event"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -11,6 +12,7 @@ from distdbg.evidence.memory_diff import difference
 from distdbg.evidence.memory_levels import COMPARED_HOLDERS
 from distdbg.evidence.memory_oom import rewound
 from distdbg.evidence.memory_trace import Rare, Segment
+from distdbg.report.memory_drawing import HEIGHT, still
 from distdbg.report.memory_report import memory_report
 from distdbg.report.memory_text import diff_text, memory_text
 from tests.made_snapshot import (
@@ -74,6 +76,40 @@ def test_the_peak_is_what_a_count_one_by_one_gives(form, from_event):
     assert answer.end == sum(b[1] for b in made.blocks.values()) == sum(answer.last.kinds.values())
     assert answer.start >= 32 * MIB
     assert sum(h.bytes for h in answer.peak.holders) + answer.peak.rest == answer.peak.active
+
+
+def test_what_stood_before_the_first_event_is_the_peak_where_nothing_later_exceeds_it():
+    made = Made()
+    made.recording = False
+    before = [made.alloc(30 * MIB, script(1)) for _ in range(3)]
+    made.recording = True
+    for at in before[1:]:
+        made.free(at)
+    made.alloc(5 * MIB, script(2))
+    answer = one(made)
+    assert (answer.start, answer.peak.active, answer.peak.event) == (90 * MIB, 90 * MIB, -1)
+    assert sum(h.bytes for h in answer.peak.holders) == 90 * MIB == max(map(sum, zip(*answer.overview.bytes)))
+    assert "peak 90.0 MiB active of 90.0 MiB reserved, before the first event" in memory_text(
+        [answer], color=False, width=140
+    )
+
+
+@pytest.mark.parametrize("spike", [0, 3, 1000])
+def test_the_peaks_dot_lies_on_a_drawn_area(spike):
+    """A peak of one event among thousands, at the beginning, too, is as wide as its column."""
+    made = Made()
+    train(made, 700, each=lambda step: step != spike or made.free(made.alloc(300 * MIB, forward(77))))
+    if spike == 1000:  # before the first event
+        made.recording = False
+        at = made.alloc(300 * MIB, script(1))
+        made.events, made.recording = made.events[-9000:], True
+        made.free(at)
+        made.events.insert(0, made.events.pop())
+    drawn = still(one(made))
+    x, y = drawn.peak
+    corners = [[float(v) for v in p.split(",")] for a in drawn.areas for p in a.d.strip("MZ").split(" ")]
+    flat = [(a, b, top) for (a, top), (b, other) in pairwise(corners) if top == other and a <= x - 1 and x + 1 <= b]
+    assert min(top for _, _, top in flat) == pytest.approx(y, abs=0.1) and 0 < y < HEIGHT
 
 
 def test_users_lines_stand_on_top_and_kinds_are_told():
