@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from distdbg.evidence.memory_answer import (
     ACTIVATIONS,
     GRADIENTS,
+    INPUTS,
     OPTIMIZER_STATE,
     PARAMETERS,
+    REPLICAS,
     MemoryAnswer,
     Moment,
     StackInfo,
@@ -23,6 +25,8 @@ LOWERS = {
     OPTIMIZER_STATE: "FSDP2 or ZeroRedundancyOptimizer to shard it, or an optimizer with less state",
     PARAMETERS: "FSDP2 to shard them, or a smaller dtype",
     GRADIENTS: "FSDP2 to shard them, zero_grad(set_to_none=True) before the forward, or smaller accumulation buffers",
+    REPLICAS: "DistributedDataParallel in place of DataParallel, which copies the model in each forward",
+    INPUTS: "a smaller batch or sequence",
 }
 
 

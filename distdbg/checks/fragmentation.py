@@ -116,7 +116,7 @@ def _at_peak_finding(answer: MemoryAnswer) -> Finding:
         "possible",
         f"at its peak {answer.who} used {gib(peak.active)} of the {gib(peak.reserved)} that torch had reserved",
         cause=f"{gib(peak.reserved - peak.active)} lay in holes while most was used ({kinds_words(peak)}). It may also "
-        "be left from a higher peak before the trace.",
+        "be left from a higher peak before recording began.",
         remedy=_remedy(answer),
         ranks=(answer.rank,) if answer.rank is not None else (),
         evidence=(Citation(answer.path, None, f"{peak.when}, device {answer.device}"),),

@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, BUFFERS, WORKSPACE, UNATTRIBUTED = KINDS = (
-    "parameters", "gradients", "optimizer state", "activations", "buffers", "workspace", "unattributed",
-)  # fmt: skip
+PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS = "parameters", "gradients", "optimizer state", "activations"
+#: copies of parameters and buffers that DataParallel makes for a forward, and copies of a batch on the device
+REPLICAS, INPUTS = "replicas", "inputs"
+BUFFERS, WORKSPACE, BEFORE_RECORDING, UNATTRIBUTED = "buffers", "workspace", "before recording", "unattributed"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from itertools import accumulate
 
 from distdbg.evidence.memory_answer import (
     ACTIVATIONS,
+    BEFORE_RECORDING,
     GRADIENTS,
     OPTIMIZER_STATE,
     PARAMETERS,
@@ -19,7 +20,7 @@ from distdbg.evidence.memory_answer import (
     Moment,
 )
 from distdbg.evidence.memory_owners import module_of_name
-from distdbg.evidence.memory_stacks import BACKWARD, DATA, FORWARD, INIT, OPTIMIZER, Group
+from distdbg.evidence.memory_stacks import BACKWARD, FORWARD, INIT, OPTIMIZER, Group
 from distdbg.evidence.memory_trace import Trace, living_at
 
 _RESERVES = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
@@ -172,7 +173,7 @@ def _kind(group: Group, *, lasting: bool) -> str:
         return GRADIENTS
     if not lasting:
         return WORKSPACE
-    return {FORWARD: ACTIVATIONS, BACKWARD: GRADIENTS, OPTIMIZER: OPTIMIZER_STATE, DATA: UNATTRIBUTED}[group.phase]
+    return {FORWARD: ACTIVATIONS, BACKWARD: GRADIENTS, OPTIMIZER: OPTIMIZER_STATE}[group.phase]
 
 
 def moment(
@@ -225,7 +226,7 @@ def moment(
 
 def _without_a_stack(trace: Trace, birth: int) -> str:
     """The phase of what no stack tells one of: a loss that the script's own lines compute, a hook of the backward."""
-    return "before the trace" if birth < 0 else trace.marked_phase(birth) or "elsewhere"
+    return BEFORE_RECORDING if birth < 0 else trace.marked_phase(birth) or "elsewhere"
 
 
 def _names(found: Sequence[tuple[int, str]]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from distdbg.checks._snapshots import overflowed
-from distdbg.evidence.memory_answer import MemoryAnswer, gib
+from distdbg.evidence.memory_answer import BEFORE_RECORDING, MemoryAnswer, gib
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Finding, Report, Unknown
 from distdbg.report.verdict import build_report
@@ -61,8 +61,7 @@ def _unknown(answer: MemoryAnswer) -> Iterator[Unknown]:
             f"its trace is not whole: {answer.dropped_blocks} blocks that stand have a stack and no allocation. A ring "
             "dropped its oldest events (max_entries), or recording was begun twice",
         )
-    elif answer.unknown_frees:
-        stood = next((h.bytes for h in answer.peak.holders if not answer.stacks[h.stack].frames), 0)
+    elif stood := answer.peak.kinds.get(BEFORE_RECORDING, 0):
         yield Unknown(
             f"who made {gib(stood)} that stands at the peak of {where}", "it was allocated before recording began"
         )

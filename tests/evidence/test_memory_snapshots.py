@@ -11,6 +11,7 @@ from distdbg.evidence.memory_answer import as_plain, from_plain, gib
 from distdbg.evidence.memory_diff import difference
 from distdbg.evidence.memory_levels import COMPARED_HOLDERS
 from distdbg.evidence.memory_oom import rewound
+from distdbg.evidence.memory_owners import KEY
 from distdbg.evidence.memory_trace import Rare, Segment
 from distdbg.report.memory_drawing import HEIGHT, still
 from distdbg.report.memory_report import memory_report
@@ -120,12 +121,12 @@ def test_users_lines_stand_on_top_and_kinds_are_told():
     train(made, 3)
     answer = one(made)
     labels = [label(answer, h) for h in answer.peak.holders]
-    assert labels[0] == "allocated before the trace begins" and before
+    assert labels[0] == "allocated before recording began" and before
     assert "model.py:31 forward" in labels and "model.py:12 __init__" in labels and "train.py:44 step" in labels
     assert not [text for text in labels if "torch::" in text or "unwind" in text or "module.py" in text]
     kinds = answer.peak.kinds
     assert kinds["parameters"] == 8 * MIB and kinds["optimizer state"] == 16 * MIB
-    assert kinds["activations"] >= 12 * MIB and kinds["unattributed"] == 9 * MIB
+    assert kinds["activations"] >= 12 * MIB and kinds["before recording"] == 9 * MIB
     assert {"gradients", "workspace"} & set(kinds)
 
 
@@ -147,6 +148,87 @@ def test_gathered_parameters_and_ddps_buckets_are_no_activations():
     kinds = {holder.bytes // MIB: dict(holder.kinds) for holder in answer.last.holders}
     assert kinds[64] == {"gradients": 64 * MIB} and kinds[60] == {"gradients": 60 * MIB}
     assert kinds[30] == {"parameters": 30 * MIB}
+
+
+DDP = f"{TORCH}/nn/parallel/distributed.py"
+SITE = TORCH.removesuffix("/torch")
+TO_DEVICE = "torch::autograd::dispatch_to(at::Tensor const&, c10::Device, bool, bool, std::optional<c10::MemoryFormat>)"
+TO_DTYPE = (
+    "torch::autograd::dispatch_to(at::Tensor const&, c10::ScalarType, bool, bool, std::optional<c10::MemoryFormat>)"
+)
+STEP = script(40)
+PARALLEL = [(f"{TORCH}/nn/parallel/data_parallel.py", 190, "forward"), CALL, *STEP]
+COPIES = {
+    "DataParallel's copies": ("replicas", [
+        (f"{TORCH}/nn/parallel/comm.py", 67, "broadcast_coalesced"),
+        (f"{TORCH}/nn/parallel/_functions.py", 24, "forward"),
+        (f"{TORCH}/nn/parallel/replicate.py", 108, "_broadcast_coalesced_reshape"), *PARALLEL]),
+    "DataParallel's parts of a batch": ("inputs", [
+        (f"{TORCH}/nn/parallel/comm.py", 205, "scatter"), (f"{TORCH}/nn/parallel/_functions.py", 140, "forward"),
+        *PARALLEL]),
+    "DDP and FSDP move a batch": ("inputs", [
+        (f"{TORCH}/distributed/utils.py", 105, "to_map"), (f"{TORCH}/distributed/utils.py", 152, "_recursive_to"),
+        (DDP, 1789, "_pre_forward"), (DDP, 1800, "forward"), CALL, *STEP]),
+    "made below the loader": ("inputs", [
+        (f"{TORCH}/utils/data/_utils/pin_memory.py", 60, "pin_memory"),
+        (f"{TORCH}/utils/data/dataloader.py", 800, "__next__"), *STEP]),
+    "a transform below the loader": ("inputs", [
+        (f"{SITE}/torchvision/transforms/v2/_transform.py", 50, "forward"), CALL,
+        (f"{TORCH}/utils/data/_utils/fetch.py", 52, "fetch"), *STEP]),
+    "Accelerate": ("inputs", [
+        (f"{SITE}/accelerate/utils/operations.py", 160, "send_to_device"),
+        (f"{SITE}/accelerate/data_loader.py", 580, "__iter__"), *STEP]),
+    "Accelerate below a forward": ("activations", [
+        (f"{SITE}/accelerate/utils/operations.py", 160, "send_to_device"),
+        (f"{SITE}/accelerate/hooks.py", 370, "pre_forward"), (f"{SITE}/accelerate/hooks.py", 170, "new_forward"), CALL,
+        *STEP]),
+    "Trainer": ("inputs", [(f"{SITE}/transformers/trainer.py", 2370, "_prepare_input"), *STEP]),
+    "Lightning": ("inputs", [(f"{SITE}/lightning/fabric/utilities/apply_func.py", 104, "batch_to"), *STEP]),
+    ".to(device) in the loop": ("inputs", native(TO_DEVICE) + STEP),
+    ".to(device) between a model's devices": ("activations", native(TO_DEVICE) + forward(31)),
+    ".to(dtype) in the loop": ("unattributed", native(TO_DTYPE) + STEP),
+    "the loop, and no call is known": ("unattributed", STEP),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_of_the_model_and_of_batches_are_no_activations(name):
+    kind, stack = COPIES[name]
+    made = Made()
+    train(made, 3)
+    made.alloc(50 * MIB, stack)
+    assert [dict(h.kinds) for h in one(made).last.holders if h.bytes == 50 * MIB] == [{kind: 50 * MIB}]
+
+
+def test_a_list_of_segments_is_a_snapshot_without_events():
+    """What torch.cuda.memory_snapshot() gives."""
+    made = Made()
+    made.alloc(5 * MIB, model_init())
+    made.alloc(6 * MIB, optimizer())
+    made.recording = False
+    made.alloc(7 * MIB)
+    (answer,) = analyse(made.plain_segments())
+    assert (answer.events, answer.end, answer.peak.active) == (0, 18 * MIB, 18 * MIB)
+    assert answer.last.kinds == {"before recording": 7 * MIB, "optimizer state": 6 * MIB, "parameters": 5 * MIB}
+    assert any("no trace" in u.because for u in memory_report([answer]).unknown)
+
+
+def test_what_was_allocated_before_recording_has_a_kind_of_its_own():
+    made = Made()
+    made.recording = False
+    weight, other = made.alloc(40 * MIB), made.alloc(9 * MIB)
+    made.recording = True
+    train(made, 4)
+    told = snapshot(made)
+    (answer,) = analyse(told)
+    assert answer.peak.kinds["before recording"] == 49 * MIB and "unattributed" not in answer.peak.kinds
+    assert answer.peak.phases["before recording"] == 49 * MIB
+    (unknown,) = [u for u in memory_report([answer]).unknown if "before recording" in u.because]
+    assert "49.0 MiB" in unknown.what
+    told = snapshot(made)
+    told[KEY] = {"schema": "distdbg.owners/1", "left_out": 4, "blocks": [[0, weight, 40 * MIB, "parameters", "w"]]}
+    (named,) = analyse(told)
+    assert named.peak.kinds["before recording"] == 9 * MIB and named.peak.kinds["parameters"] == 48 * MIB and other
 
 
 def test_names_of_functions_do_nothing_to_a_terminal():
