@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.memory_answer import (
     ACTIVATIONS,
     GRADIENTS,
@@ -55,5 +56,5 @@ def ranks_of(answers: Iterable[MemoryAnswer]) -> tuple[int, ...]:
 
 
 def overflowed(answer: MemoryAnswer) -> bool:
-    """A block or two can be older than the recording itself: a library's workspace, kept from an earlier one."""
-    return answer.dropped_blocks >= 3
+    """The trace is not whole."""
+    return answer.dropped_blocks >= thresholds.DROPPED

@@ -130,6 +130,11 @@ class OutOfMemory:
     segments: tuple[SegmentMap, ...] = ()
     more_segments: int = 0
 
+    @property
+    def missing(self) -> int:
+        """Bytes that would have been enough, had nobody held them; 0 where memory was not what was missing."""
+        return {"short": self.by, "fragmented": self.request - self.largest_hole}.get(self.verdict, 0)
+
 
 @dataclass(frozen=True)
 class Columns:

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.memory_analysis import analyse
 from distdbg.evidence.memory_answer import as_plain, from_plain, gib
 from distdbg.evidence.memory_diff import difference
@@ -541,8 +542,63 @@ def test_a_leak_that_fills_the_device_is_named_in_the_error():
         pass
     answer = one(made)
     report = memory_report([answer])
-    assert [f.id for f in report.findings] == ["cuda-oom", "memory-leak"]
-    assert "model.py:99 log" in report.findings[0].remedy
+    assert [(f.id, f.explained_by) for f in report.findings] == [("memory-leak", None), ("cuda-oom", "memory-leak")]
+    assert "model.py:99 log" in report.findings[1].remedy and report.findings[0].severity == "error"
+
+
+def with_holes(device, holes, each):
+    """A device of so many GiB with that many holes of 14 MiB, full but for 30 MiB; then 50 MiB are asked for."""
+    made = Made(capacity=device << 30)
+    pairs = [(made.alloc(14 * MIB, forward(70)), made.alloc(6 * MIB, forward(71))) for _ in range(holes)]
+    train(made, 30, each=each(made))
+    made.alloc((device << 30) - made.reserved - 30 * MIB, model_init())
+    for hole, _ in pairs:
+        made.free(hole)
+    assert made.alloc(50 * MIB, forward(80, "attend")) is None
+    return one(made)
+
+
+NO_LEAK = lambda made: None  # noqa: E731
+LEAK = lambda made: lambda step: made.alloc(50 * MIB, forward(99, "log"))  # noqa: E731
+SMALL_LEAK = lambda made: lambda step: made.alloc(1 * MIB, forward(99, "log"))  # noqa: E731
+
+
+def test_a_leak_is_the_root_cause_of_the_error_and_few_holes_are_no_fragmentation():
+    """Of a real case: 56 MiB in holes of a device of 8 GiB, which a leak of 50 MiB a step had filled."""
+    answer = with_holes(8, 4, LEAK)
+    assert (answer.oom.verdict, answer.oom.by, answer.oom.largest_hole) == ("short", 20 * MIB, 20 * MIB)
+    assert answer.oom.free_usable >= answer.oom.request
+    report = memory_report([answer])
+    leak, error = report.findings
+    assert (leak.id, leak.severity, leak.explained_by) == ("memory-leak", "error", None)
+    assert (error.id, error.severity, error.explained_by) == ("cuda-oom", "error", "memory-leak")
+    assert "model.py:99 log" in leak.summary and "fragmented" not in error.summary + error.cause
+    assert "without that it would have been served" in error.cause
+
+
+@pytest.mark.parametrize(
+    ("device", "holes", "verdict"), [(8, 4, "short"), (8, 25, "short"), (8, 32, "fragmented"), (1, 4, "fragmented")]
+)
+def test_fragmented_is_said_where_holes_are_a_substantial_part_of_the_device(device, holes, verdict):
+    answer = with_holes(device, holes, NO_LEAK)
+    assert answer.oom.verdict == verdict
+    share = answer.oom.free_usable / (answer.oom.reserved + answer.oom.device_free)
+    assert (share >= thresholds.FRAGMENTED) == (verdict == "fragmented")
+    assert [(f.id, f.explained_by) for f in memory_report([answer]).findings] == [("cuda-oom", None)]
+
+
+def test_in_a_fragmented_device_a_leak_that_held_what_was_missing_is_the_root_cause():
+    answer = with_holes(8, 40, LEAK)
+    assert answer.oom.verdict == "fragmented"
+    assert [f.id for f in memory_report([answer]).verdict] == ["memory-leak"]
+
+
+def test_a_leak_that_is_smaller_than_what_was_missing_explains_nothing():
+    answer = with_holes(1, 4, SMALL_LEAK)
+    assert sum(leak.grown for leak in answer.leaks) < answer.oom.missing == 30 * MIB
+    first, second = memory_report([answer]).findings
+    assert (first.id, first.explained_by) == ("cuda-oom", None) and "less than was missing" in first.cause
+    assert (second.id, second.severity) == ("memory-leak", "warning")
 
 
 def test_memory_of_other_streams_and_pools_is_not_for_this_request():
