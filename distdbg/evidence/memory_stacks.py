@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
-from distdbg.evidence.frames import module_path
+from distdbg.evidence.frames import is_user, module_path
 from distdbg.evidence.memory_answer import BEFORE_RECORDING, GRADIENTS, INPUTS, PARAMETERS, REPLICAS
 
 FORWARD, BACKWARD, OPTIMIZER, INIT, DATA = "forward", "backward", "optimizer", "init", "data"
@@ -21,10 +20,6 @@ FORWARD, BACKWARD, OPTIMIZER, INIT, DATA = "forward", "backward", "optimizer", "
 BEFORE, NO_STACK = "allocated before recording began", "no stack recorded"
 AUTOGRAD = "no Python frame (autograd's thread, mostly)"
 
-_LIBRARY = re.compile(
-    r"(?:^|/)(?:site|dist)-packages/|(?:^|/)lib(?:64)?/python\d|^<frozen |(?:^|/)torch/(?:nn|optim|autograd|utils|cuda|"
-    r"distributed|_\w+|amp|functional|storage)(?:/|\.py)"
-)
 _NODE = re.compile(r"(\w*?(?:Backward|Bwd)\d*|AccumulateGrad)(?:::|\b)")
 _OP = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)|at::native::(\w+)\(")
 #: where FSDP makes room for parameters that it gathers, the storages of its flat ones included
@@ -65,7 +60,7 @@ class Group:
     @property
     def user(self) -> tuple[str, int, str] | None:
         """The innermost line of the user's own code."""
-        return next((f for f in self.frames if not is_library(f[0])), None)
+        return next((f for f in self.frames if is_user(f[0])), None)
 
     @property
     def label(self) -> str:
@@ -79,18 +74,13 @@ class Group:
     @property
     def callers(self) -> tuple[str, ...]:
         """The user's lines, innermost first, each once in a row."""
-        own = [place(f) for f in self.frames if not is_library(f[0])]
+        own = [place(f) for f in self.frames if is_user(f[0])]
         return tuple(text for n, text in enumerate(own) if not n or own[n - 1] != text)
 
 
 def place(frame: tuple[str, int, str]) -> str:
     file, line, function = frame
     return f"{file.rpartition('/')[2] or '?'}:{line} {function}"
-
-
-@lru_cache(maxsize=8192)
-def is_library(file: str) -> bool:
-    return _LIBRARY.search(file) is not None
 
 
 def is_python(file: str) -> bool:
