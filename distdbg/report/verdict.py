@@ -25,6 +25,7 @@ from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, RankSummary,
 _NODES_GONE = ("node-lost", "network-cut")
 _CONSEQUENCES = (CauseClass.COMMUNICATION, CauseClass.VICTIM)
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
+_CONFIDENCE = {"certain": 0, "likely": 1, "possible": 2}
 
 
 def build_report(evidence: RunEvidence) -> Report:
@@ -73,7 +74,7 @@ def _without_secrets(report: Report, hidden: HiddenValues) -> Report:
 
 def order(found: Iterable[Finding]) -> list[Finding]:
     """Errors first; among them by class of cause, then by first symptom, never by who exited first. What explains
-    another finding stands before it, and is as severe."""
+    another finding stands before it, the most certain first, and is as severe."""
     ordered = sorted(
         found,
         key=lambda f: (
@@ -92,8 +93,9 @@ def order(found: Iterable[Finding]) -> list[Finding]:
         its = [(place, finding.severity) for place, finding in explained if _is_explained(finding, by=one)]
         severity = min([one.severity, *(severity for _, severity in its)], key=_SEVERITY.__getitem__)
         place = min([n, *(place for place, _ in its)])
-        placed.append((place, one.explained_by is not None, n, replace(one, severity=severity)))
-    return [one for *_, one in sorted(placed, key=lambda placed: placed[:3])]
+        key = place, one.explained_by is not None, _CONFIDENCE[one.confidence], n
+        placed.append((key, replace(one, severity=severity)))
+    return [one for _, one in sorted(placed, key=lambda pair: pair[0])]
 
 
 def _is_explained(finding: Finding, *, by: Finding) -> bool:
