@@ -199,3 +199,18 @@ def test_dropout_keeps_what_it_keeps_on_a_gpu(tmp_path):
     elements = 4 * 512 * 64
     places = 1 + 2 * 2  # behind the embeddings, and behind the attention and the MLP of each layer
     assert places * elements <= kept[0.1] - kept[0.0] <= places * elements * (1 + 4)  # the mask, and its output at most
+
+
+@pytest.mark.slow
+def test_autocast_keeps_what_it_keeps_on_a_gpu(tmp_path):
+    """There a power is computed in fp32, and with it all of GPT-2's activation function."""
+    from transformers import GPT2Config
+
+    kept = {}
+    for function in ("gelu_new", "relu"):
+        config = GPT2Config(architectures=["GPT2LMHeadModel"], n_layer=2, n_embd=64, n_head=4, vocab_size=500,
+                            n_positions=512, activation_function=function)  # fmt: skip
+        config.save_pretrained(tmp_path)
+        kept[function] = track(str(tmp_path), Wanted(4, 512, dtype="amp"))["forward and backward"]["activations"]
+    elements = 2 * 4 * 512 * 4 * 64
+    assert kept["gelu_new"] - kept["relu"] >= 3 * 4 * elements
