@@ -5,29 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from distdbg.checks._findings import hosts
-from distdbg.checks._growing import LEAST_ON_DEVICE, SHARE_ON_DEVICE, device_growing, full_step, on_device
+from distdbg.checks._growing import (
+    LEAST_ON_DEVICE,
+    SHARE_ON_DEVICE,
+    Growing,
+    device_growing,
+    full_step,
+    on_device,
+)
 from distdbg.checks._kept import Kept, accounts_for, fills
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.growth import Growth, Point, growth
 from distdbg.evidence.memory_answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.model import Citation, Confidence, Finding
 
-#: Of what reserved grew by, allocated may have grown by this.
-_FLAT = 0.25
-
 
 def standing_grows(run: RunEvidence, named: Sequence[Kept]) -> Iterator[Finding]:
-    """`memory-leak` by what is allocated at the ends of steps; silent where a snapshot or a count names it.
-
-    Within the first epoch, or where each step needs more than the one before, only where the device would be full soon.
-    """
-    filling = fills(run)
+    """`memory-leak` by what is allocated at the ends of steps; silent where a snapshot or a count names it."""
     known = {answer.rank for answer in run.snapshots if answer.leaks}
-    for rank in run.ranks:
-        one = device_growing(rank) if rank.rank not in known else None
-        if one is None or not (one.lasts or one.soon):
-            continue
-        if accounts_for(named, one, device=True) or accounts_for(filling, one, device=True):
+    for rank, one in kept_on_device(run):
+        if rank.rank in known or accounts_for(named, one, device=True):
             continue
         told, points = one.growth, on_device(rank)
         yield _finding(
@@ -39,6 +37,18 @@ def standing_grows(run: RunEvidence, named: Sequence[Kept]) -> Iterator[Finding]
             "See what it is: `distdbg memory snapshot RUN`, then `distdbg memory analyze RUN`.",
             "likely" if one.certain else "possible",
         )  # fmt: skip
+
+
+def kept_on_device(run: RunEvidence) -> Iterator[tuple[RankRecord, Growing]]:
+    """Ranks whose allocated memory grows from step to step, but for what fills a container that has an end.
+
+    Within the first epoch, or where each step needs more than the one before, only where the device would be full soon.
+    """
+    filling = fills(run)
+    for rank in run.ranks:
+        one = device_growing(rank)
+        if one is not None and (one.lasts or one.soon) and not accounts_for(filling, one, device=True):
+            yield rank, one
 
 
 def reserved_grows(run: RunEvidence) -> Iterator[Finding]:
@@ -62,7 +72,7 @@ def _flat(points: Sequence[Point], told: Growth) -> bool:
     """By the peak within a backward too, which may rise with the sequence's length while all phases end as before."""
     used = [p.peak or p.allocated or 0 for p in points if p.step >= told.first]
     third = max(1, len(used) // 3)
-    return max(used[-third:]) - max(used[:third]) <= _FLAT * told.total
+    return max(used[-third:]) - max(used[:third]) <= thresholds.FLAT * told.total
 
 
 def full_at(points: Sequence[Point], slope: float) -> str:

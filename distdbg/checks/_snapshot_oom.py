@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from distdbg.checks._snapshots import LOWERS, holders_words, kinds_words, overflowed, stack_citation
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.failure import RankFailure
 from distdbg.evidence.memory_answer import MemoryAnswer, Moment, OutOfMemory, gib
 from distdbg.model import CauseClass, Citation, Confidence, Finding
@@ -21,10 +22,15 @@ _WORDS = {
 }
 
 
-def from_snapshots(answers: Iterable[MemoryAnswer]) -> Iterator[Finding]:
-    for answer in answers:
-        if answer.oom is not None and answer.at_oom is not None:
-            yield _finding(answer, answer.oom, answer.at_oom)
+def from_snapshot(answer: MemoryAnswer) -> Iterator[Finding]:
+    if answer.oom is not None and answer.at_oom is not None:
+        yield _finding(answer, answer.oom, answer.at_oom)
+
+
+def request_of(failure: RankFailure) -> float | None:
+    """Bytes, as torch's error says it."""
+    said = _REQUEST.search(failure.message)
+    return float(said[1]) * _UNITS[said[2]] if said else None
 
 
 def shows(answer: MemoryAnswer, failure: RankFailure) -> bool:
@@ -53,6 +59,7 @@ def _finding(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Finding:
         f"{answer.who} asked for {gib(oom.request)}{at} and did not get it: {words}",
         cause=" ".join(_cause(answer, oom, then)),
         remedy=_remedy(answer, oom, then),
+        explained_by="memory-leak" if _leaked(answer, oom) else None,
         ranks=(answer.rank,) if answer.rank is not None else (),
         evidence=(
             stack_citation(answer, stack, f"event {oom.event}, the failed request"),
@@ -60,6 +67,11 @@ def _finding(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Finding:
         ),
         cause_class=CauseClass.KILLED_OR_OOM,
     )
+
+
+def _leaked(answer: MemoryAnswer, oom: OutOfMemory) -> bool:
+    """Whether the request would have been served without what grew from step to step."""
+    return 0 < oom.missing <= sum(leak.grown for leak in answer.leaks)
 
 
 def _there(oom: OutOfMemory) -> str:
@@ -77,7 +89,7 @@ def _confidence(answer: MemoryAnswer, oom: OutOfMemory) -> Confidence:
         return "certain"
     if oom.verdict == "limited" and oom.device_free < oom.needed:
         return "likely"
-    return "likely" if overflowed(answer) or oom.by < oom.request // 4 else "certain"
+    return "likely" if overflowed(answer) or oom.by < thresholds.SPARE * oom.request else "certain"
 
 
 def _figures(oom: OutOfMemory) -> str:
@@ -102,15 +114,16 @@ def _cause(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> Iterator[str
     yield f"{gib(then.active)} stood: {kinds_words(then)}; most of it by {holders_words(answer, then)}."
     grown = sum(leak.grown for leak in answer.leaks)
     if grown:
-        enough = "without that the request would have fitted" if grown >= oom.by else "which is not all of it"
+        enough = "without that it would have been served" if _leaked(answer, oom) else "less than was missing"
         label = answer.stacks[answer.leaks[0].stack].label
-        if oom.verdict == "short":
-            yield f"{gib(grown)} of it grew from step to step ({label}): {enough}."
+        yield f"{gib(grown)} of it grew from step to step ({label}): {enough}."
     if oom.how_many > 1:
         yield f"It is the last of {oom.how_many} such errors in the trace."
 
 
 def _remedy(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> str:
+    if _leaked(answer, oom):
+        return f"Repair the leak at {answer.stacks[answer.leaks[0].stack].label} first: it holds more than was missing."
     if oom.verdict == "limited":
         looks = ["torch.cuda.set_per_process_memory_fraction"] if oom.device_free >= oom.needed else []
         if oom.largest_hole >= oom.request:
@@ -126,8 +139,6 @@ def _remedy(answer: MemoryAnswer, oom: OutOfMemory, then: Moment) -> str:
             "Segments are expandable already: allocate what lives long before what lives short, or call "
             "torch.cuda.empty_cache() between phases of different shapes."
         )
-    if answer.leaks and answer.leaks[0].grown >= oom.by:
-        return f"Mend the leak at {answer.stacks[answer.leaks[0].stack].label} first: it holds more than was short."
     return _shorter(oom, then)
 
 

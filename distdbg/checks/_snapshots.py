@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.memory_answer import (
     ACTIVATIONS,
     GRADIENTS,
+    INPUTS,
     OPTIMIZER_STATE,
     PARAMETERS,
+    REPLICAS,
     MemoryAnswer,
     Moment,
     StackInfo,
@@ -23,6 +26,8 @@ LOWERS = {
     OPTIMIZER_STATE: "FSDP2 or ZeroRedundancyOptimizer to shard it, or an optimizer with less state",
     PARAMETERS: "FSDP2 to shard them, or a smaller dtype",
     GRADIENTS: "FSDP2 to shard them, zero_grad(set_to_none=True) before the forward, or smaller accumulation buffers",
+    REPLICAS: "DistributedDataParallel in place of DataParallel, which copies the model in each forward",
+    INPUTS: "a smaller batch or sequence",
 }
 
 
@@ -51,5 +56,5 @@ def ranks_of(answers: Iterable[MemoryAnswer]) -> tuple[int, ...]:
 
 
 def overflowed(answer: MemoryAnswer) -> bool:
-    """A block or two can be older than the recording itself: a library's workspace, kept from an earlier one."""
-    return answer.dropped_blocks >= 3
+    """The trace is not whole."""
+    return answer.dropped_blocks >= thresholds.DROPPED

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import compress
-from operator import not_
 
 from distdbg.checks._findings import findings_of
-from distdbg.checks._snapshot_oom import from_snapshots, shows
+from distdbg.checks._on_device import kept_on_device
+from distdbg.checks._snapshot_oom import from_snapshot, request_of, shows
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.failure import failures
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import CauseClass, Finding, FindingDoc
@@ -21,7 +21,8 @@ DOCS = (
         meaning="An allocation on the GPU failed: weights, optimizer, activations and the allocator's reserve, or "
         "another process, fill it.",
         how_seen="torch's OutOfMemoryError, or CUDA's own error, in the rank's exception; or the event in a memory "
-        "snapshot, with the segments as they were then.",
+        "snapshot, with the segments as they were then. It is explained by a memory-leak where that holds more than "
+        "the request was short of; it is fragmented only where holes are a twentieth of the device or more.",
         remedy="Lower the batch size and accumulate, checkpoint activations, shard with FSDP; `distdbg memory "
         "analyze` shows what fills it.",
         source="https://pytorch.org/docs/stable/notes/cuda.html#memory-management",
@@ -30,15 +31,27 @@ DOCS = (
 
 
 def check(evidence: RunEvidence) -> Iterable[Finding]:
-    """A rank's failure is told with its own snapshot; a request that failed and did not end its rank is no error."""
+    """A rank's failure is told with its own snapshot; a request that failed and did not end its rank is no error.
+
+    A file alone does not say how its job ended: steps that ended after the failed request do.
+    """
     own = {f.rank.rank: f for f in failures(evidence) if f.finding == "cuda-oom"}
-    fatal = [a.rank in own and shows(a, own[a.rank]) for a in evidence.snapshots]
-    told = list(from_snapshots(compress(evidence.snapshots, fatal)))
+    fatal = [a for a in evidence.snapshots if a.rank in own and shows(a, own[a.rank])]
+    told = [one for answer in fatal for one in from_snapshot(answer)]
+    grown = {rank.rank: one.growth.total for rank, one in kept_on_device(evidence)} if own else {}
     for finding in findings_of(evidence, "cuda-oom"):
         mine = next((one for one in told if set(one.ranks) & set(finding.ranks)), None)
-        yield finding if mine is None else _together(finding, mine)
-    for one in from_snapshots(compress(evidence.snapshots, map(not_, fatal))):
-        yield _survived(one) if evidence.ranks else one
+        if mine is not None:
+            yield _together(finding, mine)
+        elif all(0 < (request_of(own[rank]) or 0) <= grown.get(rank, 0) for rank in finding.ranks):
+            yield replace(finding, explained_by="memory-leak")
+        else:
+            yield finding
+    for answer in evidence.snapshots:
+        for one in from_snapshot(answer) if answer not in fatal else ():
+            steps = answer.oom.steps_after if answer.oom else 0
+            ended = not evidence.ranks and steps < thresholds.CAUGHT_AFTER
+            yield one if ended else _survived(one, steps)
 
 
 def _together(failure: Finding, seen: Finding) -> Finding:
@@ -49,9 +62,17 @@ def _together(failure: Finding, seen: Finding) -> Finding:
         cause=f"{seen.cause} {failure.summary[:1].upper()}{failure.summary[1:]}.",
         remedy=seen.remedy,
         evidence=(*failure.evidence, *seen.evidence),
+        explained_by=seen.explained_by,
     )
 
 
-def _survived(seen: Finding) -> Finding:
-    """A script that looks for a batch that fits has caught it."""
-    return replace(seen, severity="info", cause_class=CauseClass.OBSERVATION, summary=f"{seen.summary}; it went on")
+def _survived(seen: Finding, steps: int) -> Finding:
+    """A script that looks for a batch that fits has caught it. `steps` are those that ended after it."""
+    on = f"it went on for {steps:,} steps" if steps >= thresholds.CAUGHT_AFTER else "it went on"
+    return replace(
+        seen,
+        severity="info",
+        cause_class=CauseClass.OBSERVATION,
+        summary=f"{seen.summary}; {on}",
+        explained_by=None,
+    )

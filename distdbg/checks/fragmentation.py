@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from distdbg.checks._on_device import full_at, reserved_grows
 from distdbg.checks._snapshots import kinds_words
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.memory_answer import MemoryAnswer, gib, warm_up
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Citation, Finding, FindingDoc
@@ -24,9 +25,6 @@ DOCS = (
         source="https://pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf",
     ),
 )
-_SHARE = 0.25
-_WORTH = 512 << 20
-_FEWEST_STEPS = 6
 _MOST_NAMED, _WORTH_NAMING = 3, 0.1
 
 
@@ -44,7 +42,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
 def _trend(answer: MemoryAnswer) -> tuple[int, int] | None:
     """(reserved after the warm-up, at the end) where it rose while the steps' peaks did not."""
     reserved, active = answer.reserved_by_step, answer.active_by_step
-    if len(reserved) < _FEWEST_STEPS:
+    if len(reserved) < thresholds.RESERVED_STEPS:
         return None
     warm = warm_up(len(reserved))
     reserved, active = reserved[warm:], active[warm:]
@@ -52,13 +50,13 @@ def _trend(answer: MemoryAnswer) -> tuple[int, int] | None:
     grown = reserved[-1] - reserved[0]
     thirds = (reserved[0], reserved[third], reserved[-third], reserved[-1])
     steady = all(b > a for a, b in pairwise(thirds))
-    flat = max(active[-third:]) - max(active[:third]) <= grown / 4
-    return (reserved[0], reserved[-1]) if steady and flat and grown >= reserved[0] * 0.05 else None
+    flat = max(active[-third:]) - max(active[:third]) <= thresholds.FLAT * grown
+    return (reserved[0], reserved[-1]) if steady and flat and grown >= thresholds.RESERVED_RISE * reserved[0] else None
 
 
 def _at_peak(answer: MemoryAnswer) -> bool:
     held, used = answer.peak.reserved, answer.peak.active
-    return answer.events > 0 and held - used >= max(_WORTH, _SHARE * held)
+    return answer.events > 0 and held - used >= max(thresholds.HOLES_BYTES, thresholds.HOLES_SHARE * held)
 
 
 def _left_over(evidence: RunEvidence, answer: MemoryAnswer) -> bool:
@@ -116,10 +114,10 @@ def _at_peak_finding(answer: MemoryAnswer) -> Finding:
         "possible",
         f"at its peak {answer.who} used {gib(peak.active)} of the {gib(peak.reserved)} that torch had reserved",
         cause=f"{gib(peak.reserved - peak.active)} lay in holes while most was used ({kinds_words(peak)}). It may also "
-        "be left from a higher peak before the trace.",
+        "be left from a higher peak before recording began.",
         remedy=_remedy(answer),
         ranks=(answer.rank,) if answer.rank is not None else (),
-        evidence=(Citation(answer.path, None, f"event {peak.event}, device {answer.device}"),),
+        evidence=(Citation(answer.path, None, f"{peak.when}, device {answer.device}"),),
     )
 
 

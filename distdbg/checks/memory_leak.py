@@ -23,7 +23,8 @@ DOCS = (
         how_seen="Bytes that each stack of a memory snapshot holds at the end of each step: after the warm-up they "
         "rise in every third of the trace. With --memory: containers of Python that have grown at each of the last "
         "four counts, with graphs in them, or 4 KiB a step beyond the end of an epoch, or with memory's end near; on "
-        "CUDA, allocated bytes at the ends of steps. What is made once, or rises and falls, or is full, is none.",
+        "CUDA, allocated bytes at the ends of steps. What is made once, or rises and falls, or is full, is none. It is "
+        "of severity error where it held at least what a failed request was short of: it explains that cuda-oom.",
         remedy="Keep numbers, not tensors (`loss.item()`), detach what goes from batch to batch, bound the cache.",
         source="https://pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory",
     ),

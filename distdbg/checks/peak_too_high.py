@@ -8,6 +8,7 @@ from pathlib import PurePath
 from statistics import median
 
 from distdbg.checks._snapshots import holders_words, kinds_words, stack_citation
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.device_peak import device_peak
 from distdbg.evidence.memory_answer import ACTIVATIONS, PARAMETERS, WORKSPACE, Holder, MemoryAnswer, gib
 from distdbg.evidence.run import RunEvidence
@@ -27,11 +28,6 @@ DOCS = (
         source="https://pytorch.org/blog/understanding-gpu-memory-1/",
     ),
 )
-_SAVES = 0.2
-_PASSING = 0.6
-_ABOVE = 1.2
-_WORTH = 64 << 20
-_SAME_MODEL = 0.05
 #: what a snapshot of ours was taken for, by its name
 _TAKEN = re.compile(r"([a-z]+)-step\d+-\d+\.")
 
@@ -52,8 +48,8 @@ def _decides(answer: MemoryAnswer) -> Holder | None:
         h
         for h in answer.peak.holders
         if h.without
-        and peak - h.without >= max(_WORTH, _SAVES * peak)
-        and sum(h.kinds.get(kind, 0) for kind in (ACTIVATIONS, WORKSPACE)) >= _PASSING * h.bytes
+        and peak - h.without >= max(thresholds.WORTH_SAVING, thresholds.SAVED * peak)
+        and sum(h.kinds.get(kind, 0) for kind in (ACTIVATIONS, WORKSPACE)) >= thresholds.SHORT_LIVED * h.bytes
         and not any(leak.stack == h.stack for leak in answer.leaks)
     ]
     return min(found, key=lambda h: h.without, default=None)
@@ -72,7 +68,7 @@ def _line(answer: MemoryAnswer, holder: Holder) -> Finding:
         remedy="Do it in parts (chunks of the batch or of the vocabulary, in-place operations), or checkpoint it: up "
         f"to {gib(peak - holder.without)} is to be had.",
         ranks=(answer.rank,) if answer.rank is not None else (),
-        evidence=(stack_citation(answer, stack, f"event {answer.peak.event}, the peak"),),
+        evidence=(stack_citation(answer, stack, f"{answer.peak.when}, the peak"),),
     )
 
 
@@ -96,7 +92,7 @@ def _outliers(answers: list[MemoryAnswer]) -> dict[int, Finding]:
 
 def _differs(parameters: int, usual: float) -> bool:
     """Another part of the model: a pipeline's stage, an expert."""
-    return usual > 0 and abs(parameters - usual) > _SAME_MODEL * usual
+    return usual > 0 and abs(parameters - usual) > thresholds.SAME_MODEL * usual
 
 
 def _outlier(answer: MemoryAnswer, usual: int, *, by_nature: bool) -> Finding:
@@ -109,7 +105,7 @@ def _outlier(answer: MemoryAnswer, usual: int, *, by_nature: bool) -> Finding:
         cause=f"It holds {kinds_words(answer.peak)}; most by {holders_words(answer, answer.peak)}.{stage}",
         remedy=f"`distdbg memory diff` of {answer.path} and another rank's file says where the difference is.",
         ranks=(answer.rank or 0,),
-        evidence=(Citation(answer.path, None, f"event {answer.peak.event}, the peak"),),
+        evidence=(Citation(answer.path, None, f"{answer.peak.when}, the peak"),),
     )
 
 
@@ -143,4 +139,8 @@ def _above(most: Mapping[int, int]) -> tuple[int, list[int]]:
     if len(most) < 3:
         return 0, []
     usual = int(median(most.values()))
-    return usual, [rank for rank, size in most.items() if size > _ABOVE * usual and size - usual >= _WORTH]
+    return usual, [
+        rank
+        for rank, size in most.items()
+        if size > (1 + thresholds.SAVED) * usual and size - usual >= thresholds.WORTH_SAVING
+    ]

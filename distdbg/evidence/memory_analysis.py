@@ -35,12 +35,10 @@ def analyse(snapshot: object, holders: int = MOST_HOLDERS) -> list[MemoryAnswer]
 
 def analyse_trace(trace: Trace, holders: int = MOST_HOLDERS) -> MemoryAnswer:
     found = levels(trace)
-    ends, ends_from = steps(trace, found.active)
-    grown, why_not = leaks(trace, ends, found.active)
-    digest = Digest(trace, found, 0, max(0, trace.events - 1)) if trace.events else None
-    peak_event = found.peak if trace.events else -1
-    without = _without(trace, digest, peak_event)
-    peak = moment(trace, found, peak_event, without, holders)
+    ends, ends_from = steps(trace, found)
+    grown, why_not = leaks(trace, ends, found)
+    digest = Digest(trace, found, -1, trace.events - 1) if trace.events else None
+    peak = moment(trace, found, found.peak, _without(trace, digest, found.peak), holders)
     last = moment(trace, found, trace.events - 1, most=holders)
     oom = out_of_memory(trace, found, ends)
     overview, detail = _pictures(trace, found, digest)

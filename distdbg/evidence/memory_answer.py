@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, BUFFERS, WORKSPACE, UNATTRIBUTED = KINDS = (
-    "parameters", "gradients", "optimizer state", "activations", "buffers", "workspace", "unattributed",
-)  # fmt: skip
+PARAMETERS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS = "parameters", "gradients", "optimizer state", "activations"
+#: copies of parameters and buffers that DataParallel makes for a forward, and copies of a batch on the device
+REPLICAS, INPUTS = "replicas", "inputs"
+BUFFERS, WORKSPACE, BEFORE_RECORDING, UNATTRIBUTED = "buffers", "workspace", "before recording", "unattributed"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Moment:
-    """All that stands after one event."""
+    """All that stands after one event; event -1 is the state before the first one."""
 
     event: int
     #: seconds since the trace's first event; None without times
@@ -62,6 +63,10 @@ class Moment:
     phases: Mapping[str, int] = field(default_factory=dict)
     #: by module of the model, as far as it is known, and in it by kind; empty where the file has no names
     modules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def when(self) -> str:
+        return f"event {self.event:,}" if self.event >= 0 else "before the first event"
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,11 @@ class OutOfMemory:
     steps_after: int = 0
     segments: tuple[SegmentMap, ...] = ()
     more_segments: int = 0
+
+    @property
+    def missing(self) -> int:
+        """Bytes that would have been enough, had nobody held them; 0 where memory was not what was missing."""
+        return {"short": self.by, "fragmented": self.request - self.largest_hole}.get(self.verdict, 0)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ class Digest:
     """All stacks by column; `columns` keeps those that matter."""
 
     def __init__(self, trace: Trace, found: Levels, first: int, last: int) -> None:
-        """Events `first` to `last`, both included."""
+        """Events `first` to `last`, both included; -1 is the state before the first event."""
         self.trace, self.found, self.first, self.last = trace, found, first, last
         self.samples = _samples(found, first, last)
         self.rows = self._rows()
@@ -44,7 +44,7 @@ class Digest:
     def columns(self, stacks: Sequence[int]) -> Columns:
         """`stacks` from the bottom of the picture upwards; all others are one row above them."""
         shown = [s for s in stacks if s in self.rows][:MOST_STACKS]
-        active = [self.found.active[e] for e in self.samples]
+        active = [self.found.active_after(e) for e in self.samples]
         rows = [tuple(self.rows[s]) for s in shown]
         sums = [sum(column) for column in zip(*rows, strict=True)] or [0] * len(active)
         rest = tuple(total - held for total, held in zip(active, sums, strict=True))
@@ -65,8 +65,8 @@ class Digest:
         """The highest column if this stack held nothing."""
         own = self.rows.get(group)
         if own is None:
-            return max(self.found.active[e] for e in self.samples)
-        return max(self.found.active[e] - held for e, held in zip(self.samples, own, strict=True))
+            return max(self.found.active_after(e) for e in self.samples)
+        return max(self.found.active_after(e) - held for e, held in zip(self.samples, own, strict=True))
 
 
 def _samples(found: Levels, first: int, last: int) -> list[int]:
@@ -76,7 +76,7 @@ def _samples(found: Levels, first: int, last: int) -> list[int]:
     samples = []
     for n in range(width):
         begin, end = first + n * count // width, first + (n + 1) * count // width
-        part = found.active[begin:end]
+        part = found.active_between(begin, end - 1)
         samples.append(begin + part.index(max(part)))
     return samples
 
@@ -91,7 +91,7 @@ def _before(samples: Sequence[int], first: int, last: int) -> Sequence[int]:
 
 def window(found: Levels, peak: int) -> tuple[int, int] | None:
     """The events around the peak that a second picture shows one by one; None where the first one does."""
-    events = len(found.active)
+    events = len(found.active) - 1
     if events <= 2 * MOST_COLUMNS:
         return None
     half = MOST_COLUMNS // 2

@@ -11,38 +11,32 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.memory_answer import Leak, warm_up
+from distdbg.evidence.memory_levels import Levels, highest_between
 from distdbg.evidence.memory_trace import Trace
 
-_FEWEST = 4
 _MOST_POINTS = 512
 _MOST_LEAKS = 20
-#: less than this over the whole trace is not worth a word
-_WORTH = 256 << 10
-_WORTH_SHARE = 0.0005
-#: so many steps' ends an allocation may see that its steps make anew: what is loaded ahead stands for several
-_ANEW = 3
-#: what grows with the inputs needs as much again for its gradient; a copy that is made longer, once its own size
-_PASSING = 1.5
 
 
-def leaks(trace: Trace, ends: Sequence[int], active: Sequence[int]) -> tuple[tuple[Leak, ...], str]:
-    """Ranked by how fast they grow; or why nothing can be said. `active` is what stands after each event."""
+def leaks(trace: Trace, ends: Sequence[int], levels: Levels) -> tuple[tuple[Leak, ...], str]:
+    """Ranked by how fast they grow; or why nothing can be said."""
     if not ends:
         return (), "fewer than 3 ends of steps show in the trace (an optimizer's step, a turn from backward to forward)"
     bounds = thinned(ends)
     warm = warm_up(len(bounds))
-    if len(bounds) - warm < _FEWEST:
-        return (), f"the trace has {len(bounds)} steps: a trend needs {_FEWEST} after the first"
-    worth = max(_WORTH, int(max(active) * _WORTH_SHARE))
+    if len(bounds) - warm < thresholds.LEAK_STEPS:
+        return (), f"the trace has {len(bounds)} steps: a trend needs {thresholds.LEAK_STEPS} after the first"
+    worth = max(thresholds.LEAK_BYTES, int(levels.active_after(levels.peak) * thresholds.LEAK_SHARE))
     steps_a_point = len(ends) / len(bounds)
-    passing = _rise(_in_passing(active, bounds)[warm:])
+    passing = _rise(_in_passing(levels, bounds)[warm:])
     found: list[Leak] = []
     longer: list[tuple[int, int]] = []
     for group, points, count, most in _series(trace, bounds):
         grown = points[-1] - points[warm]
         if grown >= worth and grows(points[warm:]):
-            if most <= _ANEW and passing >= _PASSING * _rise(points[warm:]):
+            if most <= thresholds.ANEW and passing >= thresholds.IN_PASSING * _rise(points[warm:]):
                 longer.append((grown, group))
                 continue
             slope = grown / ((len(points) - 1 - warm) * steps_a_point)
@@ -51,10 +45,10 @@ def leaks(trace: Trace, ends: Sequence[int], active: Sequence[int]) -> tuple[tup
     return ranked, _longer(trace, [group for _, group in sorted(longer, reverse=True)]) if longer and not ranked else ""
 
 
-def _in_passing(active: Sequence[int], bounds: Sequence[int]) -> list[int]:
+def _in_passing(levels: Levels, bounds: Sequence[int]) -> list[int]:
     """What each stretch between two boundaries needs at its highest, beyond what stands at its end."""
-    starts = [0, *(bound + 1 for bound in bounds)]
-    return [max(active[a : b + 1], default=0) - active[b] for a, b in zip(starts, bounds, strict=False)]
+    highest = highest_between(levels, bounds)
+    return [most - levels.active_after(bound) for most, bound in zip(highest, bounds, strict=True)]
 
 
 def _rise(points: Sequence[int]) -> float:

@@ -10,6 +10,7 @@ from itertools import accumulate
 
 from distdbg.evidence.memory_answer import (
     ACTIVATIONS,
+    BEFORE_RECORDING,
     GRADIENTS,
     OPTIMIZER_STATE,
     PARAMETERS,
@@ -19,7 +20,7 @@ from distdbg.evidence.memory_answer import (
     Moment,
 )
 from distdbg.evidence.memory_owners import module_of_name
-from distdbg.evidence.memory_stacks import BACKWARD, DATA, FORWARD, INIT, OPTIMIZER, Group
+from distdbg.evidence.memory_stacks import BACKWARD, FORWARD, INIT, OPTIMIZER, Group
 from distdbg.evidence.memory_trace import Trace, living_at
 
 _RESERVES = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
@@ -34,12 +35,24 @@ _TOWERS = 0.3
 
 @dataclass
 class Levels:
-    """`active[e]` is what stands after event e. `reserved_steps` are (event, bytes from there on), ascending."""
+    """Active and reserved bytes after each event; event -1 is the state before the first one.
+
+    `active` has an entry more than there are events, the first for event -1. `reserved[n]` holds from event
+    `reserved_at[n]` on.
+    """
 
     active: array[int]
     reserved_at: list[int]
     reserved: list[int]
+    #: the event after which the most is active; -1 where nothing later exceeds what stood at the start
     peak: int
+
+    def active_after(self, event: int) -> int:
+        return self.active[event + 1]
+
+    def active_between(self, first: int, last: int) -> array[int]:
+        """After each event from `first` to `last`, both included."""
+        return self.active[first + 1 : last + 2]
 
     def reserved_after(self, event: int) -> int:
         return self.reserved[bisect_right(self.reserved_at, event) - 1]
@@ -47,18 +60,16 @@ class Levels:
 
 def levels(trace: Trace) -> Levels:
     active = array("q", accumulate(trace.delta, initial=trace.start))
-    if len(active) > 1:
-        del active[0]
     changes = [(r.at, _RESERVES[r.action] * r.size) for r in trace.rare if r.action in _RESERVES]
     at_end = sum(segment.size for segment in trace.segments)
     reserved = list(accumulate((size for _, size in changes), initial=at_end - sum(size for _, size in changes)))
-    return Levels(active, [-1, *(event for event, _ in changes)], reserved, active.index(max(active)))
+    return Levels(active, [-1, *(event for event, _ in changes)], reserved, active.index(max(active)) - 1)
 
 
 # -- steps --------------------------------------------------------------------------------------------------------
 
 
-def steps(trace: Trace, active: Sequence[int]) -> tuple[list[int], str]:
+def steps(trace: Trace, levels: Levels) -> tuple[list[int], str]:
     """The event after which each step is over, and what told it. Empty where nothing does."""
     if len(trace.marks) > _FEWEST_STEPS:  # the first one's beginning may have been dropped
         return [event - 1 for event, _ in trace.marks[1:]], f"distdbg's marks, from step {trace.marks[0][1]:,} on"
@@ -75,14 +86,14 @@ def steps(trace: Trace, active: Sequence[int]) -> tuple[list[int], str]:
         if len(found) >= _FEWEST_STEPS:
             return found, words
     if not any(phase == BACKWARD for _, phase in trace.phases):
-        found = valleys(active)
+        found = [place - 1 for place in valleys(levels.active)]
         if len(found) >= _FEWEST_VALLEYS:
             return found, "the valleys of its curve"
     return [], ""
 
 
 def valleys(active: Sequence[int]) -> list[int]:
-    """The lowest event between two heights that tower above it. Smaller ones are a layer's, not a step's."""
+    """The places of the lowest level between two heights that tower above it; smaller ones are a layer's."""
     least, most = min(active), max(active)
     enough = (most - least) * _TOWERS
     found: list[int] = []
@@ -162,7 +173,7 @@ def _kind(group: Group, *, lasting: bool) -> str:
         return GRADIENTS
     if not lasting:
         return WORKSPACE
-    return {FORWARD: ACTIVATIONS, BACKWARD: GRADIENTS, OPTIMIZER: OPTIMIZER_STATE, DATA: UNATTRIBUTED}[group.phase]
+    return {FORWARD: ACTIVATIONS, BACKWARD: GRADIENTS, OPTIMIZER: OPTIMIZER_STATE}[group.phase]
 
 
 def moment(
@@ -215,7 +226,7 @@ def moment(
 
 def _without_a_stack(trace: Trace, birth: int) -> str:
     """The phase of what no stack tells one of: a loss that the script's own lines compute, a hook of the backward."""
-    return "before the trace" if birth < 0 else trace.marked_phase(birth) or "elsewhere"
+    return BEFORE_RECORDING if birth < 0 else trace.marked_phase(birth) or "elsewhere"
 
 
 def _names(found: Sequence[tuple[int, str]]) -> str:
@@ -242,6 +253,6 @@ def highest_between(found: Levels, bounds: Sequence[int]) -> list[int]:
     """The highest active bytes in each stretch that ends at one of the bounds."""
     begin, out = 0, []
     for end in bounds:
-        out.append(max(found.active[begin : end + 1], default=0))
+        out.append(max(found.active_between(begin, end), default=0))
         begin = end + 1
     return out

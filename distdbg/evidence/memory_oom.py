@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.memory_answer import OutOfMemory, SegmentMap
 from distdbg.evidence.memory_levels import Levels
 from distdbg.evidence.memory_trace import GRAIN, Rare, Segment, Trace, living_at
@@ -51,7 +52,7 @@ def out_of_memory(trace: Trace, found: Levels, ends: Sequence[int] = ()) -> OutO
     reserved = sum(m.size for m in maps)
     expandable = any(r.of.expandable for r in ranges)
     needed = _needed(event.size, small=small, expandable=expandable)
-    verdict, by = _verdict(event, needed, sum(usable), max(usable, default=0))
+    verdict, by = _verdict(event, needed, reserved, usable)
     pending = sum(size for m in maps for _, size, state in m.spans if state == PENDING)
     shown = _shown(maps)
     return OutOfMemory(
@@ -59,7 +60,7 @@ def out_of_memory(trace: Trace, found: Levels, ends: Sequence[int] = ()) -> OutO
         request=event.size,
         needed=needed,
         device_free=event.free,
-        active=found.active[event.at],
+        active=found.active_after(event.at),
         reserved=reserved,
         free_inside=sum(size for size, _ in free),
         free_usable=sum(usable),
@@ -83,13 +84,18 @@ def _needed(request: int, *, small: bool, expandable: bool) -> int:
     return -(-request // step) * step
 
 
-def _verdict(event: Rare, needed: int, usable: int, largest: int) -> tuple[str, int]:
-    """`limited` where neither explains it: a limit of the process, or another rule of the allocator's. Where there is
-    no hole at all, it is the device that had too little for what would have been asked of it."""
+def _verdict(event: Rare, needed: int, reserved: int, usable: Sequence[int]) -> tuple[str, int]:
+    """`limited` where neither explains it: a limit of the process, or another rule of the allocator's. On a device that
+    is full but for few holes, it is the device that had too little for what would have been asked of it."""
+    holes, largest = sum(usable), max(usable, default=0)
     if event.free >= needed or largest >= event.size:
         return "limited", max(event.free, largest)
-    spare = usable + event.free - (event.size if usable else needed)
-    return ("fragmented", spare) if spare >= 0 else ("short", -spare)
+    spare = holes + event.free - event.size
+    if holes and spare < 0:
+        return "short", -spare
+    if holes and holes >= thresholds.FRAGMENTED * (reserved + event.free):
+        return "fragmented", spare
+    return "short", needed - event.free
 
 
 def _usable(segment: Segment, event: Rare, *, small: bool) -> bool:

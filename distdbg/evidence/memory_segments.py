@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.memory_answer import SegmentsOf
 from distdbg.evidence.memory_trace import Segment, Trace, living_at
 
@@ -12,8 +13,6 @@ from distdbg.evidence.memory_trace import Segment, Trace, living_at
 Inside = list[tuple[Segment, dict[int, int]]]
 _GROW = ("segment_alloc", "segment_map")
 _MOST = 5
-#: a segment that is used by less than this is mostly a hole
-_USED = 0.5
 
 
 def asked_for(trace: Trace, after: int) -> tuple[SegmentsOf, ...]:
@@ -42,7 +41,7 @@ def kept_open(inside: Inside) -> tuple[SegmentsOf, ...]:
     found = []
     for segment, by_group in inside:
         used = sum(by_group.values())
-        if by_group and used < _USED * segment.size and not segment.expandable:
+        if by_group and used < thresholds.MOSTLY_HOLE * segment.size and not segment.expandable:
             found.append((max(by_group, key=lambda group: by_group[group]), segment.size - used))
     return _most(found)
 

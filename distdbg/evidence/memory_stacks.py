@@ -10,26 +10,33 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
-from distdbg.evidence.memory_answer import GRADIENTS, PARAMETERS
+from distdbg.evidence.frames import is_user, module_path
+from distdbg.evidence.memory_answer import BEFORE_RECORDING, GRADIENTS, INPUTS, PARAMETERS, REPLICAS
 
 FORWARD, BACKWARD, OPTIMIZER, INIT, DATA = "forward", "backward", "optimizer", "init", "data"
 #: what stood before the recording began, or whose stack was not recorded
-BEFORE, NO_STACK = "allocated before the trace begins", "no stack recorded"
+BEFORE, NO_STACK = "allocated before recording began", "no stack recorded"
 AUTOGRAD = "no Python frame (autograd's thread, mostly)"
 
-_LIBRARY = re.compile(
-    r"(?:^|/)(?:site|dist)-packages/|(?:^|/)lib(?:64)?/python\d|^<frozen |(?:^|/)torch/(?:nn|optim|autograd|utils|cuda|"
-    r"distributed|_\w+|amp|functional|storage)(?:/|\.py)"
-)
 _NODE = re.compile(r"\b(\w*?(?:Backward|Bwd)\d*|AccumulateGrad)(?:::|\b)")
 _OP = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)|at::native::(\w+)\(")
 #: where FSDP makes room for parameters that it gathers, the storages of its flat ones included
 _GATHERS = frozenset({"alloc_storage", "_alloc_storage", "init_all_gather_outputs", "alloc_all_gather_outputs"})
 #: where DDP makes its buckets, and once again in the order in which gradients came
 _BUCKETS = frozenset({"_ddp_init_helper", "_pre_forward", "forward"})
+#: where DataParallel, DDP and FSDP copy a batch to their device, below the model's forward
+_WRAPPERS_MOVE = frozenset({("torch/nn/parallel/comm.py", "scatter"), ("torch/distributed/utils.py", "to_map")})
+#: where frameworks copy a batch; below a forward Accelerate moves activations between devices by the same function
+_FRAMEWORKS_MOVE = frozenset({
+    ("accelerate/utils/operations.py", "send_to_device"), ("transformers/trainer.py", "_prepare_input"),
+    ("lightning/fabric/utilities/apply_func.py", "batch_to"), ("lightning_fabric/utilities/apply_func.py", "batch_to"),
+})  # fmt: skip
+#: `.to(device)` and `.cuda()` of one tensor, in C++; the same with a dtype alone has no Device there
+_TO_DEVICE = "torch::autograd::dispatch_to(at::Tensor const&, c10::Device"
+#: so near the allocation stands the function of a library that copies a batch
+_NEAR = 6
 _WORKSPACE = re.compile(r"(?:cublas|cuBLAS|cudnn|cusolver|Workspace|workspace)")
 _MOST_TEXT = 300
 _MOST_FRAMES = 60
@@ -51,13 +58,13 @@ class Group:
     module: str = ""
     accumulates: bool = False
     workspace: bool = False
-    #: the kind, where the line of a library that made it says so
+    #: the kind, where the line of a library that made it says so, or where nothing was recorded yet
     holds: str = ""
 
     @property
     def user(self) -> tuple[str, int, str] | None:
         """The innermost line of the user's own code."""
-        return next((f for f in self.frames if not is_library(f[0])), None)
+        return next((f for f in self.frames if is_user(f[0])), None)
 
     @property
     def label(self) -> str:
@@ -71,18 +78,13 @@ class Group:
     @property
     def callers(self) -> tuple[str, ...]:
         """The user's lines, innermost first, each once in a row."""
-        own = [place(f) for f in self.frames if not is_library(f[0])]
+        own = [place(f) for f in self.frames if is_user(f[0])]
         return tuple(text for n, text in enumerate(own) if not n or own[n - 1] != text)
 
 
 def place(frame: tuple[str, int, str]) -> str:
     file, line, function = frame
     return f"{file.rpartition('/')[2] or '?'}:{line} {function}"
-
-
-@lru_cache(maxsize=8192)
-def is_library(file: str) -> bool:
-    return _LIBRARY.search(file) is not None
 
 
 def is_python(file: str) -> bool:
@@ -101,7 +103,7 @@ class Stacks:
     _frame_of: dict[int, tuple[str, int, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.before = self._number(Group((), op=BEFORE))
+        self.before = self._number(Group((), op=BEFORE, holds=BEFORE_RECORDING))
         self.none = self._number(Group((), op=NO_STACK))
 
     def number(self, frames: Sequence[Any], metadata: object = "") -> int:
@@ -138,8 +140,9 @@ class Stacks:
         phase, accumulates = _phase(python, natives)
         workspace = any(_WORKSPACE.search(name) for name in natives)
         op = "" if python else _op(natives)
+        holds = _held(python) or (INPUTS if _copies_a_batch(python, natives, phase) else "")
         return self._number(Group(python[:_MOST_FRAMES], phase, op, metadata[:_MOST_TEXT], accumulates, workspace,
-                                  _held(python)))  # fmt: skip
+                                  holds))  # fmt: skip
 
     def _frame(self, frame: Any) -> tuple[str, int, str]:  # noqa: ANN401
         found = self._frame_of.get(id(frame))
@@ -163,8 +166,10 @@ def _phase(python: Sequence[tuple[str, int, str]], natives: Sequence[str]) -> tu
     """The phase, and whether it is the accumulation of a gradient."""
     if any("Engine::" in name for name in natives):
         return BACKWARD, any("AccumulateGrad" in name or "accumulateGrad" in name for name in natives)
-    forward = init = data = False
+    forward = init = False
     for file, _, function in python:
+        if "torch/utils/data/" in file:  # a transform's forward, too, makes data
+            return DATA, False
         if "torch/optim/" in file or (function == "step" and "optim" in file.rpartition("/")[2].lower()):
             return OPTIMIZER, False
         if function == "backward" or (file.endswith("torch/utils/checkpoint.py") and "recompute" in function):
@@ -173,17 +178,27 @@ def _phase(python: Sequence[tuple[str, int, str]], natives: Sequence[str]) -> tu
             forward = True
         elif function == "__init__" or (file.endswith("nn/modules/module.py") and function in ("_apply", "to", "cuda")):
             init = True
-        elif "torch/utils/data/" in file:
-            data = True
-    return (FORWARD if forward else INIT if init else DATA if data else ""), False
+    return (FORWARD if forward else INIT if init else ""), False
 
 
 def _held(python: Sequence[tuple[str, int, str]]) -> str:
-    """Made in a forward, and no activation of it: gathered parameters, and DDP's buckets, a copy of the gradients."""
+    """Made in a forward, and no activation of it: gathered parameters, DataParallel's copies of them, and DDP's
+    buckets, a copy of the gradients."""
     if any(function in _GATHERS and "torch/distributed/" in file for file, _, function in python[:3]):
         return PARAMETERS
     file, _, function = python[0] if python else ("", 0, "")
+    if function == "broadcast_coalesced" and file.endswith("torch/nn/parallel/comm.py"):
+        return REPLICAS
     return GRADIENTS if function in _BUCKETS and file.endswith("torch/nn/parallel/distributed.py") else ""
+
+
+def _copies_a_batch(python: Sequence[tuple[str, int, str]], natives: Sequence[str], phase: str) -> bool:
+    """Made below a loader, or moved by what moves batches; in the script's own lines, by the call in C++ alone."""
+    near = {(module_path(file), function) for file, _, function in python[:_NEAR]}
+    if phase == DATA or near & _WRAPPERS_MOVE:
+        return True
+    outside = python and not phase
+    return bool(outside and (near & _FRAMEWORKS_MOVE or any(name.startswith(_TO_DEVICE) for name in natives)))
 
 
 def _op(natives: Sequence[str]) -> str:

@@ -119,6 +119,8 @@ class Trace:
 
 def read_snapshot(snapshot: object) -> list[Trace]:
     """A trace for each device that did anything. Takes the snapshot apart while it reads. Raises NotASnapshot."""
+    if isinstance(snapshot, list) and snapshot:  # torch.cuda.memory_snapshot(): the segments alone
+        snapshot = {"segments": snapshot}
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
         raise NotASnapshot("it holds no memory snapshot: there are no segments in it")
     traces = snapshot.pop("device_traces", None) or []

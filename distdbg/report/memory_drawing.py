@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from distdbg.evidence.memory_answer import Columns, MemoryAnswer, OutOfMemory, gib
@@ -12,8 +13,8 @@ from distdbg.report import curves
 
 WIDTH, HEIGHT = 1070.0, 320.0
 HUES = 12
-#: A picture without a script has fewer points; the script draws all of them.
-_STILL_POINTS = 192
+#: A picture without a script has fewer columns; the script draws all of them.
+_STILL_COLUMNS = 192
 _TAPE_ROWS = 12
 _TAPE_ROW = 26.0
 _TAPE_GAP = 2.0
@@ -30,42 +31,59 @@ class Area:
 
 @dataclass(frozen=True)
 class Still:
-    """The areas from the bottom upwards, the line of reserved memory, the peak's place, marks of the scale."""
+    """The areas from the bottom upwards, the line of reserved memory, the peak's place, marks of the scale.
+
+    A column is drawn as wide as the events that it stands for: a peak of a single event has an area of its own.
+    """
 
     areas: tuple[Area, ...]
     reserved: str
     peak: tuple[float, float]
     marks: tuple[tuple[float, str], ...]
-    top: int
+    #: the words at both ends of the axis
+    begin: str
+    end: str
 
 
 def still(answer: MemoryAnswer) -> Still:
     columns = answer.overview
-    width = len(columns.t)
-    points = sorted({n * (width - 1) // max(1, _STILL_POINTS - 1) for n in range(min(width, _STILL_POINTS))})
-    peak_column = place_of(columns, max(0, answer.peak.event))
-    points = sorted({*points, peak_column})
+    shown = _highest(columns)
     top = max(*columns.reserved, answer.peak.active, 1)
-
-    def x(column: int) -> float:
-        return WIDTH * column / max(1, width - 1)
 
     def y(size: int) -> float:
         return HEIGHT - HEIGHT * size / top
 
-    below = [0] * width
+    def stairs(level: Sequence[int]) -> list[tuple[float, float]]:
+        wide = WIDTH / len(shown)
+        return [(wide * (n + side), y(level[column])) for n, column in enumerate(shown) for side in (0, 1)]
+
+    below = [0] * len(columns.t)
     areas = []
     for n, row in enumerate(columns.bytes):
         above = [b + r for b, r in zip(below, row, strict=True)]
         if any(row):
-            drawn = curves.between([(x(p), y(above[p])) for p in points], [(x(p), y(below[p])) for p in points])
+            drawn = curves.between(stairs(above), stairs(below))
             rest = n == len(columns.stacks)
             label = "all other stacks" if rest else answer.stacks[columns.stacks[n]].label
             areas.append(Area(drawn, -1 if rest else n % HUES, f"{label}: up to {gib(max(row))}", n))
         below = above
-    reserved = curves.line([(x(p), y(columns.reserved[p])) for p in points])
-    marks = tuple((y(size), gib(size)) for size in scale(top))
-    return Still(tuple(areas), reserved, (x(peak_column), y(answer.peak.active)), marks, top)
+    peak = WIDTH * (shown.index(place_of(columns, answer.peak.event)) + 0.5) / len(shown)
+    return Still(
+        areas=tuple(areas),
+        reserved=curves.line(stairs(columns.reserved)),
+        peak=(peak, y(answer.peak.active)),
+        marks=tuple((y(size), gib(size)) for size in scale(top)),
+        begin=f"event {max(0, columns.first)}",
+        end=f"event {columns.last}" + (f", {answer.seconds:.3f} s" if answer.seconds else ""),
+    )
+
+
+def _highest(columns: Columns) -> list[int]:
+    """The columns that are drawn: of each stretch of them the highest."""
+    totals = [sum(column) for column in zip(*columns.bytes, strict=True)]
+    count = min(len(totals), _STILL_COLUMNS)
+    bounds = [n * len(totals) // count for n in range(count + 1)]
+    return [max(range(a, b), key=lambda column: totals[column]) for a, b in pairwise(bounds)]
 
 
 def scale(top: int) -> list[int]:

@@ -93,9 +93,8 @@ def _chart(answer: MemoryAnswer) -> Iterator[str]:
     near_left = x < WIDTH / 4
     words = f"peak {gib(answer.peak.active)}; dashed: reserved, {gib(answer.peak.reserved)}"
     yield _text(x + (8 if near_left else -8), y - 3, words, "over" if near_left else "over end")
-    yield _text(0, HEIGHT + 15, f"event {answer.overview.first}", "soft")
-    last = f"event {answer.overview.last}" + (f", {answer.seconds:.3f} s" if answer.seconds else "")
-    yield _text(WIDTH, HEIGHT + 15, last, "soft end")
+    yield _text(0, HEIGHT + 15, drawn.begin, "soft")
+    yield _text(WIDTH, HEIGHT + 15, drawn.end, "soft end")
 
 
 def _names(answer: MemoryAnswer) -> Iterator[tuple[str, str]]:

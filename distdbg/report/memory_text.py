@@ -62,7 +62,7 @@ class _Writer:
     def answer(self, answer: MemoryAnswer) -> Iterator[str]:
         peak = answer.peak
         yield self._strong(title(answer))
-        when = f", {peak.t:.3f} s in (event {peak.event:,})" if peak.t is not None else ""
+        when = f", {peak.t:.3f} s in ({peak.when})" if peak.t is not None else f", {peak.when}" if answer.events else ""
         yield (
             f"  peak {self._strong(gib(peak.active))} active of {gib(peak.reserved)} reserved{when}; "
             f"{gib(answer.start)} at the start, {gib(answer.end)} at the end"

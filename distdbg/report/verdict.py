@@ -25,6 +25,7 @@ from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, RankSummary,
 _NODES_GONE = ("node-lost", "network-cut")
 _CONSEQUENCES = (CauseClass.COMMUNICATION, CauseClass.VICTIM)
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
+_CONFIDENCE = {"certain": 0, "likely": 1, "possible": 2}
 
 
 def build_report(evidence: RunEvidence) -> Report:
@@ -72,8 +73,9 @@ def _without_secrets(report: Report, hidden: HiddenValues) -> Report:
 
 
 def order(found: Iterable[Finding]) -> list[Finding]:
-    """Errors first; among them by class of cause, then by first symptom, never by who exited first."""
-    return sorted(
+    """Errors first; among them by class of cause, then by first symptom, never by who exited first. What explains
+    another finding stands before it, the most certain first, and is as severe."""
+    ordered = sorted(
         found,
         key=lambda f: (
             f.cause_class is CauseClass.OBSERVATION,
@@ -85,6 +87,21 @@ def order(found: Iterable[Finding]) -> list[Finding]:
             f.id,
         ),
     )
+    explained = [(n, finding) for n, finding in enumerate(ordered) if finding.explained_by is not None]
+    placed = []
+    for n, one in enumerate(ordered):
+        its = [(place, finding.severity) for place, finding in explained if _is_explained(finding, by=one)]
+        severity = min([one.severity, *(severity for _, severity in its)], key=_SEVERITY.__getitem__)
+        place = min([n, *(place for place, _ in its)])
+        key = place, one.explained_by is not None, _CONFIDENCE[one.confidence], n
+        placed.append((key, replace(one, severity=severity)))
+    return [one for _, one in sorted(placed, key=lambda pair: pair[0])]
+
+
+def _is_explained(finding: Finding, *, by: Finding) -> bool:
+    """As a check has set it: by a finding of that id on one of its ranks."""
+    about_it = not finding.ranks or not by.ranks or not set(finding.ranks).isdisjoint(by.ranks)
+    return finding.explained_by == by.id and finding is not by and about_it
 
 
 def explain(findings: list[Finding]) -> list[Finding]:
@@ -92,7 +109,7 @@ def explain(findings: list[Finding]) -> list[Finding]:
     root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
     if root is None:
         return findings
-    return [replace(f, explained_by=root.id) if _explains(root, f) else f for f in findings]
+    return [replace(f, explained_by=root.explained_by or root.id) if _explains(root, f) else f for f in findings]
 
 
 def _explains(root: Finding, other: Finding) -> bool:

@@ -4,9 +4,11 @@ What is added to the tracked step, and why:
     DDP      a copy of the gradients: its buckets, which stand throughout (gradient_as_bucket_view=False)
     FSDP2    parameters, gradients and optimizer state by the number of ranks; beside them, whole, what belongs to no
              layer (it stays so from the forward to the end of the backward), two layers (the next one is gathered
-             while one computes), and one layer's gradients twice, before and after their reduction; or, at the end of
-             the backward, where nothing else stands any more, those of what belongs to no layer twice
+             while one computes), one layer's gradients, and as much again, what is reduced of the layer before; or, at
+             the end of the backward, where no activations stand any more, the gradients of what belongs to no layer
+             beside these parameters, which are given back before the reduction takes a copy of the gradients
     grad     as FSDP2, and all parameters whole: they are not given back after the forward
+    always   cuBLAS' workspaces, which torch's allocator holds from the first matrix product of each thread on
 
 Not in it, and said: CUDA's context and NCCL's buffers, fragmentation, what the script keeps by itself.
 """
@@ -29,6 +31,9 @@ Sharding = Literal["full", "grad", "none"]
 MARGIN = 0.10
 #: `train.py:make`, `package.module:make`; no model of the hub has a colon in its name
 _SCRIPT = re.compile(r"[^:]+:[A-Za-z_]\w*")
+#: Bytes: 32 MiB each on Hopper and Blackwell (8.1 MiB on older GPUs), for the thread of the forward and autograd's own.
+CUBLAS = 2 * 32 << 20
+WORKSPACES = "workspaces of cuBLAS"
 _SHARDED = ("parameters", "gradients", "optimizer state")
 
 
@@ -79,7 +84,7 @@ def estimate(step: Mapping[str, Any], ranks: int, fsdp: Sharding) -> Estimate:
     """`step` as `track` gives it. Pure."""
     parts = {name: _of_one_rank(step, name, ranks, fsdp) for name in ("forward and backward", "optimizer")}
     when = max(parts, key=lambda name: sum(parts[name].values()))
-    return Estimate(parts[when], when, tuple(step.get("unheard", ())))
+    return Estimate({**parts[when], WORKSPACES: CUBLAS}, when, tuple(step.get("unheard", ())))
 
 
 def _of_one_rank(step: Mapping[str, Any], part: str, ranks: int, fsdp: Sharding) -> dict[str, int]:
@@ -97,5 +102,5 @@ def _of_one_rank(step: Mapping[str, Any], part: str, ranks: int, fsdp: Sharding)
     reduced = -(-max(0, int(step["gradients"]) - outside) // ranks)
     among = {**kinds, **sharded, gathered: within, whole_gradients: 2 * max(layers)}
     last = {"buffers": kinds.get("buffers", 0), **sharded, "gradients": reduced, gathered: outside,
-            whole_gradients: 2 * outside}  # fmt: skip
+            whole_gradients: outside + max(layers)}  # fmt: skip
     return max(among, last, key=lambda found: sum(found.values()))

@@ -9,7 +9,7 @@ from distdbg.collect import run_evidence
 from distdbg.evidence.host_snapshot import host_snapshot
 from distdbg.report.verdict import build_report
 from tests.evidence.test_memory_snapshots import fragmented
-from tests.made_run import MadeRun
+from tests.made_run import GLOO_LOST, MadeRun
 from tests.made_snapshot import Made, forward, train, write
 
 pytestmark = pytest.mark.slow  # a process for each of them
@@ -193,3 +193,56 @@ def test_a_request_that_failed_and_was_caught_is_no_error(made):
     (found,) = [f for f in report.findings if f.id == "cuda-oom"]
     assert found.severity == "info" and found.summary.endswith("it went on")
     assert report.outcome == "succeeded" and report.exit_code == 0
+
+
+def ended_by_a_leak(tmp_path):
+    """Rank 2 of 4 ran out of memory, and the others lost it."""
+    made = MadeRun(tmp_path, ranks=4, nodes=1)
+    made.raises(2, "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 50.00 MiB.", t=9.0)
+    for rank in (0, 1, 3):
+        made.raises(rank, "RuntimeError", GLOO_LOST, t=9.5)
+    return made
+
+
+def judged(made):
+    from distdbg.collect.run_snapshots import with_snapshots
+
+    return build_report(with_snapshots(run_evidence.load_evidence(made.dir), made.dir))
+
+
+def test_the_leak_is_the_root_cause_of_a_job_that_it_ended(tmp_path):
+    made = ended_by_a_leak(tmp_path)
+    device = Made(capacity=8 << 30)
+    holes = [(device.alloc(14 * MIB, forward(70)), device.alloc(6 * MIB, forward(71))) for _ in range(4)]
+    train(device, 30, each=lambda _: device.alloc(50 * MIB, forward(99, "log")))
+    device.alloc((8 << 30) - device.reserved - 30 * MIB, forward(60))
+    for hole, _ in holes:
+        device.free(hole)
+    assert device.alloc(50 * MIB, forward(99, "log")) is None
+    made.files(2).memory.mkdir()
+    write(made.files(2).memory / "oom-step000400-001.pickle.gz", device, packed=True)
+    report = judged(made)
+    root, error, *others = report.findings
+    assert (root.id, root.ranks, root.severity) == ("memory-leak", (2,), "error") and root.explained_by is None
+    assert (error.id, error.ranks, error.explained_by) == ("cuda-oom", (2,), "memory-leak")
+    assert "short, by 20.0 MiB" in error.summary
+    assert {f.explained_by for f in others if f.severity == "error"} == {"memory-leak"}
+    assert (report.outcome, report.exit_code, report.exit_code_of) == ("failed", 1, "rank 2")
+    assert [f.id for f in report.verdict][:1] == ["memory-leak"]
+
+
+@pytest.mark.parametrize(("slope", "explained"), [(50 * MIB, "memory-leak"), (0, None)])
+def test_without_a_snapshot_the_lines_of_memory_tell_the_leak(tmp_path, slope, explained):
+    made = ended_by_a_leak(tmp_path)
+    for rank in range(4):
+        grows = slope if rank == 2 else 0
+        with made.files(rank).memory_lines.open("w") as file:
+            for step in range(0, 160, 2):
+                allocated = 400 * MIB + grows * step
+                phases = {"optimizer": {"ANON": MIB, "MA": allocated, "Max_MA": allocated + MIB, "CA": 8 << 30}}
+                line = {"rank": rank, "op": "memory", "step": step, "epochs": step // 40, "phases": phases}
+                file.write(json.dumps(line) + "\n")
+    report = judged(made)
+    (error,) = [f for f in report.findings if f.id == "cuda-oom"]
+    assert (error.ranks, error.explained_by) == ((2,), explained)
+    assert report.findings[0].id == (explained or "cuda-oom") and report.findings[0].ranks == (2,)

@@ -280,3 +280,10 @@ def test_a_good_one_is_whole(tmp_path):
     (answer,) = read_snapshot_file(tmp_path / "x.pickle", "x")
     assert answer.events == len(small()["device_traces"][0]) and answer.peak.active >= 4 * MIB
     assert forward(31)[0][0].endswith("model.py")
+
+
+def test_a_pickled_list_of_segments_is_read(tmp_path):
+    """`pickle.dump(torch.cuda.memory_snapshot(), file)`."""
+    (tmp_path / "x.pickle").write_bytes(pickle.dumps(small()["segments"], 4))
+    (answer,) = read_snapshot_file(tmp_path / "x.pickle", "x")
+    assert answer.events == 0 and answer.end == answer.peak.active > 0

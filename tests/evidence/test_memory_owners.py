@@ -132,3 +132,12 @@ def test_paths_are_folded():
     assert folded("layers.3.mlp.0.fc1") == "layers.*.mlp.*.fc1" and folded("fc1.h2") == "fc1.h2" and folded("7") == "*"
     assert module_of_name("exp_avg of layers.3.weight and 4 more in one block") == "layers.*"
     assert module_of_name("weight") == ""
+
+
+def test_frames_of_distdbg_are_no_callers():
+    """A rank that distdbg has launched from a source checkout has them outside the script's own."""
+    made = Made()
+    ours = [("/home/me/distdbg/distdbg/worker/bootstrap.py", 65, "_run_script")]
+    made.alloc(8 * MIB, [("/home/me/train.py", 7, "step"), MAIN, *ours])
+    (answer,) = analyse(snapshot(made))
+    assert answer.stacks[answer.peak.holders[0].stack].callers == ("train.py:7 step", "train.py:90 <module>")

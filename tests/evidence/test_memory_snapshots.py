@@ -2,15 +2,19 @@
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
+from distdbg.evidence import memory_thresholds as thresholds
 from distdbg.evidence.memory_analysis import analyse
 from distdbg.evidence.memory_answer import as_plain, from_plain, gib
 from distdbg.evidence.memory_diff import difference
 from distdbg.evidence.memory_levels import COMPARED_HOLDERS
 from distdbg.evidence.memory_oom import rewound
+from distdbg.evidence.memory_owners import KEY
 from distdbg.evidence.memory_trace import Rare, Segment
+from distdbg.report.memory_drawing import HEIGHT, still
 from distdbg.report.memory_report import memory_report
 from distdbg.report.memory_text import diff_text, memory_text
 from tests.made_snapshot import (
@@ -76,6 +80,40 @@ def test_the_peak_is_what_a_count_one_by_one_gives(form, from_event):
     assert sum(h.bytes for h in answer.peak.holders) + answer.peak.rest == answer.peak.active
 
 
+def test_what_stood_before_the_first_event_is_the_peak_where_nothing_later_exceeds_it():
+    made = Made()
+    made.recording = False
+    before = [made.alloc(30 * MIB, script(1)) for _ in range(3)]
+    made.recording = True
+    for at in before[1:]:
+        made.free(at)
+    made.alloc(5 * MIB, script(2))
+    answer = one(made)
+    assert (answer.start, answer.peak.active, answer.peak.event) == (90 * MIB, 90 * MIB, -1)
+    assert sum(h.bytes for h in answer.peak.holders) == 90 * MIB == max(map(sum, zip(*answer.overview.bytes)))
+    assert "peak 90.0 MiB active of 90.0 MiB reserved, before the first event" in memory_text(
+        [answer], color=False, width=140
+    )
+
+
+@pytest.mark.parametrize("spike", [0, 3, 1000])
+def test_the_peaks_dot_lies_on_a_drawn_area(spike):
+    """A peak of one event among thousands, at the beginning, too, is as wide as its column."""
+    made = Made()
+    train(made, 700, each=lambda step: step != spike or made.free(made.alloc(300 * MIB, forward(77))))
+    if spike == 1000:  # before the first event
+        made.recording = False
+        at = made.alloc(300 * MIB, script(1))
+        made.events, made.recording = made.events[-9000:], True
+        made.free(at)
+        made.events.insert(0, made.events.pop())
+    drawn = still(one(made))
+    x, y = drawn.peak
+    corners = [[float(v) for v in p.split(",")] for a in drawn.areas for p in a.d.strip("MZ").split(" ")]
+    flat = [(a, b, top) for (a, top), (b, other) in pairwise(corners) if top == other and a <= x - 1 and x + 1 <= b]
+    assert min(top for _, _, top in flat) == pytest.approx(y, abs=0.1) and 0 < y < HEIGHT
+
+
 def test_users_lines_stand_on_top_and_kinds_are_told():
     made = Made()
     made.recording = False
@@ -84,12 +122,12 @@ def test_users_lines_stand_on_top_and_kinds_are_told():
     train(made, 3)
     answer = one(made)
     labels = [label(answer, h) for h in answer.peak.holders]
-    assert labels[0] == "allocated before the trace begins" and before
+    assert labels[0] == "allocated before recording began" and before
     assert "model.py:31 forward" in labels and "model.py:12 __init__" in labels and "train.py:44 step" in labels
     assert not [text for text in labels if "torch::" in text or "unwind" in text or "module.py" in text]
     kinds = answer.peak.kinds
     assert kinds["parameters"] == 8 * MIB and kinds["optimizer state"] == 16 * MIB
-    assert kinds["activations"] >= 12 * MIB and kinds["unattributed"] == 9 * MIB
+    assert kinds["activations"] >= 12 * MIB and kinds["before recording"] == 9 * MIB
     assert {"gradients", "workspace"} & set(kinds)
 
 
@@ -111,6 +149,87 @@ def test_gathered_parameters_and_ddps_buckets_are_no_activations():
     kinds = {holder.bytes // MIB: dict(holder.kinds) for holder in answer.last.holders}
     assert kinds[64] == {"gradients": 64 * MIB} and kinds[60] == {"gradients": 60 * MIB}
     assert kinds[30] == {"parameters": 30 * MIB}
+
+
+DDP = f"{TORCH}/nn/parallel/distributed.py"
+SITE = TORCH.removesuffix("/torch")
+TO_DEVICE = "torch::autograd::dispatch_to(at::Tensor const&, c10::Device, bool, bool, std::optional<c10::MemoryFormat>)"
+TO_DTYPE = (
+    "torch::autograd::dispatch_to(at::Tensor const&, c10::ScalarType, bool, bool, std::optional<c10::MemoryFormat>)"
+)
+STEP = script(40)
+PARALLEL = [(f"{TORCH}/nn/parallel/data_parallel.py", 190, "forward"), CALL, *STEP]
+COPIES = {
+    "DataParallel's copies": ("replicas", [
+        (f"{TORCH}/nn/parallel/comm.py", 67, "broadcast_coalesced"),
+        (f"{TORCH}/nn/parallel/_functions.py", 24, "forward"),
+        (f"{TORCH}/nn/parallel/replicate.py", 108, "_broadcast_coalesced_reshape"), *PARALLEL]),
+    "DataParallel's parts of a batch": ("inputs", [
+        (f"{TORCH}/nn/parallel/comm.py", 205, "scatter"), (f"{TORCH}/nn/parallel/_functions.py", 140, "forward"),
+        *PARALLEL]),
+    "DDP and FSDP move a batch": ("inputs", [
+        (f"{TORCH}/distributed/utils.py", 105, "to_map"), (f"{TORCH}/distributed/utils.py", 152, "_recursive_to"),
+        (DDP, 1789, "_pre_forward"), (DDP, 1800, "forward"), CALL, *STEP]),
+    "made below the loader": ("inputs", [
+        (f"{TORCH}/utils/data/_utils/pin_memory.py", 60, "pin_memory"),
+        (f"{TORCH}/utils/data/dataloader.py", 800, "__next__"), *STEP]),
+    "a transform below the loader": ("inputs", [
+        (f"{SITE}/torchvision/transforms/v2/_transform.py", 50, "forward"), CALL,
+        (f"{TORCH}/utils/data/_utils/fetch.py", 52, "fetch"), *STEP]),
+    "Accelerate": ("inputs", [
+        (f"{SITE}/accelerate/utils/operations.py", 160, "send_to_device"),
+        (f"{SITE}/accelerate/data_loader.py", 580, "__iter__"), *STEP]),
+    "Accelerate below a forward": ("activations", [
+        (f"{SITE}/accelerate/utils/operations.py", 160, "send_to_device"),
+        (f"{SITE}/accelerate/hooks.py", 370, "pre_forward"), (f"{SITE}/accelerate/hooks.py", 170, "new_forward"), CALL,
+        *STEP]),
+    "Trainer": ("inputs", [(f"{SITE}/transformers/trainer.py", 2370, "_prepare_input"), *STEP]),
+    "Lightning": ("inputs", [(f"{SITE}/lightning/fabric/utilities/apply_func.py", 104, "batch_to"), *STEP]),
+    ".to(device) in the loop": ("inputs", native(TO_DEVICE) + STEP),
+    ".to(device) between a model's devices": ("activations", native(TO_DEVICE) + forward(31)),
+    ".to(dtype) in the loop": ("unattributed", native(TO_DTYPE) + STEP),
+    "the loop, and no call is known": ("unattributed", STEP),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_of_the_model_and_of_batches_are_no_activations(name):
+    kind, stack = COPIES[name]
+    made = Made()
+    train(made, 3)
+    made.alloc(50 * MIB, stack)
+    assert [dict(h.kinds) for h in one(made).last.holders if h.bytes == 50 * MIB] == [{kind: 50 * MIB}]
+
+
+def test_a_list_of_segments_is_a_snapshot_without_events():
+    """What torch.cuda.memory_snapshot() gives."""
+    made = Made()
+    made.alloc(5 * MIB, model_init())
+    made.alloc(6 * MIB, optimizer())
+    made.recording = False
+    made.alloc(7 * MIB)
+    (answer,) = analyse(made.plain_segments())
+    assert (answer.events, answer.end, answer.peak.active) == (0, 18 * MIB, 18 * MIB)
+    assert answer.last.kinds == {"before recording": 7 * MIB, "optimizer state": 6 * MIB, "parameters": 5 * MIB}
+    assert any("no trace" in u.because for u in memory_report([answer]).unknown)
+
+
+def test_what_was_allocated_before_recording_has_a_kind_of_its_own():
+    made = Made()
+    made.recording = False
+    weight, other = made.alloc(40 * MIB), made.alloc(9 * MIB)
+    made.recording = True
+    train(made, 4)
+    told = snapshot(made)
+    (answer,) = analyse(told)
+    assert answer.peak.kinds["before recording"] == 49 * MIB and "unattributed" not in answer.peak.kinds
+    assert answer.peak.phases["before recording"] == 49 * MIB
+    (unknown,) = [u for u in memory_report([answer]).unknown if "before recording" in u.because]
+    assert "49.0 MiB" in unknown.what
+    told = snapshot(made)
+    told[KEY] = {"schema": "distdbg.owners/1", "left_out": 4, "blocks": [[0, weight, 40 * MIB, "parameters", "w"]]}
+    (named,) = analyse(told)
+    assert named.peak.kinds["before recording"] == 9 * MIB and named.peak.kinds["parameters"] == 48 * MIB and other
 
 
 def test_names_of_functions_do_nothing_to_a_terminal():
@@ -423,8 +542,63 @@ def test_a_leak_that_fills_the_device_is_named_in_the_error():
         pass
     answer = one(made)
     report = memory_report([answer])
-    assert [f.id for f in report.findings] == ["cuda-oom", "memory-leak"]
-    assert "model.py:99 log" in report.findings[0].remedy
+    assert [(f.id, f.explained_by) for f in report.findings] == [("memory-leak", None), ("cuda-oom", "memory-leak")]
+    assert "model.py:99 log" in report.findings[1].remedy and report.findings[0].severity == "error"
+
+
+def with_holes(device, holes, each):
+    """A device of so many GiB with that many holes of 14 MiB, full but for 30 MiB; then 50 MiB are asked for."""
+    made = Made(capacity=device << 30)
+    pairs = [(made.alloc(14 * MIB, forward(70)), made.alloc(6 * MIB, forward(71))) for _ in range(holes)]
+    train(made, 30, each=each(made))
+    made.alloc((device << 30) - made.reserved - 30 * MIB, model_init())
+    for hole, _ in pairs:
+        made.free(hole)
+    assert made.alloc(50 * MIB, forward(80, "attend")) is None
+    return one(made)
+
+
+NO_LEAK = lambda made: None  # noqa: E731
+LEAK = lambda made: lambda step: made.alloc(50 * MIB, forward(99, "log"))  # noqa: E731
+SMALL_LEAK = lambda made: lambda step: made.alloc(1 * MIB, forward(99, "log"))  # noqa: E731
+
+
+def test_a_leak_is_the_root_cause_of_the_error_and_few_holes_are_no_fragmentation():
+    """Of a real case: 56 MiB in holes of a device of 8 GiB, which a leak of 50 MiB a step had filled."""
+    answer = with_holes(8, 4, LEAK)
+    assert (answer.oom.verdict, answer.oom.by, answer.oom.largest_hole) == ("short", 20 * MIB, 20 * MIB)
+    assert answer.oom.free_usable >= answer.oom.request
+    report = memory_report([answer])
+    leak, error = report.findings
+    assert (leak.id, leak.severity, leak.explained_by) == ("memory-leak", "error", None)
+    assert (error.id, error.severity, error.explained_by) == ("cuda-oom", "error", "memory-leak")
+    assert "model.py:99 log" in leak.summary and "fragmented" not in error.summary + error.cause
+    assert "without that it would have been served" in error.cause
+
+
+@pytest.mark.parametrize(
+    ("device", "holes", "verdict"), [(8, 4, "short"), (8, 25, "short"), (8, 32, "fragmented"), (1, 4, "fragmented")]
+)
+def test_fragmented_is_said_where_holes_are_a_substantial_part_of_the_device(device, holes, verdict):
+    answer = with_holes(device, holes, NO_LEAK)
+    assert answer.oom.verdict == verdict
+    share = answer.oom.free_usable / (answer.oom.reserved + answer.oom.device_free)
+    assert (share >= thresholds.FRAGMENTED) == (verdict == "fragmented")
+    assert [(f.id, f.explained_by) for f in memory_report([answer]).findings] == [("cuda-oom", None)]
+
+
+def test_in_a_fragmented_device_a_leak_that_held_what_was_missing_is_the_root_cause():
+    answer = with_holes(8, 40, LEAK)
+    assert answer.oom.verdict == "fragmented"
+    assert [f.id for f in memory_report([answer]).verdict] == ["memory-leak"]
+
+
+def test_a_leak_that_is_smaller_than_what_was_missing_explains_nothing():
+    answer = with_holes(1, 4, SMALL_LEAK)
+    assert sum(leak.grown for leak in answer.leaks) < answer.oom.missing == 30 * MIB
+    first, second = memory_report([answer]).findings
+    assert (first.id, first.explained_by) == ("cuda-oom", None) and "less than was missing" in first.cause
+    assert (second.id, second.severity) == ("memory-leak", "warning")
 
 
 def test_memory_of_other_streams_and_pools_is_not_for_this_request():

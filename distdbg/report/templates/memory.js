@@ -27,34 +27,37 @@ for (const section of document.querySelectorAll("section.memory")) {
     for (let i = a; i <= b; i++) out.push(i);
     return out;
   }
+  // A column is as wide as the events that it stands for: column i reaches from x(i) to x(i + 1).
   function draw() {
-    const at = points(), x = (i) => ((i - from) / Math.max(1e-9, to - from)) * W;
+    const at = points(), x = (i) => ((i - from) / (to - from + 1)) * W;
     let top = 1;
     for (const i of at) top = Math.max(top, view.reserved[i], view.rows.reduce((s, r) => s + r[i], 0));
     const y = (v) => H - (H * v) / top, clip = (v) => Math.max(-1, Math.min(W + 1, v)).toFixed(1);
+    const stair = (i, v) => `${clip(x(i))},${y(v).toFixed(1)} ${clip(x(i + 1))},${y(v).toFixed(1)}`;
+    const back = (i, v) => `${clip(x(i + 1))},${y(v).toFixed(1)} ${clip(x(i))},${y(v).toFixed(1)}`;
     areas.replaceChildren();
     const below = at.map(() => 0);
     view.rows.forEach((row, n) => {
-      const low = at.map((i, k) => `${clip(x(i))},${y(below[k]).toFixed(1)}`).reverse().join(" ");
+      const low = at.map((i, k) => back(i, below[k])).reverse().join(" ");
       let most = 0;
-      const high = at.map((i, k) => { most = Math.max(most, row[i]); below[k] += row[i]; return `${clip(x(i))},${y(below[k]).toFixed(1)}`; });
+      const high = at.map((i, k) => { most = Math.max(most, row[i]); below[k] += row[i]; return stair(i, below[k]); });
       if (!most) return;
       const stack = n < view.stacks.length ? view.stacks[n] : -1;
       const path = make("path", areas, { d: `M${high.join(" ")} ${low}Z`, class: `h${stack < 0 ? -1 : stack % 12}${stack === chosen ? " on" : ""}`, "data-row": n });
       make("title", path, {}).textContent = `${label(n)}: up to ${bytes(most)}`;
     });
-    svg.querySelector(".reserved").setAttribute("d", "M" + at.map((i) => `${clip(x(i))},${y(view.reserved[i]).toFixed(1)}`).join(" "));
+    svg.querySelector(".reserved").setAttribute("d", "M" + at.map((i) => stair(i, view.reserved[i])).join(" "));
     marks(top, y);
     const peak = svg.querySelector(".peak"), p = view.peak;
-    const inside = p >= from && p <= to;
+    const inside = p + 0.5 >= from && p + 0.5 <= to + 1;
     peak.setAttribute("visibility", inside ? "visible" : "hidden");
     if (inside) {
       const high = y(view.rows.reduce((s, r) => s + r[p], 0));
-      peak.setAttribute("transform", `translate(${x(p).toFixed(1)},${high.toFixed(1)})`);
+      peak.setAttribute("transform", `translate(${x(p + 0.5).toFixed(1)},${high.toFixed(1)})`);
       peak.querySelector("line").setAttribute("y2", H - high);
-      peak.classList.toggle("left", x(p) < 140);
+      peak.classList.toggle("left", x(p + 0.5) < 140);
     }
-    const event = (i) => Math.round(view.first + ((view.last - view.first) * i) / Math.max(1, view.t.length - 1));
+    const event = (i) => Math.max(0, Math.round(view.first + ((view.last - view.first) * i) / Math.max(1, view.t.length - 1)));
     const time = (i) => (view.t[Math.round(i)] ? `, ${(view.t[Math.round(i)] / 1e6).toFixed(3)} s` : "");
     svg.querySelector(".axis.begin").textContent = `event ${event(from)}${time(from)}`;
     svg.querySelector(".axis.end").textContent = `event ${event(to)}${time(to)}`;
@@ -79,9 +82,9 @@ for (const section of document.querySelectorAll("section.memory")) {
     box.querySelector("pre").textContent = stack && stack.frames.length ? stack.frames.join("\n") : "no Python frame";
     draw();
   }
-  const column = (event) => {
+  const share = (event) => {
     const box = svg.getBoundingClientRect(), scale = (W + 82) / box.width;
-    return from + (((event.clientX - box.left) * scale - 74) / W) * (to - from);
+    return ((event.clientX - box.left) * scale - 74) / W;
   };
   const limit = () => {
     const most = view.t.length - 1, width = Math.min(most, Math.max(4, to - from));
@@ -90,7 +93,7 @@ for (const section of document.querySelectorAll("section.memory")) {
   };
   svg.addEventListener("wheel", (event) => {
     event.preventDefault();
-    const at = column(event), by = Math.exp(event.deltaY / 400);
+    const at = from + share(event) * (to - from), by = Math.exp(event.deltaY / 400);
     from = at - (at - from) * by; to = at + (to - at) * by;
     limit(); draw();
   }, { passive: false });
@@ -105,7 +108,7 @@ for (const section of document.querySelectorAll("section.memory")) {
   addEventListener("pointerup", () => { held = null; });
   areas.addEventListener("click", (event) => {
     const row = event.target.closest("path")?.dataset.row;
-    if (row !== undefined && !moved) show(+row, Math.max(0, Math.min(view.t.length - 1, Math.round(column(event)))));
+    if (row !== undefined && !moved) show(+row, Math.max(0, Math.min(view.t.length - 1, Math.floor(from + share(event) * (to - from + 1)))));
   });
   const whole = () => { from = 0; to = view.t.length - 1; };
   svg.addEventListener("dblclick", () => { whole(); draw(); });
