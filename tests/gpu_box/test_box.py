@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from distdbg.collect.nccl_ras import ask_ras
 from distdbg.evidence.nccl_log import rank_in_nccl_log, read_nccl_log
+from distdbg.evidence.nccl_ras import behind, read_ras
 from tests.conftest import run_command
 from tests.gpu_box import box as boxes
 from tests.gpu_box.build import HERE, compile_box
@@ -74,7 +77,7 @@ def test_nodes_have_devices_of_their_own(gpu_box, tmp_path):
         "dist.all_reduce(held)\n"
         "dist.barrier()\n"
         "free, total = torch.cuda.mem_get_info()\n"
-        "print('rank', os.environ['RANK'], held[0].item(), 1 < (total - free) / (1 << 30) < 3, '\\n', end='')\n"
+        "print(f'rank {os.environ[\"RANK\"]} {held[0].item()} {1 < (total - free) / (1 << 30) < 3}\\n', end='')\n"
         "dist.destroy_process_group()\n"
     )
     words = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-id", "box"]
@@ -115,6 +118,40 @@ def test_nccl_writes_its_log_as_our_reader_knows_it(run, tmp_path):
     assert all(one.host and re.match(r"2\.\d+\.\d+", one.version) and one.network for one in read), read
 
 
+def test_ras_answers_as_our_reader_knows_it(gpu_box, tmp_path):
+    """Of three ranks, rank 1 leaves out a collective that the others have launched."""
+    script = tmp_path / "behind.py"
+    script.write_text(
+        "import os, time, torch, torch.distributed as dist\n"
+        "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n"
+        "dist.init_process_group('nccl')\n"
+        "data = torch.ones(10, device='cuda')\n"
+        "dist.all_reduce(data)\n"
+        "torch.cuda.synchronize()\n"
+        "if dist.get_rank() != 1:\n    dist.all_reduce(data)\n"
+        "print(f'at {dist.get_rank()} {os.getpid()}\\n', end='', flush=True)\n"
+        "time.sleep(120)\n"
+    )
+    # A port of the test's own: every NCCL job of a machine answers on the usual one.
+    env = gpu_box(devices=3, memory="8G").environment() | {
+        "NCCL_RAS_ADDR": f"localhost:{20_000 + os.getpid() % 20_000}"
+    }
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", str(script)]
+    job = subprocess.Popen(command, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    try:
+        at = (re.match(r"at (\d+) (\d+)", line) for line in iter(job.stdout.readline, ""))
+        pids = {}
+        while len(pids) < 3:
+            if found := next(at):
+                pids[int(found[1])] = int(found[2])
+        late = behind(read_ras(json.loads(ask_ras(pids.values(), 10))))
+    finally:
+        job.terminate()
+        job.wait(60)
+    assert [one.pids for one in late] == [(pids[1],)], late
+    assert (late[0].count, late[0].most) == (1, 2)
+
+
 def test_a_kernel_that_never_ends_is_seen_by_the_watchdog_of_all(run, tmp_path):
     env = {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000", "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "recorder_")}
     done = run("faults.py", ranks=2, faults={1: "kernel-hang kernel=FillFunctor at=3"}, env=env, timeout=100)
@@ -131,7 +168,7 @@ def test_a_slow_device_takes_its_time(run, tmp_path):
         "for _ in range(20):\n    torch.ones(10, device='cuda')\n"
         "host = time.monotonic() - begun\n"
         "torch.cuda.synchronize()\n"
-        "print('rank', os.environ['RANK'], host < 0.7, time.monotonic() - begun > 0.75, '\\n', end='')\n"
+        "print(f'rank {os.environ[\"RANK\"]} {host < 0.7} {time.monotonic() - begun > 0.75}\\n', end='')\n"
     )
     done = run(script, ranks=2, faults={1: "slow-device us=40000"})
     assert sorted(re.findall(r"rank (\d) True (\w+)", done.out)) == [("0", "False"), ("1", "True")], done
