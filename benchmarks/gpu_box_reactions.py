@@ -85,10 +85,12 @@ def react(root: Path, name: str) -> Reaction:
         timeouts = sorted(
             {int(r) for r in re.findall(r"\[Rank (\d+)\] Watchdog caught collective operation timeout", said)}
         )
-        works = re.findall(r"last enqueued work: (\d+), last started work: (-?\d+), last completed work: (-?\d+)", said)
+        works = re.findall(
+            r"last enqueued work: (\d+)(?:, last started work: (\d+))?, last completed work: (\d+)", said
+        )
         return Reaction(
             seconds, done.returncode, Counter(re.findall(r"^rank \d+: (\w+)", said, re.M)), tuple(timeouts),
-            len(list(Path(folder).glob("recorder_*"))), "/".join(works[-1]) if works else "",
+            len(list(Path(folder).glob("recorder_*"))), "/".join(w or "-" for w in works[-1]) if works else "",
         )  # fmt: skip
 
 
