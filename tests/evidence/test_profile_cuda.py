@@ -159,6 +159,7 @@ def test_copies_from_pageable_memory_are_named_and_are_no_synchronisation():
     profile = read(build(pageable))
     (finding,) = findings(profile)
     assert finding.id == "transfer-in-loop" and "load (train.py" in finding.summary
+    assert "to the GPU once a step" in finding.summary, "the wait for the copy is no second one"
     assert profile.device.idle["transfers"] > 0.15 > profile.device.idle["synchronisation"]
 
 
