@@ -75,15 +75,22 @@ while time.time() < begin + 32:
 def test_a_throttled_device_and_ranks_that_share_one(gpus):
     """Device 1 is slow, too, but nobody is on it."""
     slow = [f"throttled device={d} clock=345 reason=hw-thermal" for d in (0, 1)]
-    done, report = gpus(devices=2, faults={None: slow}).launch(CROWDED, ranks=2)
+    box = gpus(devices=2, memory="8G", faults={None: slow})
+    done, report = box.launch(CROWDED, ranks=2)
     found = {f["id"]: f for f in report["findings"]}
     assert done.code == 0 and sorted(ids(report)) == ["gpu-shared-by-ranks", "gpu-throttled"], report
     assert found["gpu-throttled"]["ranks"] == found["gpu-shared-by-ranks"]["ranks"] == [0, 1], report
-    assert "GPU 0 " in found["gpu-throttled"]["summary"] and "hardware thermal slowdown" in str(found), found
+    throttled = found["gpu-throttled"]["summary"]
+    assert "GPU 0 of" in throttled and "hardware thermal slowdown" in throttled and "91 °C" in throttled, throttled
+
+    seen = json.loads(box.run("top", "--once", "--json").out)
+    for rank in seen["ranks"]:  # both see the whole device, with two contexts of half a GiB
+        assert (rank["gpu_busy"], rank["gpu_heat"], rank["gpu_total"]) == (100, 91, 8 << 30), rank
+        assert 1 << 30 < rank["gpu_used"] < 2 << 30 and "hardware thermal slowdown" in rank["gpu_slowed"], rank
 
 
 def test_preflight_reads_the_devices(gpus):
-    """Device 1 is hot; on device 0 another program has memory."""
+    """Device 1 is hot; on device 0 another program has memory. Without that, a row of the table has all devices."""
     faults = {None: ["throttled device=1 clock=345 reason=hw-thermal", "memory-taken device=0 bytes=3G pid=1"]}
     box = gpus(devices=2, memory="8G", faults=faults)
     done = box.run("preflight", "--no-allreduce", "--json")
@@ -91,5 +98,6 @@ def test_preflight_reads_the_devices(gpus):
     assert told.keys() == {"gpu-throttled", "gpu-memory-taken"}, done
     assert "GPU 1 of" in told["gpu-throttled"] and "hardware thermal slowdown, at 91" in told["gpu-throttled"], told
     assert "with 3.2 GB" in told["gpu-memory-taken"] and "GPU 0 of" in told["gpu-memory-taken"], told
-    shown = box.run("preflight", "--no-allreduce").out
-    assert "2 a node: NVIDIA H100" in shown, shown
+
+    well = gpus(devices=2).run("preflight", "--no-allreduce")
+    assert well.code == 0 and "pass  2 a node: NVIDIA H100 80GB HBM3\n" in well.out, well
