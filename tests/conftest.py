@@ -35,7 +35,8 @@ IN_CI = bool(os.environ.get("CI"))
 #: Every process that a test starts, however indirectly, carries this with the test's own folder in it.
 MARK = "DISTDBG_TEST_FOLDER"
 #: A scheduler's, a launcher's or a tuner's traces would change what a test sees.
-FOREIGN = ("SLURM_", "PET_", "TORCHELASTIC_", "NCCL_", "TORCH_", "GLOO_", "DISTDBG_", "GROUP_", "OMPI_", "PMI_", "GPU_BOX_")
+FOREIGN = ("SLURM_", "PET_", "TORCHELASTIC_", "NCCL_", "TORCH_", "GLOO_", "DISTDBG_", "GROUP_", "OMPI_", "PMI_")
+FOREIGN += ("GPU_BOX_",)
 FOREIGN_NAMES = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ROLE_RANK"}
 FOREIGN_NAMES |= {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONPATH", "XDG_RUNTIME_DIR"}
 #: On the path of every Python that a test starts: it knows how to end beside gloo's threads.
