@@ -56,3 +56,33 @@ def test_a_model_beside_the_current_device_and_an_input_on_the_host(gpus):
     assert "cuda:1 while the current device is cuda:0" in found["ddp-without-device-ids"]["summary"], report
     assert done.code == 1 and found["mixed-devices"]["ranks"] == [0, 1], report
     assert f"train.py:{line_of(WRONG_DEVICE, '# raises')}" in found["mixed-devices"]["summary"], report
+
+
+#: Rank 0 computes the loss in half precision and clips scaled gradients; rank 1 does neither.
+SCALED = f"""{BEGIN}
+right = dist.get_rank() == 1
+scaler = torch.amp.GradScaler("cuda")
+target = torch.zeros(8, 64, device="cuda")
+for step in range(60):
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        out = model(torch.randn(8, 64, device="cuda"))
+        loss = torch.nn.functional.mse_loss(out, target) if right else None
+    if not right:
+        loss = torch.nn.functional.mse_loss(out, target.half())
+    scaler.scale(loss).backward()  # loss
+    if right:
+        scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # clip
+    scaler.step(optimizer)
+    scaler.update()
+{END}"""
+
+
+def test_a_loss_outside_of_autocast_and_gradients_clipped_while_scaled(gpus):
+    done, report = gpus(devices=2).launch(SCALED, ranks=2)
+    assert done.code == 0, done
+    found = {f["id"]: f for f in report["findings"]}
+    assert found.keys() == {"loss-outside-autocast", "clip-before-unscale"}, report
+    for name, words in (("loss-outside-autocast", "# loss"), ("clip-before-unscale", "# clip")):
+        assert found[name]["ranks"] == [0] and f"train.py:{line_of(SCALED, words)}" in str(found[name]), report

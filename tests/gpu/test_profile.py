@@ -21,7 +21,6 @@ for step in range(40):
     for row in range(50):
         total = total + 1
         sum(range(int(total.item()) % 2 + 4000))  # read
-    total = total * 0  # the last read's wait ends here
     batch = host.to("cuda")  # pageable
     batch = pinned.to("cuda", non_blocking=True){STEP}
 {END}"""
