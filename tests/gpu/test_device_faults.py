@@ -40,6 +40,8 @@ def test_an_error_of_a_device_names_its_rank(gpus, kind, message, xid):
     assert (fault["severity"], fault["confidence"], fault["ranks"]) == ("error", "certain", [1]), fault
     assert f"Xid {xid}" in fault["summary"] and "GPU-" in fault["summary"], fault
 
+    seen = json.loads(box.run("top", "--once", "--json").out)
+    assert [str(xid) in str(rank["xids"]) for rank in seen["ranks"]] == [False, True], seen
     looked = json.loads(box.run("preflight", "--no-allreduce", "--json").out)  # the device stays as it is
     (still,) = [f["summary"] for f in looked["findings"] if f["id"] == "gpu-fault"]
     assert "GPU 1 of" in still and {48: "ECC", 79: "fallen off the bus"}[xid] in still, still
@@ -99,5 +101,9 @@ def test_preflight_reads_the_devices(gpus):
     assert "GPU 1 of" in told["gpu-throttled"] and "hardware thermal slowdown, at 91" in told["gpu-throttled"], told
     assert "with 3.2 GB" in told["gpu-memory-taken"] and "GPU 0 of" in told["gpu-memory-taken"], told
 
+    # Memory of a device with MIG instances may be that of another's instance.
+    faults = {None: ["mig instances=2 device=0", "memory-taken device=0 bytes=3G pid=1"]}
+    parted = gpus(devices=1, memory="8G", faults=faults).run("preflight", "--no-allreduce", "--json")
+    assert not [f for f in json.loads(parted.out)["findings"] if f["id"].startswith("gpu-")], parted
     well = gpus(devices=2).run("preflight", "--no-allreduce")
     assert well.code == 0 and "pass  2 a node: NVIDIA H100 80GB HBM3\n" in well.out, well

@@ -61,7 +61,7 @@ for step in range(200):{STEP}
         with torch.no_grad():
             next(model.parameters()).fill_(float("nan"))
 {END}"""
-    _, report = launch(body, "--watch", "numerics,gradients", "--on-nonfinite", "dump")
+    _, report = launch(body, "--watch", "numerics,gradients", "--on-nonfinite", "dump", shadow=True)
     assert [f["id"] for f in report["findings"] if f["id"] == "non-finite"], report
     rank = list_runs(tmp_path / "distdbg-runs")[-1].attempt(1).rank(0)
     assert (rank.nonfinite / "batch.pt").is_file() and (rank.nonfinite / "state.pt").is_file()
