@@ -71,8 +71,9 @@ def _while_it_ran(evidence: RunEvidence, node: NodeRecord) -> Iterator[Finding]:
 
 def _nearest(noticed: Sequence[RankFailure], t: float | None) -> tuple[CauseClass, float | None]:
     """Class of cause and first symptom: those of the CUDA errors that the fault explains, and never after them."""
-    times = [when for when in (t, *(failure.t for failure in noticed)) if when is not None]
-    return min((failure.cause_class for failure in noticed), default=CauseClass.OBSERVATION), min(times, default=None)
+    roots = [failure for failure in noticed if failure.cause_class < CauseClass.STUCK]  # a device is nobody's victim
+    times = [when for when in (t, *(failure.t for failure in roots)) if when is not None]
+    return min((failure.cause_class for failure in roots), default=CauseClass.OBSERVATION), min(times, default=None)
 
 
 def _why(gpu: Mapping[str, Any]) -> str | None:

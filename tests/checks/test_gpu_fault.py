@@ -49,3 +49,12 @@ def test_a_fault_explains_the_cuda_error_of_its_rank(tmp_path):
     assert (fault.id, fault.severity, fault.ranks, fault.explained_by) == ("gpu-fault", "error", (1,), None)
     assert (error.id, error.ranks, error.explained_by) == ("cuda-error", (1,), "gpu-fault")
     assert (report.exit_code, report.exit_code_of) == (1, "rank 1")
+
+
+def test_a_fault_does_not_explain_an_error_of_the_script(tmp_path):
+    run = MadeRun(tmp_path)
+    run.raises(1, "ValueError", "bad batch", t=6)
+    run.event(0, "gpu-xid", t=5, uuid="GPU-aa", xid=48, ranks=[1])
+    run.rest(0)
+    findings = run.closes().report().findings
+    assert [(f.id, f.explained_by) for f in findings] == [("rank-exception", None), ("gpu-fault", None)]
