@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from distdbg.checks._nodes import of_nodes
+from distdbg.evidence.failure import RankFailure, failures
 from distdbg.evidence.jsonl import integer, text
 from distdbg.evidence.jsonl import number as decimal
 from distdbg.evidence.preflight import NodeProbe, Preflight
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.model import Citation, Finding, FindingDoc, fold_ranks
+from distdbg.model import CauseClass, Citation, Finding, FindingDoc, fold_ranks
 
 DOCS = (
     FindingDoc(
@@ -47,8 +48,10 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _while_it_ran(evidence: RunEvidence, node: NodeRecord) -> Iterator[Finding]:
-    """Xids that NVML told the agent of: an error where the rank on that device failed."""
+    """Xids that NVML reported to the agent: an error where the rank on that device failed, and the root cause where
+    it failed with an error of CUDA."""
     failed = {rank.rank for rank in evidence.ranks if rank.exit_code}
+    by_cuda = {f.rank.rank: f for f in failures(evidence) if f.finding == "cuda-error"}
     seen: dict[tuple[str, int], tuple[int, Mapping[str, Any]]] = {}
     for line, event in node.events:
         number = integer(event, "xid")
@@ -57,12 +60,20 @@ def _while_it_ran(evidence: RunEvidence, node: NodeRecord) -> Iterator[Finding]:
     for (uuid, number), (line, event) in seen.items():
         ranks = tuple(r for r in event.get("ranks") or () if isinstance(r, int))
         whose = f", of rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}," if ranks else ""
+        cause_class, first_seen = _nearest([by_cuda[r] for r in ranks if r in by_cuda], decimal(event, "t"))
         yield Finding(
             "gpu-fault", "error" if failed & set(ranks) else "warning", "certain",
             f"GPU {uuid or 'unknown'} of {node.host}{whose} had Xid {number} ({_HARDWARE[number]}) while the job ran",
-            remedy=DOCS[0].remedy, ranks=ranks, nodes=(node.host,), first_seen=decimal(event, "t"),
-            evidence=(Citation(node.events_path, line, f"Xid {number}"),),
+            remedy=DOCS[0].remedy, ranks=ranks, nodes=(node.host,), first_seen=first_seen,
+            evidence=(Citation(node.events_path, line, f"Xid {number}"),), cause_class=cause_class,
         )  # fmt: skip
+
+
+def _nearest(noticed: Sequence[RankFailure], t: float | None) -> tuple[CauseClass, float | None]:
+    """Class of cause and first symptom: those of the CUDA errors that the fault explains, and never after them."""
+    roots = [failure for failure in noticed if failure.cause_class < CauseClass.STUCK]  # a device is nobody's victim
+    times = [when for when in (t, *(failure.t for failure in roots)) if when is not None]
+    return min((failure.cause_class for failure in roots), default=CauseClass.OBSERVATION), min(times, default=None)
 
 
 def _why(gpu: Mapping[str, Any]) -> str | None:

@@ -24,7 +24,9 @@ DOCS = (
 )
 #: Of the looks at a device.
 _SHARE = 0.25
-_BAD = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake", "reliability")
+#: NVML sets this bit beside that of the hardware's own reason, which says more.
+_ANY_HARDWARE = "hardware slowdown"
+_BAD = (_ANY_HARDWARE, "software thermal slowdown", "hardware thermal slowdown", "power brake", "reliability")
 
 
 def check(evidence: RunEvidence) -> Iterator[Finding]:
@@ -45,7 +47,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
 def _while_it_ran(node: NodeRecord) -> Iterator[Finding]:
     for gpu in node.gpus:
         bad = {reason: slowed for reason, slowed in gpu.slowed.items() if reason in _BAD}
-        reason = max(bad, key=lambda word: bad[word].times, default="")
+        reason = max(bad, key=lambda word: (bad[word].times, word != _ANY_HARDWARE), default="")
         if not bad or bad[reason].times < max(STEADY, _SHARE * gpu.looks):
             continue
         whose = f", of rank{'s' if len(gpu.ranks) > 1 else ''} {fold_ranks(gpu.ranks)}," if gpu.ranks else ""

@@ -94,6 +94,9 @@ class Nvml:
         self.because = ""
         self._nvml: ModuleType | None = None
         self._faults: Any = None
+        #: UUIDs by index and by the address of NVML's handle: a device that is lost cannot be asked for its own
+        self._uuids: dict[int, str] = {}
+        self._watched: dict[int | None, str] = {}
 
     def __enter__(self) -> Nvml:
         try:
@@ -147,6 +150,8 @@ class Nvml:
             if handle is not None:
                 call = partial(nvml.nvmlDeviceRegisterEvents, handle, nvml.nvmlEventTypeXidCriticalError, self._faults)
                 because = _attempt(call)[1]
+                uuid = _text(_attempt(partial(nvml.nvmlDeviceGetUUID, handle))[0]) or ""
+                self._uuids[index] = self._watched[_address(handle)] = uuid
             why = why or because
         return why
 
@@ -160,7 +165,10 @@ class Nvml:
         if event is None:
             time.sleep(max(0.0, seconds - (time.monotonic() - begun)))  # one that fails at once is not asked again
             return None
-        return _text(_attempt(lambda: nvml.nvmlDeviceGetUUID(event.device))[0]) or "", int(event.eventData)
+        uuid = self._watched.get(_address(event.device)) or _text(
+            _attempt(lambda: nvml.nvmlDeviceGetUUID(event.device))[0]
+        )
+        return uuid or "", int(event.eventData)
 
     def _state(self, index: int, names: Collection[str] | None) -> GpuState:
         """`names` are the fields to read beside those that name the device; None for all."""
@@ -168,7 +176,7 @@ class Nvml:
         assert nvml is not None
         handle, why = _attempt(lambda: nvml.nvmlDeviceGetHandleByIndex(index))
         if handle is None:
-            return GpuState(index, unknown={"device": why})
+            return GpuState(index, self._uuids.get(index, ""), unknown={"device": why})
         readings = {
             "uuid": lambda: _text(nvml.nvmlDeviceGetUUID(handle)),
             "instances": lambda: _instances(nvml, handle),
@@ -271,6 +279,12 @@ def _because(error: Exception) -> str:
     if isinstance(error, OSError):
         return _BECAUSE[12]
     return _BECAUSE.get(code, str(error)) if isinstance(code, int) else str(error) or type(error).__name__
+
+
+def _address(handle: Any) -> int | None:  # noqa: ANN401 -- a pointer of ctypes
+    """Of NVML's handle; None where it is no pointer."""
+    address, _ = _attempt(lambda: ctypes.cast(handle, ctypes.c_void_p).value)
+    return address
 
 
 def _text(value: object) -> str | None:

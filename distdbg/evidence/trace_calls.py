@@ -182,7 +182,11 @@ def _note(found: Calls, top: _Open, number: int, looked: Looked) -> None:
     if kind == "wait" and looked.device and event.category not in _CALLS_OF_CUDA:
         return  # a tensor on the host is not waited for: only CUDA's own calls tell
     if top.site is not None:
-        top.site.spans.setdefault(number, []).append((event.begin, event.end))
+        spans = top.site.spans.setdefault(number, [])
+        if kind == "transfer" and event.correlation not in looked.pageable and spans:
+            spans[-1] = (spans[-1][0], event.end)  # the wait for the copy that it follows: one call of the user's
+        else:
+            spans.append((event.begin, event.end))
 
 
 def _count_in(found: Calls, top: _Open, number: int) -> None:

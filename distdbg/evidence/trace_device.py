@@ -59,13 +59,15 @@ class Gaps:
         return without([(step.begin, step.end)], self.busy)
 
     def after(self, wait: Span) -> Spans:
-        """The idle time that a wait of the host leaves behind: from where the device ran dry to its next kernel."""
+        """The idle time that a wait of the host leaves behind: from where the device ran dry to its next kernel.
+        What it waits for data meanwhile, and what copies take, has another cause."""
         begin, end = wait
         at = bisect_right(self._ends, end) - 1
         dry = max(self._ends[at] if at >= 0 else begin, begin)
         if at + 1 >= len(self.busy) or self.busy[at + 1][0] <= end:
             return []  # another stream has work: it did not run dry
-        return without([(dry, self.busy[at + 1][0])], self.data)
+        after = self.busy[at + 1][0]
+        return without([(dry, after)], union([*self.data, *within(self.copies, end, after)]))  # a later copy is no wait
 
     def lost(self, site: Site, number: int, step: Step) -> Spans:
         """Idle time of the device in this step that this site explains."""

@@ -23,6 +23,7 @@ from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, RankSummary,
 #: Root causes: what stands below them in the order can be their consequence.
 #: What takes a whole node away: the job is lost sight of, and its ranks on it are no causes of their own.
 _NODES_GONE = ("node-lost", "network-cut")
+_DEVICE = "gpu-fault"
 _CONSEQUENCES = (CauseClass.COMMUNICATION, CauseClass.VICTIM)
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
 _CONFIDENCE = {"certain": 0, "likely": 1, "possible": 2}
@@ -83,6 +84,7 @@ def order(found: Iterable[Finding]) -> list[Finding]:
             f.cause_class is CauseClass.COMMUNICATION and f.id == "rank-exception",  # a bare loss of connection
             _SEVERITY[f.severity],
             f.first_seen if f.first_seen is not None else float("inf"),
+            f.id != _DEVICE,  # before the CUDA error that it explains
             f.ranks,
             f.id,
         ),
@@ -118,7 +120,9 @@ def _explains(root: Finding, other: Finding) -> bool:
     if other.cause_class in _CONSEQUENCES:
         return True
     # A node that went down took its ranks with it; a rank's own error on a lost node is no second cause.
-    return root.id in _NODES_GONE and bool(other.ranks) and set(other.ranks) <= set(root.ranks)
+    # So did a device that failed: CUDA's error on its ranks is how they noticed.
+    from_here = root.id in _NODES_GONE or (root.id == _DEVICE and other.id == "cuda-error")
+    return from_here and bool(other.ranks) and set(other.ranks) <= set(root.ranks)
 
 
 def _own_up(evidence: RunEvidence, findings: list[Finding]) -> list[Finding]:

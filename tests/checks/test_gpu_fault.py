@@ -36,3 +36,25 @@ def test_a_device_whose_ranks_are_not_known(tmp_path):
     run.rest(1)
     (found,) = faults(run)
     assert (found.severity, found.ranks) == ("warning", ()) and "GPU GPU-aa of node0 had Xid 48" in found.summary
+
+
+def test_a_fault_explains_the_cuda_error_of_its_rank(tmp_path):
+    """Xid 48 on rank 1's device, heard after the exception."""
+    run = MadeRun(tmp_path)
+    run.raises(1, "torch.AcceleratorError", "CUDA error: uncorrectable ECC error encountered", t=4)
+    run.event(0, "gpu-xid", t=5, uuid="GPU-aa", xid=48, ranks=[1])
+    run.rest(0)
+    report = run.closes().report()
+    fault, error = report.findings
+    assert (fault.id, fault.severity, fault.ranks, fault.explained_by) == ("gpu-fault", "error", (1,), None)
+    assert (error.id, error.ranks, error.explained_by) == ("cuda-error", (1,), "gpu-fault")
+    assert (report.exit_code, report.exit_code_of) == (1, "rank 1")
+
+
+def test_a_fault_does_not_explain_an_error_of_the_script(tmp_path):
+    run = MadeRun(tmp_path)
+    run.raises(1, "ValueError", "bad batch", t=6)
+    run.event(0, "gpu-xid", t=5, uuid="GPU-aa", xid=48, ranks=[1])
+    run.rest(0)
+    findings = run.closes().report().findings
+    assert [(f.id, f.explained_by) for f in findings] == [("rank-exception", None), ("gpu-fault", None)]

@@ -25,6 +25,11 @@ def test_a_device_that_is_hot_for_a_while_is_named_with_its_rank(tmp_path):
     )
 
 
+def test_the_hardwares_own_reason_is_named_and_not_the_bit_beside_it(tmp_path):
+    (found,) = findings(tmp_path, *[("hardware slowdown", "hardware thermal slowdown")] * 3)
+    assert "hardware thermal slowdown at 3 of 3 looks" in found.summary
+
+
 @pytest.mark.parametrize(
     "looks",
     [[("power cap",)] * 20, [("power brake",)] * 2, [("power brake",)] * 3 + [()] * 10, [()] * 5],

@@ -111,6 +111,23 @@ def test_what_a_synchronisation_costs_is_the_idle_time_after_it():
     assert "idle" not in profile_text([replace(profile, device=None)], color=False, width=120)
 
 
+def reading_and_copying(built, at):
+    full(built, at, 3000)
+    built.host("cuda_runtime", "cudaStreamSynchronize", at + 100, 2950)
+    built.frame("train.py", 30, "load", at + 3100, 2900)
+    built.host("cpu_op", "aten::copy_", at + 3110, 2880)
+    built.launch("Memcpy HtoD (Pageable -> Device)", at + 3120, at + 3200, 2700, category="gpu_memcpy",
+                 call="cudaMemcpyAsync", takes=2800)  # fmt: skip
+    full(built, at + 6000, 4000)
+
+
+def test_a_copy_after_a_synchronisation_is_no_cost_of_it():
+    profile = read(build(reading_and_copying))
+    assert [finding.id for finding in findings(profile)] == ["transfer-in-loop"]
+    assert profile.device.idle["transfers"] == pytest.approx(0.27, abs=0.01)
+    assert profile.device.idle["synchronisation"] == pytest.approx(0.03, abs=0.01)
+
+
 def reading_here_and_there(built, at):
     """Six lines that read one value each, and the GPU stands idle for 3 % of the step after each."""
     for n in range(6):
@@ -159,6 +176,7 @@ def test_copies_from_pageable_memory_are_named_and_are_no_synchronisation():
     profile = read(build(pageable))
     (finding,) = findings(profile)
     assert finding.id == "transfer-in-loop" and "load (train.py" in finding.summary
+    assert "to the GPU once a step" in finding.summary, "the wait for the copy is no second one"
     assert profile.device.idle["transfers"] > 0.15 > profile.device.idle["synchronisation"]
 
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,12 +57,33 @@ class Gpus:
         env = {**self.env, **options.pop("env", {})}  # type: ignore[dict-item]
         return self.distdbg(*words, env=env, **options)
 
-    def launch(self, script: str, *words: str | Path, ranks: int = 1, **options: object) -> tuple[Finished, dict]:
+    @property
+    def environ(self) -> dict[str, str]:
+        """Of a process that sees the devices."""
+        return {**os.environ, **self.env}
+
+    def report(self) -> dict[str, Any]:
+        """Of the newest run."""
+        found: dict[str, Any] = json.loads(RunDir(self.folder / "distdbg-runs" / "latest").report_json.read_text())
+        return found
+
+    def launch(self, script: str, *words: str | Path, ranks: int | str = 1, **options: object) -> tuple[Finished, dict]:
         """Write `script` to train.py and launch it: the ended command and the report."""
         (self.folder / "train.py").write_text(script)
         options.setdefault("timeout", 180)
         done = self.run("launch", "--nproc-per-node", str(ranks), *words, "train.py", **options)
-        return done, json.loads(RunDir(self.folder / "distdbg-runs" / "latest").report_json.read_text())
+        return done, self.report()
+
+
+def ids(report: Mapping[str, Any]) -> list[str]:
+    """Of the findings, the root first."""
+    return [finding["id"] for finding in report["findings"]]
+
+
+def line_of(script: str, words: str) -> int:
+    """Number of the only line that has these words."""
+    (number,) = [n for n, line in enumerate(script.splitlines(), 1) if words in line]
+    return number
 
 
 def _real_devices() -> int:

@@ -38,25 +38,11 @@ def test_out_of_memory_is_named_with_a_snapshot(launch, distdbg):
     assert any(name.startswith(("weight", "bias")) and "parameters" in kinds for name, kinds in names.items()), names
 
 
-def test_a_device_side_assert_is_a_cuda_error(launch):
-    wrong = "table = torch.zeros(4, device='cuda')\ntable[torch.tensor([9], device='cuda')].sum().item()\n"
-    done, report = launch(wrong)
-    assert done.code != 0 and report["findings"][0]["id"] == "cuda-error", report
-
-
 def test_lines_of_memory_have_the_devices_figures(launch, tmp_path):
     launch(f"for step in range(30):{STEP}\n{END}", "--memory")
     run = list_runs(tmp_path / "distdbg-runs")[-1]
     lines = [json.loads(line) for line in (run.attempt(1).rank(0).folder / "memory.jsonl").read_text().splitlines()]
     assert lines and any("MA" in json.dumps(line) or "allocated" in json.dumps(line) for line in lines), lines[:3]
-
-
-def test_batches_copied_from_pageable_memory_are_named_with_their_line(launch):
-    copies = "host = torch.randn(64, 1 << 20)\nfor step in range(60):\n    batch = host.to('cuda')"
-    body = f"{copies}{STEP}\n{END}"
-    _, report = launch(body, "--profile", "20:25")
-    found = [f for f in report["findings"] if f["id"] == "transfer-in-loop"]
-    assert found and "train.py" in json.dumps(found), report
 
 
 def test_shapes_that_grow_leave_what_was_reserved_for_the_shorter_ones(launch):
@@ -75,7 +61,7 @@ for step in range(200):{STEP}
         with torch.no_grad():
             next(model.parameters()).fill_(float("nan"))
 {END}"""
-    _, report = launch(body, "--watch", "numerics,gradients", "--on-nonfinite", "dump")
+    _, report = launch(body, "--watch", "numerics,gradients", "--on-nonfinite", "dump", shadow=True)
     assert [f["id"] for f in report["findings"] if f["id"] == "non-finite"], report
     rank = list_runs(tmp_path / "distdbg-runs")[-1].attempt(1).rank(0)
     assert (rank.nonfinite / "batch.pt").is_file() and (rank.nonfinite / "state.pt").is_file()

@@ -33,11 +33,13 @@ static int64_t bytes(const std::string& text) {
   }
   return int64_t(n);
 }
-// The agent of a node is no rank: it is started with `--node-rank N`.
+// The agent of a node is no rank: it is started with `--node-rank N`. What it starts to ask NVML is not.
 static int node_of_command_line() {
-  std::ifstream file("/proc/self/cmdline");
-  for (std::string word; std::getline(file, word, '\0');)
-    if (word == "--node-rank" && std::getline(file, word, '\0')) return atoi(word.c_str());
+  for (std::string process : {std::string("self"), std::to_string(getppid())}) {
+    std::ifstream file("/proc/" + process + "/cmdline");
+    for (std::string word; std::getline(file, word, '\0');)
+      if (word == "--node-rank" && std::getline(file, word, '\0')) return atoi(word.c_str());
+  }
   return 0;
 }
 static std::vector<int> visible_devices(int devices) {
