@@ -27,6 +27,8 @@ from tests.gpu_box.box import gpu_box  # noqa: E402
 from tests.gpu_box.build import TORCH, build  # noqa: E402
 
 PROGRAM = ROOT / "tests" / "gpu_box" / "demos" / "faults.py"
+#: A job that has not ended by then is ended.
+MOST_S = 100
 #: name -> (the program's argument, the line of the plan)
 FAULTS = {
     "none": ("none", ""),
@@ -72,16 +74,14 @@ def react(root: Path, name: str) -> Reaction:
         env |= {"TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000", "GLOO_SOCKET_IFNAME": "lo"}
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
         begun = time.monotonic()
-        # A job that neither ends nor raises is a reaction, too: torchrun then ends its ranks.
-        done = subprocess.run(
-            ["timeout", "-s", "INT", "-k", "20", "100", *torchrun, PROGRAM, argument],
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [*torchrun, str(PROGRAM), argument]
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
+            try:
+                said, _ = job.communicate(timeout=MOST_S)
+            except subprocess.TimeoutExpired:  # a reaction, too; torchrun then ends its ranks
+                job.terminate()
+                said, _ = job.communicate()
         seconds = time.monotonic() - begun
-        said = done.stdout + done.stderr
         timeouts = sorted(
             {int(r) for r in re.findall(r"\[Rank (\d+)\] Watchdog caught collective operation timeout", said)}
         )
@@ -89,7 +89,7 @@ def react(root: Path, name: str) -> Reaction:
             r"last enqueued work: (\d+)(?:, last started work: (\d+))?, last completed work: (\d+)", said
         )
         return Reaction(
-            seconds, done.returncode, Counter(re.findall(r"^rank \d+: (\w+)", said, re.M)), tuple(timeouts),
+            seconds, job.returncode, Counter(re.findall(r"^rank \d+: (\w+)", said, re.M)), tuple(timeouts),
             len(list(Path(folder).glob("recorder_*"))), "/".join(w or "-" for w in works[-1]) if works else "",
         )  # fmt: skip
 

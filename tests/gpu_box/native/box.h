@@ -1,11 +1,11 @@
 // A machine with GPUs made of host memory and threads: what all the replacement libraries share.
 //
 // Read once per process from the environment (box.py sets them):
-//   GPU_BOX_DIR      folder of the files that processes share; one folder is one cluster
+//   GPU_BOX_DIR      folder of the files that processes share; one folder is one cluster. Without it: no devices
 //   GPU_BOX_NODE     number of this node (default: torchrun's GROUP_RANK, then `--node-rank N` of the command line, then 0)
 //   GPU_BOX_DEVICES  devices of a node            GPU_BOX_MEMORY   bytes of each (suffixes K, M, G)
 //   GPU_BOX_CONTEXT  bytes of a CUDA context      GPU_BOX_COMM     bytes of an NCCL communicator
-//   GPU_BOX_VALUES   0: bytes move between host and device only, so that no page of device memory is touched
+//   GPU_BOX_VALUES   0: only up to 64 KiB at once are moved or filled on devices, so that their pages are not touched
 //   GPU_BOX_PLAN     file of planted faults: README.md
 //   GPU_BOX_TRACE    file: a line for each kernel, collective and call that is not modelled
 #pragma once
@@ -43,6 +43,8 @@ struct Settings {
   std::vector<int> visible;                    // CUDA_VISIBLE_DEVICES: logical -> physical number
 };
 const Settings& settings();
+// Small data is right in any case: torch's own checks read it, DDP's of its parameters for one.
+inline bool computes(size_t bytes) { return settings().values || bytes <= (64 << 10); }
 int physical(int logical);
 void uuid(int physical, unsigned char out[16]);  // the same for the CUDA runtime and NVML
 // The first fault of this kind that is planted in this process and, where the plan names one, on this physical device.

@@ -134,6 +134,6 @@ API int cuLaunchCooperativeKernel(Handle f, unsigned, unsigned, unsigned, unsign
   return cuLaunchKernel(f, 0, 0, 0, 0, 0, 0, 0, s, args, nullptr);
 }
 API int cuMemsetD32Async(Address p, unsigned v, size_t n, Handle s) {
-  if (settings().values) submit(stream_of(s), [=] { std::fill_n((unsigned*)p, n, v); });
+  if (computes(n * sizeof v)) submit(stream_of(s), [=] { std::fill_n((unsigned*)p, n, v); });
   return kSuccess;
 }

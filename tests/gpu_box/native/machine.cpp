@@ -58,18 +58,18 @@ static std::vector<int> visible_devices(int devices) {
 const Settings& settings() {
   static const Settings* made = [] {
     auto* s = new Settings();
-    s->folder = variable("GPU_BOX_DIR", ("/dev/shm/gpu-box-" + std::to_string(getuid())).c_str());
+    s->folder = variable("GPU_BOX_DIR", "");
     s->name = variable("GPU_BOX_NAME", "NVIDIA H100 80GB HBM3");
     std::string node = variable("GPU_BOX_NODE", variable("GROUP_RANK", "").c_str());
     s->node = node.empty() ? node_of_command_line() : atoi(node.c_str());
     s->rank = atoi(variable("RANK", "-1").c_str());
-    s->devices = std::min(atoi(variable("GPU_BOX_DEVICES", "2").c_str()), kMaxDevices);
+    s->devices = s->folder.empty() ? 0 : std::min(atoi(variable("GPU_BOX_DEVICES", "2").c_str()), kMaxDevices);
     s->memory = bytes(variable("GPU_BOX_MEMORY", "80G"));
     s->context = bytes(variable("GPU_BOX_CONTEXT", "512M"));
     s->comm = bytes(variable("GPU_BOX_COMM", "256M"));
     s->values = variable("GPU_BOX_VALUES", "1") != "0";
     s->visible = visible_devices(s->devices);
-    mkdir(s->folder.c_str(), 0700);
+    if (!s->folder.empty()) mkdir(s->folder.c_str(), 0700);
     return s;
   }();
   return *made;

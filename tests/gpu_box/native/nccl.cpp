@@ -100,12 +100,13 @@ static void perform(Operation& o) {
   }
   for (Transfer& t : o.transfers) {
     if (o.cut && is_far(t.peer)) return hang(c, t.peer);
-    if (!settings().values) t.bytes = 0;
+    if (!computes(t.bytes)) t.bytes = 0;
   }
   if (!o.transfers.empty()) return move_transfers(c, std::move(o.transfers));
   for (int r = 0; r < c->n; r++)
     if (o.cut && is_far(r)) return hang(c);
-  if (same_on_all_ranks(c, o.call) && settings().values) move_collective(c, o.call);
+  bool moves = computes(o.call.count * kTypeSizes[o.call.type]);
+  if (same_on_all_ranks(c, o.call) && moves) move_collective(c, o.call);
 }
 static const char* kernel_name(const Call& call) {  // mangled, as in profiles of NCCL 2.19 and later
   static const char* const types[] = {"i8",  "u8",  "i32", "u32",  "i64",    "u64",

@@ -176,7 +176,7 @@ static int copy_kind(const void* to, const void* from) {
 
 static cudaError_t copy(void* to, const void* from, size_t n, Stream* s, uint32_t correlation) {
   if (!n) return kSuccess;
-  bool moves = settings().values || !on_device(to) || !on_device(from);
+  bool moves = computes(n) || !on_device(to) || !on_device(from);
   Done what{Activity::kCopy, nullptr, copy_kind(to, from), n};
   auto work = [=](const void* source) {
     run_and_report(s, correlation, what, [=] { if (moves) memmove(to, source, n); });
@@ -223,7 +223,7 @@ API cudaError_t cudaMemsetAsync(void* p, int value, size_t n, Handle handle) {
   Done what{Activity::kFill, nullptr, 0, n};
   submit(s, [=, correlation = call.correlation] {
     run_and_report(s, correlation, what, [=] {
-      if (settings().values) value ? (void)memset(p, value, n) : zero(p, n);
+      if (computes(n)) value ? (void)memset(p, value, n) : zero(p, n);
     });
   });
   return kSuccess;
