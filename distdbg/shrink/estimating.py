@@ -7,6 +7,7 @@ What is added to the tracked step, and why:
              while one computes), and one layer's gradients twice, before and after their reduction; or, at the end of
              the backward, where nothing else stands any more, those of what belongs to no layer twice
     grad     as FSDP2, and all parameters whole: they are not given back after the forward
+    always   cuBLAS' workspaces, which torch's allocator holds from the first matrix product of each thread on
 
 Not in it, and said: CUDA's context and NCCL's buffers, fragmentation, what the script keeps by itself.
 """
@@ -29,6 +30,9 @@ Sharding = Literal["full", "grad", "none"]
 MARGIN = 0.10
 #: `train.py:make`, `package.module:make`; no model of the hub has a colon in its name
 _SCRIPT = re.compile(r"[^:]+:[A-Za-z_]\w*")
+#: Bytes: 32 MiB each on Hopper and Blackwell (8.1 MiB on older GPUs), for the thread of the forward and autograd's own.
+CUBLAS = 2 * 32 << 20
+WORKSPACES = "workspaces of cuBLAS"
 _SHARDED = ("parameters", "gradients", "optimizer state")
 
 
@@ -79,7 +83,7 @@ def estimate(step: Mapping[str, Any], ranks: int, fsdp: Sharding) -> Estimate:
     """`step` as `track` gives it. Pure."""
     parts = {name: _of_one_rank(step, name, ranks, fsdp) for name in ("forward and backward", "optimizer")}
     when = max(parts, key=lambda name: sum(parts[name].values()))
-    return Estimate(parts[when], when, tuple(step.get("unheard", ())))
+    return Estimate({**parts[when], WORKSPACES: CUBLAS}, when, tuple(step.get("unheard", ())))
 
 
 def _of_one_rank(step: Mapping[str, Any], part: str, ranks: int, fsdp: Sharding) -> dict[str, int]:
