@@ -1,8 +1,10 @@
-"""What cannot be computed on tensors without bytes, and whose results' shapes are known: stand-ins while a step is
-tracked.
+"""What cannot be computed on tensors without bytes, and whose results' shapes are known, or what a CPU keeps otherwise
+than a GPU: stand-ins while a step is tracked.
 
     trunc_normal_   looks at what it has drawn, and draws again what lies outside
     grouped_mm      as experts use it: torch's own rule for its shape takes bfloat16 alone, kernels take more
+    dropout         keeps a mask of a byte an element on a GPU, of the input's dtype on a CPU
+    attention       is fused with its dropout on a GPU; a CPU keeps the whole matrix of weights for that
 """
 
 from __future__ import annotations
@@ -23,6 +25,12 @@ def stand_ins() -> Iterator[None]:
         (torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor),
         (torch.nn.functional, "grouped_mm", grouped),
         (torch, "_grouped_mm", grouped),
+        (torch.nn.functional, "dropout", _dropout(torch.nn.functional.dropout)),
+        (
+            torch.nn.functional,
+            "scaled_dot_product_attention",
+            _attention(torch.nn.functional.scaled_dot_product_attention),
+        ),
     ]
     with ExitStack() as stack:
         for owner, name, stand_in in wanted:
@@ -54,3 +62,25 @@ def _grouped_mm() -> Callable[..., Any]:
 
     own: Any = getattr(torch.nn.functional, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
     return grouped_mm
+
+
+def _dropout(own: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+
+    def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        if not training or inplace or not 0 < p < 1:
+            return own(input, p, training, inplace)
+        return torch.native_dropout(input, p, True)[0]
+
+    return dropout
+
+
+def _attention(own: Callable[..., Any]) -> Callable[..., Any]:
+    def attention(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, _dropout_p: float = 0.0, is_causal: bool = False,
+        **named: Any,
+    ) -> Any:  # fmt: skip
+        named.pop("dropout_p", None)
+        return own(query, key, value, attn_mask, 0.0, is_causal, **named)
+
+    return attention

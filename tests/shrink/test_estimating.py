@@ -183,3 +183,19 @@ def test_the_command_says_kinds_margin_and_what_fits(model, distdbg, tmp_path):
     assert batch >= 2 and 2 < layers <= 4
     long = distdbg("memory", "estimate", model, "--seq", "4096")
     assert long.code == 6 and "the model knows 512 positions, and 4096 are asked for" in long.err, long
+
+
+@pytest.mark.slow
+def test_dropout_keeps_what_it_keeps_on_a_gpu(tmp_path):
+    """A mask of a byte an element; fused attention has no matrix of weights, with dropout neither."""
+    from transformers import GPT2Config
+
+    sizes = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 500, "n_positions": 512}
+    kept = {}
+    for p in (0.0, 0.1):
+        config = GPT2Config(architectures=["GPT2LMHeadModel"], resid_pdrop=p, embd_pdrop=p, attn_pdrop=p, **sizes)
+        config.save_pretrained(tmp_path)
+        kept[p] = track(str(tmp_path), Wanted(4, 512))["forward and backward"]["activations"]
+    elements = 4 * 512 * 64
+    places = 1 + 2 * 2  # behind the embeddings, and behind the attention and the MLP of each layer
+    assert places * elements <= kept[0.1] - kept[0.0] <= places * elements * (1 + 4)  # the mask, and its output at most
