@@ -213,10 +213,13 @@ def test_shapes_that_grow_leave_what_was_reserved_for_the_shorter_ones(gpus):
 
 
 def test_what_recording_costs_is_measured_and_bounded(gpus, figure, tmp_path):
-    """The bound is no claim: a step that only allocates may well cost more than a real one."""
+    """The bounds are no claim: a step that only allocates may well cost more than a real one. Kernels of the box take
+    no time, so a share of its steps says nothing."""
     written = tmp_path / "cost.json"
     command = [sys.executable, BENCHMARK, "--rounds", "2", "--json", written]
-    subprocess.run(command, check=True, env={**os.environ, **gpus(values=False).env})
+    subprocess.run(command, check=True, env={**os.environ, **(box := gpus(values=False)).env})
     told = json.loads(written.read_text())
-    assert told["short"]["lines"] > 0 and told["transformer"]["more_share"] < 0.25, told
+    figure("microseconds more for a step of a transformer", told["transformer"]["more_us"])
+    assert told["short"]["lines"] > 0 and told["transformer"]["more_us"] < 20_000, told
+    assert box.simulated or told["transformer"]["more_share"] < 0.25, told
     assert all(us > 0 for us in told["driver"].values()), told
