@@ -3,10 +3,12 @@
 What is added to the tracked step, and why:
     DDP      a copy of the gradients: its buckets, which stand throughout (gradient_as_bucket_view=False)
     FSDP2    parameters, gradients and optimizer state by the number of ranks; beside them, whole, what belongs to no
-             layer (it stays so from the forward to the end of the backward), two layers (the next one is gathered
-             while one computes), one layer's gradients, and as much again, what is reduced of the layer before; or, at
-             the end of the backward, where no activations stand any more, the gradients of what belongs to no layer
-             beside these parameters, which are given back before the reduction takes a copy of the gradients
+             layer (it stays so from the forward to the end of the backward, its gradients, too), and the most of:
+             - while a layer is computed, two layers (the next one is gathered meanwhile) and one layer's gradients
+               twice, before and after their reduction
+             - while none is, as for the loss, one layer: the backward's first, which is gathered meanwhile
+             - at the end of the backward, where no activations stand any more, the gradients of what is in no layer
+               beside these parameters, which are given back before the reduction takes a copy of the gradients
     grad     as FSDP2, and all parameters whole: they are not given back after the forward
     always   cuBLAS' workspaces, which torch's allocator holds from the first matrix product of each thread on
 
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,13 +29,14 @@ from distdbg.shrink.config_file import code_and_config, refuse_untrusted
 from distdbg.shrink.opening import open_source
 
 Sharding = Literal["full", "grad", "none"]
-#: What is said of an estimate: measured peaks were 8 % off at most (benchmarks/memory_estimate.py).
+#: What is said of an estimate: measured peaks were 8 % off at most (benchmarks/memory_estimate.py, on CPU).
 MARGIN = 0.10
 #: `train.py:make`, `package.module:make`; no model of the hub has a colon in its name
 _SCRIPT = re.compile(r"[^:]+:[A-Za-z_]\w*")
 #: Bytes: 32 MiB each on Hopper and Blackwell (8.1 MiB on older GPUs), for the thread of the forward and autograd's own.
 CUBLAS = 2 * 32 << 20
 WORKSPACES = "workspaces of cuBLAS"
+_GATHERED, _WHOLE_GRADIENTS = "gathered parameters", "gradients before reduction"
 _SHARDED = ("parameters", "gradients", "optimizer state")
 
 
@@ -93,14 +96,31 @@ def _of_one_rank(step: Mapping[str, Any], part: str, ranks: int, fsdp: Sharding)
         return kinds
     if fsdp == "none":
         return {**kinds, "buckets of DDP": int(step["gradients"])}
-    whole, layers = int(step["parameters"]), [int(size) for size in step["layers"]] or [0]
-    sharded = {name: -(-kinds[name] // ranks) for name in _SHARDED}
     if part == "optimizer":
-        return {**kinds, **sharded}
-    outside, gathered, whole_gradients = int(step["outside"]), "gathered parameters", "gradients before reduction"
-    within = whole if fsdp == "grad" else min(whole, outside + 2 * max(layers))
-    reduced = -(-max(0, int(step["gradients"]) - outside) // ranks)
-    among = {**kinds, **sharded, gathered: within, whole_gradients: 2 * max(layers)}
-    last = {"buffers": kinds.get("buffers", 0), **sharded, "gradients": reduced, gathered: outside,
-            whole_gradients: outside + max(layers)}  # fmt: skip
-    return max(among, last, key=lambda found: sum(found.values()))
+        return {**kinds, **{name: -(-kinds[name] // ranks) for name in _SHARDED}}
+    return max(_moments(step, ranks, fsdp), key=lambda found: sum(found.values()))
+
+
+def _moments(step: Mapping[str, Any], ranks: int, fsdp: Sharding) -> Iterator[dict[str, int]]:
+    """What stands under FSDP2 while a layer is computed, while none is (the loss), and at the backward's end."""
+    whole, layers, outside = int(step["parameters"]), [int(n) for n in step["layers"]] or [0], int(step["outside"])
+    largest = max(layers)
+    for name, gathered, reduced in (("within layers", 2, 2), ("outside layers", 1, 0)):
+        kinds = {kind: int(size) for kind, size in step[name].items()}
+        own = min(kinds["gradients"], outside)  # reduced at the end of the backward only
+        kinds["gradients"] -= own
+        yield {
+            **kinds,
+            **{kind: -(-kinds[kind] // ranks) for kind in _SHARDED},
+            _GATHERED: whole if fsdp == "grad" else min(whole, outside + gathered * largest),
+            _WHOLE_GRADIENTS: own + reduced * largest,
+        }
+    kinds = {kind: int(size) for kind, size in step["forward and backward"].items()}
+    sharded = {kind: -(-kinds[kind] // ranks) for kind in _SHARDED}
+    yield {
+        "buffers": kinds.get("buffers", 0),
+        **sharded,
+        "gradients": -(-max(0, int(step["gradients"]) - outside) // ranks),
+        _GATHERED: outside,
+        _WHOLE_GRADIENTS: outside + largest,
+    }

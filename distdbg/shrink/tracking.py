@@ -6,7 +6,7 @@ apart from its optimizer's step. FakeTensorMode computes shapes only: a model of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -74,7 +74,7 @@ def _step(source: Source, wanted: Wanted) -> dict[str, Any]:
 
     try:
         from torch._subclasses.fake_tensor import FakeTensorMode
-        from torch.distributed._tools import MemTracker
+        from torch.distributed._tools import MemTracker  # noqa: F401
     except ImportError:
         raise ToolMissing("this torch has no MemTracker", "Use torch 2.5 or newer.") from None
     with FakeTensorMode(), stand_ins():
@@ -82,6 +82,8 @@ def _step(source: Source, wanted: Wanted) -> dict[str, Any]:
         if isinstance(made, str):
             return {"because": made}
         model = made.model
+        layers = {id(layer) for layer in wrapped(model)}
+        names = {f"{type(model).__name__}.{name}" for name, module in model.named_modules() if id(module) in layers}
         if wanted.checkpointing:
             _checkpoint(model)
         optimizer = _optimizer(model, wanted.optimizer)
@@ -91,12 +93,12 @@ def _step(source: Source, wanted: Wanted) -> dict[str, Any]:
                 loss = made.loss()
             loss.backward()
 
-        def tracked(call: Callable[[], Any]) -> dict[str, int]:
-            tracker = MemTracker()
+        def tracked(call: Callable[[], Any]) -> Any:
+            tracker = _tracker(names)
             tracker.track_external(model, optimizer)
             with tracker:
                 call()
-            return _peak(tracker)
+            return tracker
 
         forward_backward()
         optimizer.step()
@@ -104,8 +106,34 @@ def _step(source: Source, wanted: Wanted) -> dict[str, Any]:
         first = tracked(forward_backward)
         second = tracked(optimizer.step)
         gradients = sum(p.grad.untyped_storage().nbytes() for p in model.parameters() if p.grad is not None)
-    return {"forward and backward": first, "optimizer": second, "gradients": gradients, "unheard": made.unheard,
-            **_parts(model)}  # fmt: skip
+    return {"forward and backward": first.highest(), "within layers": first.highest(True),
+            "outside layers": first.highest(False), "optimizer": second.highest(), "gradients": gradients,
+            "unheard": made.unheard, **_parts(model)}  # fmt: skip
+
+
+def _tracker(layers: Collection[str]) -> Any:
+    """torch's MemTracker, which also keeps the highest point while one of `layers` is computed, and while none is."""
+    import torch
+    from torch.distributed._tools import MemTracker
+
+    class Tracker(MemTracker):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self._found: dict[bool, dict[Any, int]] = {}
+
+        def _update_peak_stats(self, peak_state: Any) -> None:
+            super()._update_peak_stats(peak_state)
+            now = self._curr_mem_snap.get(torch.device("cpu"), {})
+            within = any(name in self._mod_tracker.parents for name in layers)
+            if now and self._found.get(within, {}).get("Total", 0) < now["Total"]:
+                self._found[within] = dict(now)
+
+        def highest(self, within: bool | None = None) -> dict[str, int]:
+            """The peak; also where no point of this kind was seen, as of a model without layers."""
+            peak = self.get_tracker_snapshot("peak").get(torch.device("cpu"), {})
+            return _kinds(peak if within is None else self._found.get(within) or peak)
+
+    return Tracker()
 
 
 def _checkpoint(model: Any) -> None:
@@ -122,10 +150,8 @@ def _optimizer(model: Any, name: str) -> Any:
     return torch.optim.SGD(model.parameters(), momentum=0.9, foreach=True)
 
 
-def _peak(tracker: Any) -> dict[str, int]:
-    import torch
-
-    told = tracker.get_tracker_snapshot("peak").get(torch.device("cpu"), {})
+def _kinds(told: dict[Any, int]) -> dict[str, int]:
+    """Of a snapshot of MemTracker's; the names of its kinds are members of an enumeration, or words."""
     found = {str(kind).rpartition(".")[2].upper(): int(size) for kind, size in told.items()}
     return {words: found.get(kind, 0) for kind, words in _KINDS.items()}
 

@@ -13,6 +13,8 @@ M = 1 << 20
 STEP = {
     "forward and backward": {"parameters": 100 * M, "gradients": 0, "optimizer state": 200 * M, "activations": 500 * M},
     "optimizer": {"parameters": 100 * M, "gradients": 100 * M, "optimizer state": 300 * M, "activations": 0},
+    "within layers": {"parameters": 100 * M, "gradients": 0, "optimizer state": 200 * M, "activations": 500 * M},
+    "outside layers": {"parameters": 100 * M, "gradients": 0, "optimizer state": 200 * M, "activations": 400 * M},
     "gradients": 100 * M, "parameters": 100 * M, "layers": [20 * M] * 4, "outside": 20 * M,
 }  # fmt: skip
 
@@ -30,12 +32,22 @@ def test_ddp_adds_its_buckets_and_full_sharding_takes_all_but_what_is_gathered()
 
 def test_at_the_end_of_the_backward_what_is_in_no_layer_has_its_gradients_whole():
     """An embedding and a head of many words, under few layers and short sequences; the last layer is being reduced."""
-    step = {**STEP, "forward and backward": {"parameters": 100 * M, "gradients": 50 * M, "optimizer state": 200 * M,
-            "activations": M}, "layers": [5 * M] * 4, "outside": 80 * M}  # fmt: skip
+    kinds = {"parameters": 100 * M, "gradients": 50 * M, "optimizer state": 200 * M, "activations": M}
+    moments = dict.fromkeys(("forward and backward", "within layers", "outside layers"), kinds)
+    step = {**STEP, **moments, "layers": [5 * M] * 4, "outside": 80 * M}
     found = estimate(step, 4, "full")
     assert found.kinds["gradients before reduction"] == (80 + 5) * M and found.kinds["gathered parameters"] == 80 * M
     assert found.kinds["gradients"] == (100 - 80) // 4 * M and found.total == (25 + 50 + 5 + 80 + 80 + 5) * M + CUBLAS
     assert found.when == "forward and backward"
+
+
+def test_at_the_loss_one_layer_is_gathered_and_none_has_gradients():
+    """Logits of many words: nothing that a layer has in its backward stands beside them."""
+    step = {**STEP, "outside layers": {**STEP["outside layers"], "activations": 900 * M, "gradients": 30 * M}}
+    found = estimate(step, 4, "full")
+    assert found.kinds["gathered parameters"] == (20 + 20) * M and found.kinds["activations"] == 900 * M
+    assert found.kinds["gradients before reduction"] == 20 * M  # of what is in no layer: whole up to the end
+    assert found.kinds["gradients"] == -(-10 * M // 4)
 
 
 def test_the_peak_is_in_the_part_that_needs_most():

@@ -1,6 +1,7 @@
 """`--memory` inside a rank: lines a phase, CUDA's history and snapshots by a fake CUDA, the census, the host's side."""
 
 import collections
+import contextlib
 import gc
 import gzip
 import importlib
@@ -68,6 +69,7 @@ class FakeCuda(types.SimpleNamespace):
             _record_memory_history=self._record,
         )
         self.old = old
+        self.entered = []
 
     def is_available(self):
         return True
@@ -77,6 +79,16 @@ class FakeCuda(types.SimpleNamespace):
 
     def mem_get_info(self):
         return 400, 1000
+
+    def device_count(self):
+        return 3
+
+    def memory_reserved(self, index):
+        return 300 if index == 2 else 0
+
+    def device(self, index):
+        self.entered.append(index)
+        return contextlib.nullcontext()
 
     def _lazy_call(self, call):
         call() if self.begun else self.queue.append(call)
@@ -119,6 +131,13 @@ def test_a_ring_is_bounded_and_begins_with_cuda_not_before(session, cuda):
     assert how["global_record_annotations"] is True, "the optimizers' names are the steps' marks"
     assert session.said("memory-history")[0] == {
         "op": "fact", "kind": "memory-history", "recorded": True, "entries": ENTRIES, "observed": True}  # fmt: skip
+
+
+def test_a_snapshot_is_taken_on_the_gpu_that_the_rank_uses(session, cuda):
+    """A thread of ours begins with GPU 0: to ask about it would begin a context there."""
+    cuda.begin()
+    Snapshots(session, None).take("asked")
+    assert cuda.entered == [2]
 
 
 def test_an_older_torch_records_without_annotations_and_without_an_observer(session, cuda, monkeypatch):

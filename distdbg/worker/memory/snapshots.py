@@ -75,6 +75,10 @@ class Snapshots:
         self._session.link.send("snapshot", {"id": asked, **fields}, last_words=True)
 
     def _files(self, why: str) -> list[dict[str, str]]:
+        with figures.own_device():
+            return self._files_of_device(why)
+
+    def _files_of_device(self, why: str) -> list[dict[str, str]]:
         stem = f"{why}-step{self._session.page.steps():06d}-{self._taken:03d}"
         files = []
         device = figures.cuda()

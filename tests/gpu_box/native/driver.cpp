@@ -117,6 +117,9 @@ API int cuMemUnmap(Address at, size_t n) {
   return kSuccess;
 }
 
+// For CUTLASS' grouped products of experts, which print 14 lines where it fails. A CUtensorMap has 128 bytes.
+API int cuTensorMapEncodeTiled(void* map, ...) { return memset(map, 0, 128), kSuccess; }
+
 // ---- modules and their kernels
 API int cuModuleGetFunction(Handle* f, Handle, const char* name) { return *f = strdup(name), kSuccess; }
 API int cuFuncGetAttribute(int* v, int attribute, Handle) { return *v = attribute == 0 ? 1024 : attribute == 4 ? 32 : 0, kSuccess; }
