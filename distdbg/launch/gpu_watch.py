@@ -40,6 +40,8 @@ class GpuWatch:
         #: by device: the ranks that are on it
         self._users: dict[int, list[int]] = {}
         self._newest: list[dict[str, Any]] = []
+        #: of the ranks that ran when the newest figures were read: one that has ended since is nobody else
+        self._pids: set[int] = set()
         #: by UUID and number: what a line of metrics.jsonl says of an Xid
         self._xids: dict[tuple[str, int], dict[str, Any]] = {}
         self._heard = 0.0
@@ -99,9 +101,11 @@ class GpuWatch:
 
     def _take(self, told: Mapping[str, Any]) -> None:
         self._newest, self._because, self._heard = told["gpus"], told["because"], time.monotonic()
+        running = self._ranks()
+        self._pids = set(running.values())
         for gpu in self._newest:
             pids = {process.get("pid") for process in gpu.get("processes", ())}
-            if ranks := sorted(rank for rank, pid in self._ranks().items() if pid in pids):
+            if ranks := sorted(rank for rank, pid in running.items() if pid in pids):
                 self._users[gpu["index"]] = ranks
             elif "because" not in gpu:  # of one that cannot be reached, those that were on it
                 self._users.pop(gpu["index"], None)
@@ -126,8 +130,7 @@ class GpuWatch:
 
     def _others(self, gpu: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Processes there that are no rank's, the largest first; only where the driver's numbers are our own."""
-        ours = set(self._ranks().values())
-        found = [process for process in gpu.get("processes", ()) if process.get("pid") not in ours]
+        found = [process for process in gpu.get("processes", ()) if process.get("pid") not in self._pids]
         found.sort(key=lambda process: process.get("memory_used") or 0, reverse=True)
         return [{**process, "command": _command(process["pid"])} for process in found[:_MOST_OTHERS]]
 

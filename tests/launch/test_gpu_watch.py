@@ -34,13 +34,13 @@ def watch(tmp_path, monkeypatch):
     def begin(text):
         for name, value in fake_gpus(tmp_path, text).items():
             monkeypatch.setenv(name, value)
-        watch = GpuWatch(loop, lambda: {4: 123, 5: 124}, lambda *fault: faults.append(fault))
+        watch = GpuWatch(loop, lambda: dict(begin.ranks), lambda *fault: faults.append(fault))
         made.append(watch)
         watch.start()
         assert loop.turn_until(watch.figures, 30.0)
         return watch
 
-    begin.loop, begin.faults, begin.file = loop, faults, tmp_path / "gpus.txt"
+    begin.loop, begin.faults, begin.file, begin.ranks = loop, faults, tmp_path / "gpus.txt", {4: 123, 5: 124}
     yield begin
     for one in made:
         one.close()
@@ -65,6 +65,13 @@ def test_others_on_a_rank_s_device_are_named(watch):
     (first,) = begun.figures()["gpus"]
     assert [(p["pid"], p["memory_used"]) for p in first["others"]] == [(999999999, 60), (os.getpid(), 50)]
     assert first["others"][0]["command"] == "" and first["others"][1]["command"]
+
+
+def test_a_rank_that_has_ended_since_the_look_is_no_other_process(watch):
+    begun = watch(TWO)
+    watch.ranks.clear()
+    (first,) = begun.figures()["gpus"]
+    assert first["ranks"] == [4] and "others" not in first
 
 
 def test_where_processes_are_not_shown_all_that_may_be_seen_count(watch, monkeypatch):
