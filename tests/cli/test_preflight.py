@@ -348,7 +348,8 @@ def test_outside_of_an_allocation_it_asks_for_one(slurm_bed):
 
 def test_more_nodes_than_there_are(slurm_bed):
     code, report, err = _by_slurm(slurm_bed, "head", "--on", "slurm", "--nodes", "5")
-    assert (code, report) == (3, None) and "Slurm gave no nodes" in err, err
+    assert code == 3 and "Slurm gave no nodes" in err, err
+    assert report["findings"] == [] and "Slurm gave no nodes" in report["unknown"][0]["because"], report
 
 
 def test_inside_an_allocation_beside_a_step_that_has_it_all(slurm_bed):
