@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 #: Both ranks do the same. The reads are first: they wait for the other rank, and then nothing else does. The copy from
 #: pinned memory gets no finding.
 STEPS = f"""{BEGIN}
-host, pinned = torch.randn(1 << 22), torch.randn(1 << 18).pin_memory()
+host, pinned = torch.randn(1 << 24), torch.randn(1 << 18).pin_memory()
 total = torch.zeros((), device="cuda")
 for step in range(40):
     for row in range(50):
