@@ -82,7 +82,7 @@ def test_two_nodes_have_devices_of_their_own(gpus):
 
 
 def test_twelve_ranks(gpus):
-    """FSDP2: DDP's own checks read what collectives give, which is nothing where no values are moved."""
+    """FSDP2, on devices that move no large data: twelve processes fit into a small machine."""
     wrapped = "torch.distributed.fsdp.fully_shard(torch.nn.Linear(64, 64).cuda())"
     script = JOB.replace("torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda())", wrapped)
     script = script.replace("import os", "import os, torch.distributed.fsdp")

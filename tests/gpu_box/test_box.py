@@ -160,7 +160,7 @@ def test_a_kernel_that_never_ends_is_seen_by_the_watchdog_of_all(run, tmp_path):
 
 
 def test_a_slow_device_takes_its_time(run, tmp_path):
-    """Each kernel of rank 1 takes 40 ms on its stream; rank 0 waits for it in the collective."""
+    """Each kernel of rank 1 takes 200 ms on its stream, and its host does not wait for them."""
     script = tmp_path / "slow.py"
     script.write_text(
         "import os, time, torch\ntorch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n"
@@ -168,9 +168,9 @@ def test_a_slow_device_takes_its_time(run, tmp_path):
         "for _ in range(20):\n    torch.ones(10, device='cuda')\n"
         "host = time.monotonic() - begun\n"
         "torch.cuda.synchronize()\n"
-        "print(f'rank {os.environ[\"RANK\"]} {host < 0.7} {time.monotonic() - begun > 0.75}\\n', end='')\n"
+        "print(f'rank {os.environ[\"RANK\"]} {host < 3} {time.monotonic() - begun > 3.9}\\n', end='')\n"
     )
-    done = run(script, ranks=2, faults={1: "slow-device us=40000"})
+    done = run(script, ranks=2, faults={1: "slow-device us=200000"})
     assert sorted(re.findall(r"rank (\d) True (\w+)", done.out)) == [("0", "False"), ("1", "True")], done
 
 
