@@ -23,12 +23,12 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from distdbg.evidence.call_tree import call_tree
 from distdbg.evidence.rank_set import RankSet
-from distdbg.evidence.stack_classes import StackClasses, paths_of
-from distdbg.evidence.stacks import Frame, read_threads
-from distdbg.report.flame import flame
-from distdbg.report.tree_text import tree_text
+from distdbg.evidence.stacks.call_tree import call_tree
+from distdbg.evidence.stacks.classes import StackClasses, paths_of
+from distdbg.evidence.stacks.threads import Frame, read_threads
+from distdbg.report.page.flame import flame
+from distdbg.report.text.tree_text import tree_text
 
 SIZES = (64, 256, 1024, 4096, 16384)
 PER_NODE = 8

@@ -28,8 +28,8 @@ from typing import Any
 
 import yaml
 
-from distdbg.lint._linting import Linted, lint_files, lint_text
-from distdbg.lint._parsing import Unreadable
+from distdbg.lint.linting import Linted, lint_files, lint_text
+from distdbg.lint.script.parsing import Unreadable
 from distdbg.model import Finding
 
 IDS = {

@@ -12,9 +12,9 @@ import argparse
 import time
 from pathlib import Path
 
-from distdbg.collect.sources import find_sources
-from distdbg.lint._linting import lint_files, lint_text
-from distdbg.lint._parsing import Unreadable
+from distdbg.collect.files.sources import find_sources
+from distdbg.lint.linting import lint_files, lint_text
+from distdbg.lint.script.parsing import Unreadable
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -17,6 +17,8 @@ devices of the test suite: python -m tests.gpu_box.box --no-values python benchm
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib
 import json
 import os
 import subprocess
@@ -52,6 +54,9 @@ CUDA_MODELS: dict[str, tuple[str, dict[str, int], int, int, str]] = {
 }  # fmt: skip
 CUDA_WAYS = (("DDP", 2, "none"), ("DDP", 8, "none"), ("FSDP2 full", 2, "full"), ("FSDP2 full", 8, "full"),
              ("FSDP2 grad", 2, "grad"), ("FSDP2 grad", 8, "grad"))  # fmt: skip
+#: What the children of a measurement on CUDA load, beside the model's own module.
+NEEDED = ("torch.distributed.fsdp", "torch.distributed.device_mesh", "torch.nn.parallel", "torch._dynamo",
+          "torch.testing._internal.distributed.fake_pg", "torch.utils.checkpoint")  # fmt: skip
 WAYS = {"plain": (1, "none"), "ddp": (2, "none"), "fsdp2": (2, "full"), "fsdp2, grad": (2, "grad")}
 
 
@@ -169,7 +174,8 @@ def cuda_peak(folder: str, batch: int, sequence: int, *, dtype: str, ranks: int,
 
 
 def in_a_child(call: Callable[[], int]) -> int:
-    """A fork has all that is imported; nobody has begun CUDA yet."""
+    """A fork has all that is imported, and its collector leaves that alone; nobody has begun CUDA yet."""
+    gc.freeze()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -190,7 +196,10 @@ def on_cuda(only: str, ways: Sequence[tuple[str, int, str]]) -> list[dict[str, o
     """A row for each model whose name has `only` in it, way and number of ranks."""
     import transformers
 
-    from distdbg.shrink.estimating import Wanted, estimate, track
+    for needed in NEEDED:  # once, and not in each child
+        importlib.import_module(needed)
+
+    from distdbg.shrink.estimate.estimating import EstimateRequest, estimate, track
 
     rows: list[dict[str, object]] = []
     for name, (config, values, batch, sequence, dtype) in CUDA_MODELS.items():
@@ -199,7 +208,8 @@ def on_cuda(only: str, ways: Sequence[tuple[str, int, str]]) -> list[dict[str, o
         with tempfile.TemporaryDirectory(prefix="me-") as folder:
             getattr(transformers, config)(architectures=[CLASSES[config]], **values).save_pretrained(folder)
             for checkpointing in (False, True):
-                step = track(folder, Wanted(batch, sequence, dtype=dtype, checkpointing=checkpointing))
+                getattr(transformers, CLASSES[config])  # loads its module, for the same reason
+                step = track(folder, EstimateRequest(batch, sequence, dtype=dtype, checkpointing=checkpointing))
                 for way, ranks, fsdp in ways:
                     found = estimate(step, ranks, fsdp)  # type: ignore[arg-type]
                     peak = partial(cuda_peak, folder, batch, sequence, dtype=dtype, ranks=ranks, fsdp=fsdp)
@@ -214,7 +224,7 @@ def on_cuda(only: str, ways: Sequence[tuple[str, int, str]]) -> list[dict[str, o
 
 
 def main() -> int:
-    from distdbg.shrink.estimating import CUBLAS, MARGIN, Wanted, estimate, track
+    from distdbg.shrink.estimate.estimating import CUBLAS, MARGIN, EstimateRequest, estimate, track
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
@@ -239,7 +249,7 @@ def main() -> int:
             made = getattr(transformers, config)(architectures=[CLASSES[config]], **values)
             made.save_pretrained(folder)
             for checkpointing in (False, True):
-                step = track(folder, Wanted(BATCH, SEQUENCE, dtype=given.dtype, checkpointing=checkpointing))
+                step = track(folder, EstimateRequest(BATCH, SEQUENCE, dtype=given.dtype, checkpointing=checkpointing))
                 for way, (ranks, fsdp) in WAYS.items():
                     said = (estimate(step, ranks, fsdp).total - CUBLAS) / 2**20  # type: ignore[arg-type]
                     had = measured(folder, way, given.dtype, checkpointing=checkpointing)

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from memory_watch import Session, cost
 
-from distdbg.collect.gpus import Nvml
+from distdbg.collect.machine.gpus import Nvml
 from distdbg.worker.memory.watch import MemoryWatch
 
 _KINDS = {"short": (8, 64, 200), "transformer": (512, 1024, 20)}

@@ -24,7 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from distdbg.collect.profile_merging import RankTrace, merge
+from distdbg.collect.files.profile_merging import RankTrace, merge
 
 MOST_S_A_GB, MOST_MB = 60.0, 150
 

@@ -35,7 +35,7 @@ def _read(path: Path) -> tuple[float, float, float]:
     script = """
 import resource, sys, time
 from pathlib import Path
-from distdbg.collect.trace_files import read_trace_file
+from distdbg.collect.files.trace_files import read_trace_file
 begun = time.process_time()
 profile = read_trace_file(Path(sys.argv[1]), "large")
 print(time.process_time() - begun, profile.steps, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

@@ -74,9 +74,9 @@ def measure(folder: Path, ranks: int, looks: int) -> dict[str, float]:
 def look_twice(folder: Path) -> list[float]:
     from rich.console import Console
 
-    from distdbg.collect.run_tail import RunTail
-    from distdbg.launch.top import Top
-    from distdbg.launch.top_view import TopView
+    from distdbg.collect.runs.run_tail import RunTail
+    from distdbg.launch.live.top import Top
+    from distdbg.launch.live.top_view import TopView
     from distdbg.rundir import RunDir
 
     tail, view = RunTail(RunDir(folder)), TopView(Top())
@@ -94,9 +94,9 @@ def look_twice(folder: Path) -> list[float]:
 
 
 def page(folder: Path) -> tuple[float, int]:
-    from distdbg.collect.run_evidence import load_evidence
-    from distdbg.report.html import render_html
-    from distdbg.report.verdict import build_report
+    from distdbg.collect.runs.run_evidence import load_evidence
+    from distdbg.diagnosis.verdict import build_report
+    from distdbg.report.page.html import render_html
     from distdbg.rundir import RunDir
 
     begun = time.process_time()

@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from distdbg.shrink.header import render_header
+from distdbg.shrink.checkpoint.header import render_header
 
 LAYERS, SHARDS = 48, 21
 HEAD = 128
@@ -28,10 +28,10 @@ HEAD = 128
 WAYS = {
     "distdbg, first two": """
 from pathlib import Path
-from distdbg.shrink.checkpoint import tensors_of
-from distdbg.shrink.slicing import pieces
-from distdbg.shrink.source import Folder
-from distdbg.shrink.writing import output_files, write_files
+from distdbg.shrink.checkpoint.tensors import tensors_of
+from distdbg.shrink.checkpoint.slicing import pieces
+from distdbg.shrink.checkpoint.source import Folder
+from distdbg.shrink.checkpoint.writing import output_files, write_files
 source = Folder(Path(src))
 taken, _ = pieces(tensors_of(source).values(), {"model.layers": KEPT}, {})
 Path(dst).mkdir()

@@ -24,7 +24,7 @@ from typing import Any
 
 from distdbg.errors import DistdbgError, Refused
 from distdbg.shrink.probe.building import Builder, model_class
-from distdbg.shrink.probe.ladder import Shrunk, Wanted, shrink
+from distdbg.shrink.probe.ladder import Shrunk, WantedLayers, shrink
 from distdbg.shrink.probe.task import quiet
 from distdbg.shrink.verify.comparing import compare
 from distdbg.shrink.verify.kept import Kept
@@ -98,7 +98,7 @@ def look(model_type: str, *, each: bool = False) -> dict[str, Any]:
     try:
         builder = _builder(model_type)
         row["outcome"] = "failed"
-        found = shrink(builder, Wanted())
+        found = shrink(builder, WantedLayers())
         lost = [s.name for s in found.stacks if {s.kinds[i] for i in s.kept} != set(s.kinds)]
         row |= {"outcome": "failed" if lost else "shrunk", "why": f"kinds lost in {lost}" if lost else ""}
         row["stacks"] = {s.name: [s.group.layers, s.kept] for s in found.stacks}

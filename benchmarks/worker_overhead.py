@@ -35,8 +35,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from distdbg.worker import heartbeat
 from distdbg.worker.bus import Bus
 from distdbg.worker.calls import CallLog
-from distdbg.worker.guards._base import Desk
-from distdbg.worker.guards._rota import Rota
+from distdbg.worker.guards.shared.base import Desk
+from distdbg.worker.guards.shared.rota import Rota
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.models import LastModel
 from distdbg.worker.page import OTHER, PageWriter

@@ -69,6 +69,16 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class LintDoc:
+    """How lint detects a finding without a run. What is empty is as in the entry itself."""
+
+    how_seen: str
+    severity: Severity | None = None
+    title: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
 class FindingDoc:
     """What `distdbg findings ID` prints. `source` is a paper, a page of documentation or an upstream issue."""
 
@@ -79,6 +89,7 @@ class FindingDoc:
     how_seen: str
     remedy: str
     source: str = ""
+    lint: LintDoc | None = None
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import random
 
-from distdbg.evidence.calls import Call
 from distdbg.evidence.dump import Dump, Look, RankDump
-from distdbg.evidence.recorder import Signatures
+from distdbg.evidence.recorder.calls import Call
+from distdbg.evidence.recorder.log import Signatures
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.evidence.stacks import Frame, Thread
+from distdbg.evidence.stacks.threads import Frame, Thread
 from tests.made_dump import BOOT, SCRIPT, TORCH, T, frame, recorder, thread
 
 C10D = f"{TORCH}/distributed/distributed_c10d.py"

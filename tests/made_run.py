@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from distdbg.collect.run_evidence import load_evidence
-from distdbg.report.verdict import build_report
+from distdbg.collect.runs.run_evidence import load_evidence
+from distdbg.diagnosis.verdict import build_report
+from distdbg.launch.live import journal
+from distdbg.protocol.message import Event
 from distdbg.rundir import RunDir
 
 T0 = 1_790_000_000.0
@@ -30,6 +32,11 @@ def traceback_text(kind, message, file="/home/me/train.py", line=88, function="s
         "    return forward_call(*args, **kwargs)\n"
         f"{kind}: {message}\n"
     )
+
+
+def note(run, event, **fields):
+    """One event of the launcher, also one that lacks fields, as an older launcher may have left it."""
+    journal.note(run, Event.kinds[event].read(fields))
 
 
 class MadeRun:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.launch.guard_trial import run_trials
+from distdbg.launch.replay.guard_trial import run_trials
 from distdbg.worker.watch import VARIABLE
 
 PROGRAMS = sorted((Path(__file__).parent / "programs" / "compile").glob("*.py"))

@@ -15,7 +15,7 @@ import pytest
 import distdbg
 from distdbg.cli import cli
 from distdbg.errors import EXIT_CODES
-from distdbg.launch.torchrun_flags import FLAGS
+from distdbg.launch.plan.torchrun_flags import FLAGS
 from distdbg.settings import settle
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.launch.guard_trial import run_trials
+from distdbg.launch.replay.guard_trial import run_trials
 from distdbg.worker.guards import guard_classes
 
 PROGRAMS = sorted((Path(__file__).parent / "programs" / "guards").glob("*/*.py"))

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from distdbg.hidden_values import HiddenValues, entry
-from distdbg.launch.job_record import hidden_values
+from distdbg.launch.plan.job_record import hidden_values
 from distdbg.masking import MASK, mask_argv, mask_text
 
 SECRET = "q7Zr-0aP_xyz.11"

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from distdbg.checks import all_checks
-from distdbg.collect.trace_files import read_trace_file
+from distdbg.collect.files.trace_files import read_trace_file
+from distdbg.diagnosis.rules import all_rules
 from distdbg.evidence.jsonl import objects
 from distdbg.evidence.records import RankTexts, rank_record
 from distdbg.evidence.run import RunEvidence
@@ -79,7 +79,7 @@ def judged(name, told):
         file = of_rank.folder / "profile" / f"steps-{before + FIRST}-{before + LAST}.json.gz"
         profiles.append(read_trace_file(file, file.name, (FOLDER,)))
     evidence = RunEvidence({}, 1, tuple(ranks), (), profiles=tuple(profiles))
-    return [finding for check in all_checks() for finding in check.run(evidence)], trouble
+    return [finding for rule in all_rules() for finding in rule.run(evidence)], trouble
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)

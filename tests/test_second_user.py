@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import UsageError
-from distdbg.launch.node_dir import make_node_dir, remove_node_dir
+from distdbg.launch.agent.node_dir import make_node_dir, remove_node_dir
 from distdbg.rundir import DUMPS_FOLDER, RUNS_FOLDER, create_run_dir, find_run_dir, make_dump_folder
 from distdbg.worker.page import PageWriter
 

@@ -65,7 +65,7 @@ def cli() -> None:
 def _version(ctx: click.Context, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    from distdbg.collect.versions import version_lines
+    from distdbg.collect.machine.versions import version_lines
 
     for line in version_lines():
         click.echo(line)

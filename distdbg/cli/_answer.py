@@ -34,8 +34,8 @@ def contract(report: Report) -> Report:
 def show(report: Report, evidence: RunEvidence, *, as_json: bool) -> None:
     """The verdict, then the picture that it was read from."""
     from distdbg.report.json_form import dumps
-    from distdbg.report.picture_text import picture_text, report_picture
-    from distdbg.report.text import render_text
+    from distdbg.report.text.picture_text import picture_text, report_picture
+    from distdbg.report.text.report import render_text
 
     if as_json:
         click.echo(dumps(contract(report)), nl=False)
@@ -50,7 +50,7 @@ def show(report: Report, evidence: RunEvidence, *, as_json: bool) -> None:
 
 
 def write_page(path: Path, report: Report, evidence: RunEvidence) -> None:
-    from distdbg.report.html import render_html
+    from distdbg.report.page.html import render_html
 
     write_whole_page(path, render_html(report, evidence))
 

@@ -14,12 +14,12 @@ from distdbg.cli import _answer
 
 def show(files: list[Path], as_json: bool) -> None:
     """Ends the command: 0 nothing of severity error, 3 no trace among them, 5 none that can be read."""
-    from distdbg.collect.trace_files import read_traces
+    from distdbg.collect.files.trace_files import read_traces
     from distdbg.report.json_form import as_json as plain
     from distdbg.report.profile_json import profile_plain
     from distdbg.report.profile_report import profile_report
-    from distdbg.report.profile_text import profile_text
-    from distdbg.report.text import render_text
+    from distdbg.report.text.profile_text import profile_text
+    from distdbg.report.text.report import render_text
 
     say = _answer.progress()
     profiles, unread = read_traces(files, say)

@@ -43,11 +43,11 @@ def command(
     one does; the result is run twice more. Everything stays in one folder, with bisect.json and reproduce.sh.
     """
     from distdbg.shrink.bisect.command import varied
-    from distdbg.shrink.bisect.hunting import CONFIRMATIONS, Order, hunt, refuse_fixed
+    from distdbg.shrink.bisect.hunting import CONFIRMATIONS, BisectRequest, hunt, refuse_fixed
     from distdbg.shrink.bisect.record import lines, write_record
 
     parsed = _parsed(words)
-    order = Order(finding, [varied(text) for text in vary], fixed, timeout)
+    order = BisectRequest(finding, [varied(text) for text in vary], fixed, timeout)
     if finding is not None:
         _refuse_unknown(finding, parsed)
     refuse_fixed(parsed, order)
@@ -65,7 +65,7 @@ def command(
 def _parsed(words: tuple[str, ...]) -> Command:
     """The words of a launch by their meaning. torchrun's are those of `distdbg launch`."""
     from distdbg.cli.launch import command as launch
-    from distdbg.launch.torchrun_flags import normalise
+    from distdbg.launch.plan.torchrun_flags import normalise
     from distdbg.shrink.bisect.command import Command
 
     front = _launcher(words)
@@ -91,13 +91,13 @@ def _launcher(words: tuple[str, ...]) -> int:
 
 
 def _refuse_unknown(finding: str, parsed: Command) -> None:
-    from distdbg.checks import all_checks
+    from distdbg.diagnosis.rules import all_rules
 
     if not parsed.launcher:
         raise UsageError(
             "--finding needs a run's report, and COMMAND is no launch", "Write distdbg launch or torchrun."
         )
-    known = {doc.id for check in all_checks() for doc in check.docs}
+    known = {doc.id for rule in all_rules() for doc in rule.docs}
     if finding not in known:
         raise UsageError(f"--finding {finding!r}: there is no such finding", "`distdbg findings` lists them.")
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from distdbg.cli._exits import exits
-from distdbg.collect.run_status import RunStatus, run_status
+from distdbg.collect.runs.run_status import RunStatus, run_status
 from distdbg.errors import DistdbgError, NothingToAnalyse
-from distdbg.launch.cancelling import ask_to_end
+from distdbg.launch.backends import submitted_job
+from distdbg.launch.live.cancelling import ask_to_end
 from distdbg.rundir import RunDir, find_run_dir
 
+if TYPE_CHECKING:
+    from distdbg.launch.backends.interface import SubmittedJob
+
 _LOOK_EVERY_S = 0.2
-_ASK_SLURM_EVERY_S = 3.0
+_ASK_SCHEDULER_EVERY_S = 3.0
 
 
 @exits(
@@ -40,22 +45,20 @@ def command(run: str | None, wait: bool, timeout: float) -> None:
     status = run_status(found)
     if status.live is False:
         raise NothingToAnalyse(f"{found.id} has ended already: {_how(status)}", "Nothing was asked of it.")
-    job = found.slurm_job
+    job = submitted_job(found)
     if job is None:
         ask_to_end(found)
         click.echo(f"asked {found.id} to end")
     else:
-        from distdbg.launch.slurm.cancelling import cancel_run
-
-        click.echo(cancel_run(found, job))
+        click.echo(job.cancel())
     if wait:
         _wait(found, job, timeout)
 
 
-def _wait(run: RunDir, job: int | None, timeout: float) -> None:
-    """Until the run has ended; says how many ranks have, each time that changes. `job` is Slurm's."""
+def _wait(run: RunDir, job: SubmittedJob | None, timeout: float) -> None:
+    """Until the run has ended; says how many ranks have, each time that changes. `job` is the scheduler's."""
     deadline = time.monotonic() + timeout
-    ask_slurm_at = time.monotonic() + _ASK_SLURM_EVERY_S
+    ask_scheduler_at = time.monotonic() + _ASK_SCHEDULER_EVERY_S
     shown = ""
     while True:
         status = run_status(run)
@@ -66,12 +69,10 @@ def _wait(run: RunDir, job: int | None, timeout: float) -> None:
         if progress != shown:
             shown = progress
             click.echo(progress, err=True)
-        if job is not None and time.monotonic() > ask_slurm_at:
-            from distdbg.launch.slurm.cancelling import is_over
-
-            ask_slurm_at = time.monotonic() + _ASK_SLURM_EVERY_S
-            if is_over(job):
-                click.echo(f"{run.id} ended: Slurm job {job} is over")
+        if job is not None and time.monotonic() > ask_scheduler_at:
+            ask_scheduler_at = time.monotonic() + _ASK_SCHEDULER_EVERY_S
+            if job.is_over():
+                click.echo(f"{run.id} ended: {job.name} is over")
                 return
         if time.monotonic() > deadline:
             raise DistdbgError(

@@ -49,11 +49,11 @@ def command(
     distdbg compile-report --nproc-per-node 2 train.py --steps 50
     distdbg compile-report --compare-eager train.py --steps 50
     """
-    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.collect.runs.run_evidence import load_evidence
+    from distdbg.diagnosis.verdict import build_report
     from distdbg.report.compiled import as_json as plain
     from distdbg.report.compiled import build, text
     from distdbg.report.json_form import dumps
-    from distdbg.report.verdict import build_report
 
     options["watch"] = "compile"
     if as_json:

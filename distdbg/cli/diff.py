@@ -35,14 +35,14 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
     the middle halves of both runs' step times do not touch, and their medians are 3 % apart.
     """
     from distdbg.cli._answer import screen, sense_of, write_whole_page
-    from distdbg.collect.run_evidence import load_evidence
-    from distdbg.collect.run_profiles import with_profiles
-    from distdbg.collect.run_snapshots import with_snapshots
+    from distdbg.collect.runs.run_evidence import load_evidence
+    from distdbg.collect.runs.run_profiles import with_profiles
+    from distdbg.collect.runs.run_snapshots import with_snapshots
+    from distdbg.diagnosis.verdict import build_report
     from distdbg.errors import EXIT_FINDINGS, EXIT_OK, NothingToAnalyse, UsageError
     from distdbg.report.comparison import as_json as plain
     from distdbg.report.comparison import compare
-    from distdbg.report.comparison_text import comparison_text
-    from distdbg.report.verdict import build_report
+    from distdbg.report.text.comparison_text import comparison_text
     from distdbg.rundir import find_run_dir
 
     folders = [find_run_dir(run) for run in (run_a, run_b)]
@@ -58,7 +58,7 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
             sides.append((evidence, build_report(evidence)))
     found = compare(*sides)
     if html_path is not None:
-        from distdbg.report.comparison_page import comparison_page
+        from distdbg.report.page.comparison_page import comparison_page
 
         write_whole_page(html_path, comparison_page(found, *sides))
     width, color, _ = screen()

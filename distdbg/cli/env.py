@@ -13,8 +13,8 @@ import click
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
 from distdbg.errors import NothingToAnalyse
-from distdbg.launch.env_lint import explain, known_names, lint
-from distdbg.launch.environment import Preset, PresetVariable, load_preset, preset_names, resolve
+from distdbg.launch.plan.env_lint import explain, known_names, lint
+from distdbg.launch.plan.environment import Preset, PresetVariable, load_preset, preset_names, resolve
 from distdbg.masking import mask
 
 
@@ -59,8 +59,8 @@ def command(presets: tuple[str, ...], as_json: bool, shell: bool, name: str | No
 
 def _as_shell(presets: tuple[str, ...]) -> str:
     """What the presets set here; what a rank must be known for is left to `distdbg launch`."""
-    from distdbg.collect.versions import torch_version
-    from distdbg.launch.dry_run import quote
+    from distdbg.collect.machine.versions import torch_version
+    from distdbg.launch.plan.dry_run import quote
 
     variables, notes = resolve(presets, {}, {}, os.environ, torch_version())
     lines = [f"# {note}" for note in notes]

@@ -21,10 +21,9 @@ from distdbg.model import FindingDoc
 @json_option("Print JSON: a list, or one object with ID.")
 def command(finding_id: str | None, as_json: bool) -> None:
     """List the findings that distdbg can give; with ID, what it means, how it is seen, what to do and its source."""
-    from distdbg.checks._catalogue import documented
-    from distdbg.lint import docs as lint_docs
+    from distdbg.diagnosis.catalogue import documented
 
-    docs = documented(lint_docs())
+    docs = documented()
     if finding_id is None:
         _list(docs, as_json)
         return
@@ -47,7 +46,7 @@ def _list(docs: dict[str, FindingDoc], as_json: bool) -> None:
 
 
 def _one(doc: FindingDoc) -> None:
-    from distdbg.evidence.messages import known_messages
+    from distdbg.evidence.logs.messages import known_messages
 
     click.echo(f"{click.style(doc.id, bold=True)} ({doc.severity}): {doc.title}\n")
     for name, text in (("means", doc.meaning), ("seen", doc.how_seen), ("do", doc.remedy), ("source", doc.source)):

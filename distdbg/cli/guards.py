@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def command(guard_id: str | None, *, selftest: bool, as_json: bool) -> None:
     """List the guards that stand in every rank, with what each can be told to do: distdbg launch --guard ID=MODE."""
     from distdbg.errors import UsageError
-    from distdbg.launch.guards import guards
+    from distdbg.launch.plan.guards import guards
 
     chosen = guards()
     if guard_id is not None:
@@ -41,7 +41,7 @@ def command(guard_id: str | None, *, selftest: bool, as_json: bool) -> None:
 
 
 def _list(chosen: list[type[Guard]]) -> None:
-    from distdbg.checks._catalogue import documented
+    from distdbg.diagnosis.catalogue import documented
 
     docs = documented()
     for guard in chosen:
@@ -56,8 +56,8 @@ def _selftest(ids: list[str]) -> None:
     """Exit code 0 where each guard fires where it should and nowhere else, 1 where one does not."""
     from distdbg.assets import asset_dir
     from distdbg.errors import ToolMissing
-    from distdbg.launch.guard_trial import run_trials
-    from distdbg.launch.program import check_torch
+    from distdbg.launch.plan.program import check_torch
+    from distdbg.launch.replay.guard_trial import run_trials
 
     check_torch()
     programs = sorted(p for name in ids for p in (asset_dir("guards") / name).glob("*.py"))

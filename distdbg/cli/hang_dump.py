@@ -14,8 +14,8 @@ from distdbg.cli._output import OutputFile
 from distdbg.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
-    from distdbg.launch.asked_dump import Wish
-    from distdbg.launch.hang_dump import Taken, Target
+    from distdbg.launch.watch.asked_dump import DumpOptions
+    from distdbg.launch.watch.hang_dump import Taken, Target
     from distdbg.model import Report
 
 
@@ -58,20 +58,28 @@ def command(  # noqa: PLR0917 -- click passes them by name
     paused for some 10 ms a look, and gets no signal.
     """
     from distdbg.cli import _answer
-    from distdbg.launch.asked_dump import Wish
-    from distdbg.launch.hang_dump import choose, described, refuse_blind
+    from distdbg.launch.watch.asked_dump import DumpOptions
+    from distdbg.launch.watch.hang_dump import choose, described, refuse_blind
 
     if (run is not None) + bool(pids) + (slurm_job is not None) + everything > 1:
         raise UsageError("RUN, --pid, --slurm-job and --all name different jobs", "Give one of them.")
-    wish = Wish(looks=looks, interval=interval, native=native, values=values, within=8.0 + looks * (interval + 1.0))
-    targets = choose(run, pids, slurm_job, everything=everything)
+    options = DumpOptions(
+        looks=looks, interval=interval, native=native, values=values, within=8.0 + looks * (interval + 1.0)
+    )
+    targets: list[Target]
+    if slurm_job is not None:
+        from distdbg.launch.backends import named
+
+        targets = [named("slurm").running(slurm_job)]
+    else:
+        targets = choose(run, pids, everything=everything)
     if len(targets) > 1 and (as_json or html_path or output):
         listed = "; ".join(map(described, targets))
         raise UsageError(
             f"{len(targets)} jobs run here, and --json, --html and -o are for one: {listed}",
             "Name it by --pid, a process of each of its ranks.",
         )
-    taken = [_one(target, wish, output, as_json, html_path) for target in targets]
+    taken = [_one(target, options, output, as_json, html_path) for target in targets]
     code = _answer.exit_code(*(report for report, _ in taken))
     if code == EXIT_OK:
         for _, dump in taken:
@@ -80,14 +88,14 @@ def command(  # noqa: PLR0917 -- click passes them by name
 
 
 def _one(
-    target: Target, wish: Wish, output: Path | None, as_json: bool, html_path: Path | None
+    target: Target, options: DumpOptions, output: Path | None, as_json: bool, html_path: Path | None
 ) -> tuple[Report, Taken]:
     from distdbg.cli import _answer
-    from distdbg.launch.hang_dump import take
-    from distdbg.report.verdict import build_report
+    from distdbg.diagnosis.verdict import build_report
+    from distdbg.launch.watch.hang_dump import take
 
     say = _answer.progress()
-    dump = take(target, wish, output, say)
+    dump = take(target, options, output, say)
     report = build_report(dump.evidence)
     say("")
     if html_path is not None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from distdbg.cli._backends import BackendChoice
 from distdbg.cli._exits import LAUNCHES, exits
-from distdbg.launch.torchrun_flags import FLAGS, OTHER, check_names, from_environment, grace_note, normalise
+from distdbg.launch.plan.torchrun_flags import FLAGS, OTHER, check_names, from_environment, grace_note, normalise
 
 if TYPE_CHECKING:
+    from distdbg.launch.backends.interface import Backend
     from distdbg.rundir import RunDir
     from distdbg.settings import JobSettings
 
@@ -71,7 +72,7 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
 )
 @click.option("--nodes", metavar="N", help="Number of nodes; on one machine, that many torchruns.  [default: 1]")
-@click.option("--on", type=click.Choice(["auto", "local", "slurm", "ssh"]), help="Where to run.  [default: auto]")
+@click.option("--on", type=BackendChoice(), help="Where to run.  [default: auto]")
 @click.option("--hosts", metavar="A,B|FILE", help="Hosts to reach by ssh, or a file with one a line.")
 @click.option("--name", help="Name of the run, for its directory.")
 @click.option("--config", "config", type=click.Path(path_type=Path), metavar="FILE", help="A job file (YAML).")
@@ -147,42 +148,43 @@ def launch(
     config: Path | None, *, dry_run: bool, detach: bool, program: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[int, RunDir | None]:
     """What the command does: its exit code, and the run where one was made and followed to its end."""
-    from distdbg.launch.backend import can_submit, choose
-    from distdbg.launch.dry_run import render_dry_run
-    from distdbg.launch.machine import look
-    from distdbg.launch.place import node_facts, place_of
-    from distdbg.launch.plan import is_one_of_many, make_plan
-    from distdbg.launch.ports import ReservedPort
-    from distdbg.launch.slurm import commands
-    from distdbg.launch.slurm.joining import joined_run, listen_early
+    from distdbg.launch.backends import named
+    from distdbg.launch.backends.choosing import choose, place_of
+    from distdbg.launch.backends.joining import joined_run, listen_early
+    from distdbg.launch.plan.job import make_plan
+    from distdbg.launch.plan.machine import look
+    from distdbg.launch.plan.ports import ReservedPort
 
     listen_early()
     settings, origins = read_settings(program, config, options)
-    choice = choose(settings, os.environ, can_submit=can_submit(os.environ), answers=commands.answers)
+    choice = choose(settings, os.environ)
     if choice.note:
         click.echo(f"distdbg: {choice.note}", err=True)
-    if choice.batch:
-        return _batch(settings, dry_run=dry_run, detach=detach)
-    place, settings, notes = place_of(settings, os.environ, socket.gethostname(), one_of_many=is_one_of_many(settings))
+    if choice.submits:
+        return _submit(choice.backend, settings, dry_run=dry_run, detach=detach)
+    placed = place_of(choice.backend, settings, os.environ, socket.gethostname())
+    place, settings, notes = placed.place, placed.settings, list(placed.notes)
+    backend = named(place.on)
     notes += [] if settings.slurm.container else grace_note(settings.grace)  # an image has a torch of its own
     if not place.far and (settings.prom_dir or settings.metrics_port):
-        from distdbg.launch.exporting import check_outlets
+        from distdbg.launch.agent.exporting import check_outlets
 
         check_outlets(settings.prom_dir, settings.metrics_port, settings.nodes)
     port = ReservedPort()
     name = settings.name or Path(settings.program).stem
+    machine, found = backend.machine(place, settings, os.environ, look())
     plan = make_plan(
         settings,
         os.environ,
-        node_facts(place, os.environ, look(), partial(_gpus_of, settings, notes)),
+        machine,
         port=port.number,
         run_id=f"{name}-{place.job_id or port.number}",
         origins=origins,
         place=place,
-        notes=notes,
+        notes=[*notes, *found],
     )
     if dry_run:
-        click.echo(render_dry_run(plan))
+        click.echo(backend.dry_run(plan))
         return 0, None
     from distdbg.launch.preflight.cheap import cheap_preflight
     from distdbg.launch.run import run_job
@@ -198,18 +200,6 @@ def launch(
     return run_job(settings, plan, run), run
 
 
-def _gpus_of(settings: Any, notes: list[str], job: str) -> int | None:  # noqa: ANN401
-    """Asked of Slurm's controller where the number of ranks follows from it."""
-    from distdbg.launch.slurm import commands
-
-    if settings.nproc_per_node not in ("auto", "gpu"):
-        return None
-    found = commands.gpus_of(job)
-    if found is None:
-        notes.append("Slurm does not say how many GPUs a node has: --nproc-per-node N does")
-    return found
-
-
 command.params += _TORCHRUN_OPTIONS
 
 
@@ -217,7 +207,7 @@ def read_settings(
     program: tuple[str, ...], config: Path | None, options: dict[str, Any]
 ) -> tuple[JobSettings, dict[str, str]]:
     """Settings and their origins, with a program that can be started."""
-    from distdbg.launch.program import check_torch
+    from distdbg.launch.plan.program import check_torch
     from distdbg.settings import settle
 
     settings, origins = settle(_given(program, options), config, _check_file)
@@ -227,22 +217,17 @@ def read_settings(
     return settings, origins
 
 
-def _batch(settings: JobSettings, *, dry_run: bool, detach: bool) -> tuple[int, RunDir | None]:
-    from distdbg.launch.attach import attach
-    from distdbg.launch.slurm.batch import notes
-    from distdbg.launch.slurm.submit import describe, submit
+def _submit(backend: Backend, settings: JobSettings, *, dry_run: bool, detach: bool) -> tuple[int, RunDir | None]:
+    from distdbg.launch.live.attach import attach
 
     if dry_run:
-        click.echo(describe(settings), nl=False)
+        click.echo(backend.describe(settings), nl=False)
         return 0, None
-    run = submit(settings)
-    number = run.read_slurm().get("job_id")
+    submission = backend.submit(settings)
+    run = submission.run
     if detach:
-        click.echo(f"{run.id}\t{number}")
-    for line in (
-        f"Slurm job {number} is submitted, everything about it in {os.path.relpath(run.path)}",
-        *notes(settings),
-    ):
+        click.echo(f"{run.id}\t{submission.job_id}")
+    for line in submission.notes:
         click.echo(f"distdbg: {line}", err=True)
     return (0, None) if detach else (attach(run), run)
 
@@ -276,7 +261,7 @@ def _given(program: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
     if options["env"]:
         given["env"] = dict(_pair(text) for text in options["env"])
     if options["hosts"]:
-        from distdbg.launch.ssh_hosts import read_hosts
+        from distdbg.launch.plan.ssh_hosts import read_hosts
 
         given["hosts"] = read_hosts(options["hosts"])
     if options["guards"]:
@@ -313,7 +298,7 @@ def _slurm_option(text: str) -> tuple[str, str | bool]:
 
 
 def _guard(text: str) -> tuple[str, str]:
-    from distdbg.launch.guards import mistake
+    from distdbg.launch.plan.guards import mistake
 
     name, equals, mode = text.partition("=")
     wrong = mistake(name, mode) if equals else "it is not ID=MODE"
@@ -324,8 +309,8 @@ def _guard(text: str) -> tuple[str, str]:
 
 def _check_file(settings: Any) -> list[tuple[tuple[str, ...], str]]:  # noqa: ANN401
     """What the model of a job file cannot know by itself: torchrun's flags, and which presets there are."""
-    from distdbg.launch.environment import preset_mistake
-    from distdbg.launch.guards import mistake
+    from distdbg.launch.plan.environment import preset_mistake
+    from distdbg.launch.plan.guards import mistake
 
     found: list[tuple[tuple[str, ...], str]] = []
     found += [(("presets",), wrong) for name in settings.presets if (wrong := preset_mistake(name))]
@@ -334,7 +319,7 @@ def _check_file(settings: Any) -> list[tuple[tuple[str, ...], str]]:  # noqa: AN
 
 
 def _check_program(settings: Any) -> None:  # noqa: ANN401
-    from distdbg.launch.program import check_program, check_script
+    from distdbg.launch.plan.program import check_program, check_script
 
     image = settings.slurm.container
     if settings.command and not image:

@@ -13,8 +13,8 @@ from distdbg.cli._json import note_json
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNREADABLE, NothingToAnalyse, UsageError
 
 if TYPE_CHECKING:
-    from distdbg.collect.sources import Source
-    from distdbg.lint._rule import Insert
+    from distdbg.collect.files.sources import Source
+    from distdbg.lint.rule import Insert
     from distdbg.model import Finding, Unknown
 
 
@@ -49,8 +49,8 @@ def command(  # noqa: PLR0917 -- click passes them by name
     `# distdbg: ignore[ID]` on a line silences it there; `distdbg findings ID` explains it; `[tool.distdbg.lint]` in
     pyproject.toml takes select, ignore and exclude.
     """
-    from distdbg.collect.lint_settings import settings_for
-    from distdbg.collect.sources import find_sources
+    from distdbg.collect.files.lint_settings import settings_for
+    from distdbg.collect.files.sources import find_sources
 
     if not paths:
         raise UsageError("no file and no folder is named", "Try `distdbg lint train.py` or `distdbg lint .`.")
@@ -67,7 +67,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
 
 
 def _lint(sources: dict[str, Source], wanted: frozenset[str], *, fix: bool) -> tuple[list[Finding], list[Unknown]]:
-    from distdbg.lint._linting import Linted, lint_files
+    from distdbg.lint.linting import Linted, lint_files
     from distdbg.model import Unknown
 
     texts = {path: source.text for path, source in sources.items() if source.text is not None}
@@ -82,8 +82,8 @@ def _lint(sources: dict[str, Source], wanted: frozenset[str], *, fix: bool) -> t
 
 
 def _mend(path: str, text: str, edits: tuple[Insert, ...]) -> str:
-    from distdbg.collect.sources import write_source
-    from distdbg.lint._fixing import with_edits
+    from distdbg.collect.files.sources import write_source
+    from distdbg.lint.fixing import with_edits
 
     mended = with_edits(text, edits)
     try:
@@ -99,7 +99,8 @@ def _show(findings: list[Finding], unknown: list[Unknown], files: int, form: str
     from distdbg import __version__
     from distdbg.lint import docs
     from distdbg.model import Report
-    from distdbg.report import json_form, lint_forms
+    from distdbg.report import json_form
+    from distdbg.report.text import lint_forms
 
     if form == "json":
         click.echo(json_form.dumps(Report(None, tuple(findings), unknown=tuple(unknown))), nl=False)

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 import click
 
 from distdbg.cli._exits import READS, exits
-from distdbg.collect.log_follow import LOOK_EVERY_S, LineAssembler, LogFollower
-from distdbg.collect.log_reader import (
+from distdbg.collect.runs.log_follow import LOOK_EVERY_S, LineAssembler, LogFollower
+from distdbg.collect.runs.log_reader import (
     STREAMS,
     Chunk,
     LogLine,
@@ -30,7 +30,7 @@ from distdbg.collect.log_reader import (
     stream_readers,
 )
 from distdbg.errors import NothingToAnalyse, UsageError
-from distdbg.evidence.log_text import coloured, last_state, plain, rank_prefix, states
+from distdbg.evidence.logs.lines import coloured, last_state, plain, rank_prefix, states
 from distdbg.model import unfold_ranks
 from distdbg.rundir import RunDir, find_run_dir
 

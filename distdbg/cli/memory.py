@@ -15,7 +15,7 @@ from distdbg.errors import UsageError
 
 if TYPE_CHECKING:
     from distdbg.evidence.run import RunEvidence
-    from distdbg.shrink.estimating import Sharding
+    from distdbg.shrink.estimate.estimating import Sharding
 
 
 @click.group("memory")
@@ -49,7 +49,7 @@ def analyze(
     from dataclasses import replace
 
     from distdbg.cli import _answer
-    from distdbg.collect.snapshot_files import read_snapshots
+    from distdbg.collect.files.snapshot_files import read_snapshots
     from distdbg.report.json_form import as_json as plain
     from distdbg.report.memory_json import memory_plain
     from distdbg.report.memory_report import memory_report
@@ -61,12 +61,12 @@ def analyze(
     say("")
     report = memory_report(found.answers, found.unread, run)
     if html_path is not None:
-        from distdbg.report.memory_page import memory_page
+        from distdbg.report.page.memory_page import memory_page
 
         _answer.write_whole_page(html_path, memory_page(report, found.answers))
     if svg_path is not None or png_path is not None:
         from distdbg.cli._png import png
-        from distdbg.report.memory_svg import memory_svg
+        from distdbg.report.page.memory_svg import memory_svg
 
         picture = memory_svg(found.answers)
         if svg_path is not None:
@@ -76,8 +76,8 @@ def analyze(
     if as_json:
         click.echo(json.dumps({**plain(report), "memory": memory_plain(found.answers)}, indent=1, allow_nan=False))
     else:
-        from distdbg.report.memory_text import memory_text
-        from distdbg.report.text import render_text
+        from distdbg.report.text.memory_text import memory_text
+        from distdbg.report.text.report import render_text
 
         width, color, boxes = _answer.screen()
         if report.findings or report.unknown:
@@ -91,10 +91,10 @@ def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
     """Where one run is asked for: its evidence, and in words what was written down of its memory."""
     from dataclasses import replace
 
-    from distdbg.collect.explaining import is_run
-    from distdbg.collect.host_snapshots import host_snapshots
-    from distdbg.collect.run_evidence import load_evidence
-    from distdbg.report.memory_run_text import run_text
+    from distdbg.collect.runs.explaining import is_run
+    from distdbg.collect.runs.host_snapshots import host_snapshots
+    from distdbg.collect.runs.run_evidence import load_evidence
+    from distdbg.report.text.memory_run_text import run_text
     from distdbg.rundir import RunDir
 
     if len(what) != 1 or not (what[0].is_dir() and is_run(what[0])):
@@ -118,7 +118,7 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     """
     from distdbg.cli import _answer
     from distdbg.errors import EXIT_OK, EXIT_REFUSED
-    from distdbg.launch.asked_files import take_snapshots
+    from distdbg.launch.watch.asked_files import take_snapshots
     from distdbg.model import unfold_ranks
     from distdbg.rundir import find_run_dir
 
@@ -176,12 +176,12 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
     import json
 
     from distdbg.cli import _answer
-    from distdbg.report.estimate_text import estimate_text, fits_text
-    from distdbg.shrink import cards, estimating, fitting
+    from distdbg.report.text.estimate_text import estimate_text, fits_text
+    from distdbg.shrink.estimate import cards, estimating, fitting
 
     say = _answer.progress()
     gpu = None if card is None else cards.card(card)
-    wanted = estimating.Wanted(batch, sequence, None, dtype, checkpointing, optimizer, trust)
+    wanted = estimating.EstimateRequest(batch, sequence, None, dtype, checkpointing, optimizer, trust)
 
     say("computing steps on tensors without bytes")
     fits: list[fitting.Fit] = []
@@ -222,12 +222,12 @@ def diff(  # noqa: PLR0917 -- click passes them by name
     import json
 
     from distdbg.cli import _answer
-    from distdbg.collect.snapshot_files import read_one
-    from distdbg.evidence.memory_diff import difference
+    from distdbg.collect.files.snapshot_files import read_one
+    from distdbg.evidence.memory.diff import difference
     from distdbg.model import Report
     from distdbg.report.json_form import as_json as plain
     from distdbg.report.memory_json import diff_plain
-    from distdbg.report.memory_text import diff_text
+    from distdbg.report.text.memory_text import diff_text
 
     if b is None:
         a, b = _two_of(a, ranks, steps)
@@ -246,7 +246,7 @@ def diff(  # noqa: PLR0917 -- click passes them by name
 
 
 def _two_of(run: Path, ranks: str | None, steps: str | None) -> tuple[Path, Path]:
-    from distdbg.collect.picked_snapshots import two_snapshots
+    from distdbg.collect.runs.picked_snapshots import two_snapshots
 
     return two_snapshots(run, _numbers("--ranks", ranks), _numbers("--steps", steps))
 

@@ -40,9 +40,9 @@ def command(config: Path | None, *, dry_run: bool, detach: bool, program: tuple[
 
 
 def _code(run: Any) -> int:  # noqa: ANN401
-    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.collect.runs.run_evidence import load_evidence
+    from distdbg.diagnosis.verdict import build_report
     from distdbg.errors import EXIT_FINDINGS, EXIT_NOTHING, EXIT_OK
-    from distdbg.report.verdict import build_report
 
     ids = {finding.id for finding in build_report(load_evidence(run)).findings}
     if "overfit-fails" in ids:

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from distdbg.cli._backends import BackendChoice
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
 
@@ -20,7 +21,7 @@ from distdbg.cli._json import json_option
 )
 @click.command("preflight")
 @click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="How many.  [default: all, or 1]")
-@click.option("--on", type=click.Choice(["auto", "local", "slurm", "ssh"]), default="auto",
+@click.option("--on", type=BackendChoice(), default="auto",
               help="auto is ssh with --hosts, slurm inside an allocation or for several nodes.")  # fmt: skip
 @click.option("--hosts", metavar="A,B", help="Hosts to reach by ssh, as your ~/.ssh/config knows them.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="P",
@@ -44,7 +45,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     from distdbg.launch.preflight.asking import ask
     from distdbg.report.json_form import dumps
     from distdbg.report.preflight_report import preflight_report
-    from distdbg.report.preflight_text import render_preflight
+    from distdbg.report.text.preflight_text import render_preflight
 
     say = _answer.progress()
     named = tuple(part.strip() for part in hosts.split(",") if part.strip()) if hosts is not None else ()

@@ -14,8 +14,8 @@ from distdbg.cli._json import json_option
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distdbg.collect.profile_sets import ProfileSet
-    from distdbg.launch.asked_files import Taken
+    from distdbg.collect.runs.profile_sets import ProfileSet
+    from distdbg.launch.watch.asked_files import Taken
     from distdbg.rundir import RunDir
 
 
@@ -34,9 +34,9 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
     """
     from distdbg.cli import _answer
     from distdbg.cli._profile_files import show
-    from distdbg.collect.explaining import is_run
+    from distdbg.collect.runs.explaining import is_run
     from distdbg.errors import EXIT_REFUSED, UsageError
-    from distdbg.launch.asked_files import living_ranks
+    from distdbg.launch.watch.asked_files import living_ranks
     from distdbg.rundir import find_run_dir
 
     files = [Path(word) for word in what]
@@ -69,9 +69,9 @@ def _asked(
     run: RunDir, ranks: str | None, steps: int, within: float, say: Callable[[str], None]
 ) -> tuple[list[ProfileSet], list[Taken]]:
     """What the ranks gave, and the ranks that gave nothing, which are named."""
-    from distdbg.collect.profile_sets import sets_of
+    from distdbg.collect.runs.profile_sets import sets_of
     from distdbg.errors import UsageError
-    from distdbg.launch.asked_profiles import take_profiles
+    from distdbg.launch.watch.asked_profiles import take_profiles
     from distdbg.model import unfold_ranks
 
     try:
@@ -90,8 +90,8 @@ def _asked(
 
 def _there(run: RunDir) -> list[ProfileSet]:
     """What the ranks have left; raises NothingToAnalyse where that is nothing, with what they said of it."""
-    from distdbg.collect.profile_sets import profile_sets
-    from distdbg.collect.run_evidence import load_evidence
+    from distdbg.collect.runs.profile_sets import profile_sets
+    from distdbg.collect.runs.run_evidence import load_evidence
     from distdbg.errors import NothingToAnalyse
 
     missing = [one for one in load_evidence(run).unknown if one.what.startswith("profile of steps")]
@@ -109,7 +109,7 @@ def _there(run: RunDir) -> list[ProfileSet]:
 
 def _merge(found: ProfileSet, say: Callable[[str], None], *, err: bool) -> None:
     """Make one file of them, unless that is done, and say which it is."""
-    from distdbg.evidence.profile_clock import words
+    from distdbg.evidence.trace.clock import words
     from distdbg.model import fold_ranks
 
     ranks = f"rank{'s' if len(found.files) > 1 else ''} {fold_ranks(sorted(found.files))}"

@@ -33,8 +33,8 @@ def command(folder: Path, as_json: bool) -> None:
     """
     from distdbg.cli import _answer
     from distdbg.evidence.run import RunEvidence
-    from distdbg.launch.replay import replay
-    from distdbg.launch.replay_report import replay_report
+    from distdbg.launch.replay.forward import replay
+    from distdbg.launch.replay.replay_report import replay_report
 
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is no folder", "Name ranks/RRRRR/nonfinite of a run.")

@@ -30,12 +30,12 @@ def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int
     RUN is a run's directory, its id or a part of it; without one, the newest run in ./distdbg-runs. Writes
     report/report.json, report.txt and report.html in the run directory.
     """
-    from distdbg.collect.run_evidence import load_evidence
-    from distdbg.collect.run_profiles import with_profiles
-    from distdbg.collect.run_snapshots import with_snapshots
+    from distdbg.collect.runs.run_evidence import load_evidence
+    from distdbg.collect.runs.run_profiles import with_profiles
+    from distdbg.collect.runs.run_snapshots import with_snapshots
+    from distdbg.diagnosis.verdict import build_report
     from distdbg.report.json_form import dumps
-    from distdbg.report.text import render_text
-    from distdbg.report.verdict import build_report
+    from distdbg.report.text.report import render_text
 
     folder = find_run_dir(run)
     with sense_of(folder):
@@ -74,7 +74,7 @@ def _refuse_nothing(folder: RunDir, evidence: RunEvidence, attempt: int | None) 
 
 def _write(folder: RunDir, report: Report, evidence: RunEvidence) -> None:
     """A read-only run can still be read: the report is shown, and that it was not written is said."""
-    from distdbg.collect.report_files import write_report
+    from distdbg.collect.runs.report_files import write_report
 
     try:
         write_report(folder, report, evidence)

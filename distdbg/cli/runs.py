@@ -12,7 +12,7 @@ import click
 
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
-from distdbg.collect.run_status import RunStatus, run_status
+from distdbg.collect.runs.run_status import RunStatus, run_status
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.rundir import RUNS_FOLDER, link_latest, runs_here
 

@@ -16,7 +16,7 @@ from distdbg.errors import UsageError
 from distdbg.terminal import unguarded
 
 if TYPE_CHECKING:
-    from distdbg.shrink.plain_names import PlainOrder
+    from distdbg.shrink.checkpoint.plain_names import PlainOrder
     from distdbg.shrink.telling import Telling
 
 
@@ -61,11 +61,11 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     empty. What was kept, renumbered, sliced, dropped and verified stands in DST/shrink.json.
     """
     from distdbg.shrink.anatomy import anatomy_lines
-    from distdbg.shrink.extrapolating import extrapolation_lines
-    from distdbg.shrink.making import Order, full_costs, make, probed
-    from distdbg.shrink.opening import open_source
-    from distdbg.shrink.plain import plain_kind
-    from distdbg.shrink.plain_names import PlainOrder
+    from distdbg.shrink.checkpoint.opening import open_source
+    from distdbg.shrink.checkpoint.plain import plain_kind
+    from distdbg.shrink.checkpoint.plain_names import PlainOrder
+    from distdbg.shrink.estimate.extrapolating import extrapolation_lines
+    from distdbg.shrink.making import ShrinkRequest, full_costs, make, probed
 
     if dtype and not random and width is None:
         raise UsageError("--dtype is for --random: sliced weights keep their type", "Leave one of them out.")
@@ -81,7 +81,7 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
     if pattern is not None:
         raise UsageError("--pattern is for a checkpoint without a config: this model's layers are found by probing",
                          "Leave it out.")  # fmt: skip
-    order = Order(
+    order = ShrinkRequest(
         _layers(layers),
         keep,
         _stacks(stacks),
@@ -118,7 +118,7 @@ def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tok
 
 
 def _plain(src: str, dst: Path | None, order: PlainOrder) -> None:
-    from distdbg.shrink.plain import make_plain
+    from distdbg.shrink.checkpoint.plain import make_plain
 
     if dst is None:
         raise UsageError("no DST says where the small checkpoint goes", "Name a folder that does not exist yet.")
@@ -158,7 +158,7 @@ class _Ended(KeyboardInterrupt):
 @contextmanager
 def _resumable(dst: Path | None) -> Iterator[None]:
     """An end from outside leaves what was written, no process and nothing else; and says so. Raises SystemExit."""
-    from distdbg.shrink.staging import partial_of
+    from distdbg.shrink.checkpoint.staging import partial_of
 
     def end(_number: int, _frame: object) -> None:
         raise _Ended

@@ -29,7 +29,7 @@ def command(config: Path | None, program: tuple[str, ...], **options: Any) -> No
     What is submitted lies in the run directory as batch.sbatch. A script of your own, with `--template`, is a jinja2
     template; the one that ships is slurm/job.sbatch.
     """
-    from distdbg.launch.slurm.submit import describe
+    from distdbg.launch.backends import named
 
     settings, _ = read_settings(program, config, options)
-    click.echo(describe(settings), nl=False)
+    click.echo(named("slurm").describe(settings), nl=False)

@@ -19,9 +19,9 @@ from distdbg.rundir import RunDir, find_run_dir
 from distdbg.terminal import unguarded
 
 if TYPE_CHECKING:
-    from distdbg.collect.run_tail import RunTail
-    from distdbg.launch.top import Top
-    from distdbg.launch.top_view import TopView
+    from distdbg.collect.runs.run_tail import RunTail
+    from distdbg.launch.live.top import Top
+    from distdbg.launch.live.top_view import TopView
 
 #: More ranks than that are printed a line a node.
 _MOST_PRINTED = 256
@@ -48,9 +48,9 @@ def command(run: str | None, once: bool, as_json: bool, interval: float) -> None
     the run directory, where agents write them every ten seconds. With more ranks than lines there is a line a node,
     and → shows a node's ranks. d, s and p: a hang dump, a memory snapshot or a profile, and then the view again.
     """
-    from distdbg.collect.run_status import run_status
-    from distdbg.collect.run_tail import RunTail
-    from distdbg.launch.top import Top
+    from distdbg.collect.runs.run_status import run_status
+    from distdbg.collect.runs.run_tail import RunTail
+    from distdbg.launch.live.top import Top
 
     folder = find_run_dir(run)
     tail, top = RunTail(folder), Top()
@@ -81,8 +81,8 @@ def _read(tail: RunTail, top: Top) -> None:
 def _print(top: Top, run: RunDir, *, as_json: bool) -> None:
     from rich.console import Console
 
-    from distdbg.launch.live import summary
-    from distdbg.launch.top_view import table_of
+    from distdbg.launch.live.top_view import table_of
+    from distdbg.launch.live.view import summary
 
     now = time.time()
     if as_json:
@@ -96,7 +96,7 @@ def _print(top: Top, run: RunDir, *, as_json: bool) -> None:
 
 def _watch(tail: RunTail, top: Top, run: RunDir, interval: float) -> None:
     """On the terminal's other screen; what was there before is there again afterwards."""
-    from distdbg.launch.top_view import TopView
+    from distdbg.launch.live.top_view import TopView
 
     view = TopView(top)
     while asked := _look(view, tail, run, interval):

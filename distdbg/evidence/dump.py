@@ -1,4 +1,4 @@
-"""A dump: what was collected of every rank at one moment, before anybody ended it. Built by collect/dump_files.py."""
+"""A dump: what was collected of every rank at one moment, before its end. Built by collect/runs/dump_files.py."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.evidence.calls import KEPT, Call
-from distdbg.evidence.nccl_ras import Communicator
-from distdbg.evidence.recorder import RecorderLog, Signatures
-from distdbg.evidence.stacks import Thread, main_thread
+from distdbg.evidence.recorder.calls import KEPT, Call
+from distdbg.evidence.recorder.log import RecorderLog, Signatures
+from distdbg.evidence.recorder.nccl_ras import Communicator
+from distdbg.evidence.stacks.threads import Thread, main_thread
 from distdbg.masking import mask_text
 
 #: the state of a process that nobody looked at: its stack, or its recorder's dump, is all that there is
@@ -18,7 +18,7 @@ NOT_LOOKED_AT = "?"
 
 @dataclass(frozen=True)
 class Look:
-    """One look at a rank. `process` is collect/process_look.py's, empty where the process was gone; `page` the
+    """One look at a rank. `process` is collect/machine/process_look.py's, empty where the process was gone; `page` the
     heartbeat page's numbers, None where there is none; `missing` says of each collector why it gave nothing."""
 
     t: float

@@ -8,17 +8,21 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from distdbg.evidence.course import Look
 from distdbg.evidence.exit_status import exit_status, implausible
-from distdbg.evidence.gpu_course import GpuCourse
-from distdbg.evidence.gradients import gradient_series
-from distdbg.evidence.growth import NodeMemory, rank_series
+from distdbg.evidence.host.course import Look
+from distdbg.evidence.host.gpus import GpuCourse
 from distdbg.evidence.jsonl import integer, number, ranks, text
 from distdbg.evidence.jsonl import rank as rank_number
-from distdbg.evidence.nccl_log import read_nccl_log
+from distdbg.evidence.logs.nccl import read_nccl_log
+from distdbg.evidence.logs.tail import Tail
+from distdbg.evidence.memory.growth import NodeMemory, rank_series
+from distdbg.evidence.own_failures import failures_in_facts
 from distdbg.evidence.run import ExceptionFact, GuardFact, NodeRecord, RankRecord, Shrunk, StepTimes, WithoutGradient
-from distdbg.evidence.tail import Tail
+from distdbg.evidence.training.gradients import gradient_series
 from distdbg.model import MOST_RANKS, Citation, Unknown, fold_ranks
+from distdbg.protocol.agent_events import AgentStarted, Cgroup, Kernel, TorchrunExited
+from distdbg.protocol.facts import Group, Handled, Init, ModelAnswer, Raised, ScriptEnd, kind_of
+from distdbg.protocol.facts import Shrunk as ShrunkFact
 
 Events = Sequence[tuple[int, Mapping[str, Any]]]
 
@@ -51,8 +55,8 @@ class RankTexts:
 def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], texts: RankTexts) -> RankRecord:
     """`seen` is what the node's events say about this rank; exit.json, where it is whole, knows better."""
     fields = {**seen, **(texts.exit or {})}
-    end = next((fact for _, fact in reversed(texts.facts) if fact.get("op") == "script-end"), {})
-    how = text(end, "how")
+    end = ScriptEnd.newest(texts.facts) or ScriptEnd(how="", exit=None)
+    how = end.how
     ended = number(fields, "ended")
     exit_code = exit_status(fields)
     because = implausible(fields) or text(fields, "unknown_because")
@@ -69,10 +73,10 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         asked_to_stop=number(fields, "asked_to_stop"),
         step=integer(fields, "step"),
         phase=text(fields, "phase") or None,
-        script_finished=how == "returned" or (how == "SystemExit" and not integer(end, "exit")),
-        script_ended=number(end, "t"),
+        script_finished=how == "returned" or (how == "SystemExit" and not end.exit),
+        script_ended=end.t,
         script_end_how=how,
-        script_exit_code=exit_status(end, "exit"),
+        script_exit_code=exit_status(end.fields(), "exit"),
         exceptions=tuple(exceptions(rank, texts.facts, f"{texts.folder}/facts.jsonl"))[:_MOST_EXCEPTIONS],
         handling=_handling(rank, texts.facts, f"{texts.folder}/facts.jsonl"),
         error_file=texts.error,
@@ -89,8 +93,8 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
         phases=_phases(fields.get("phases")),
         step_times=_step_times(fields.get("step_times")),
         peak_rss_bytes=integer(fields, "peak_rss"),
-        initialised=any(fact.get("kind") == "init" for _, fact in texts.facts),
-        not_kept={text(f, "what"): text(f, "error") for _, f in texts.facts if f.get("kind") == "not-kept"},
+        initialised=Init.is_in(texts.facts),
+        failures=failures_in_facts(texts.facts),
         groups=dict(_groups(texts.facts)),
         without_gradient=_without_gradient(texts.facts),
         shrunk=_shrunk(texts.facts),
@@ -102,29 +106,23 @@ def rank_record(rank: int, node: NodeRecord | None, seen: Mapping[str, Any], tex
 
 def _shrunk(facts: Events) -> Shrunk | None:
     """The newest answer: a model's parts are told of as they are built."""
-    told = next((fact for _, fact in reversed(facts) if fact.get("kind") == "shrunk"), None)
+    told = ShrunkFact.newest(facts)
     if told is None:
         return None
-    kept = told["kept"] if isinstance(told.get("kept"), dict) else {}
-    has = "loaded all and ran" if told.get("loaded") is True else "has"
-    words = [f"{path} {has} {n[0]} of {n[1]} layers" for path, n in kept.items() if isinstance(n, list) and len(n) == 2]
-    if isinstance(skipped := told.get("skipped"), list) and skipped:
-        real = told.get("real") if isinstance(told.get("real"), list) else []
-        words.append(
-            f"no attention in layers {fold_ranks(skipped)}" + (f", real in {fold_ranks(real)}" if real else "")
-        )
+    kept = (told.kept or {}).items()
+    has = "loaded all and ran" if told.loaded else "has"
+    words = [f"{path} {has} {n[0]} of {n[1]} layers" for path, n in kept if isinstance(n, list) and len(n) == 2]
+    if told.skipped:
+        real = f", real in {fold_ranks(told.real)}" if told.real else ""
+        words.append(f"no attention in layers {fold_ranks(told.skipped)}{real}")
     return Shrunk("; ".join(words), not words)
 
 
 def _without_gradient(facts: Events) -> WithoutGradient | None:
     """The newest answer."""
-    for _, fact in reversed(facts):
-        count, parameters = integer(fact, "without"), integer(fact, "parameters")
-        if fact.get("op") == "model" and count is not None and parameters is not None:
-            names = fact.get("names")
-            reduces = fact.get("reduces") if isinstance(fact.get("reduces"), bool) else None
-            shown = tuple(map(str, names)) if isinstance(names, list) else ()
-            return WithoutGradient(count, parameters, shown, reduces)
+    for _, model in ModelAnswer.among(reversed(facts)):
+        if model.without is not None and model.parameters is not None:
+            return WithoutGradient(model.without, model.parameters, tuple(map(str, model.names or ())), model.reduces)
     return None
 
 
@@ -144,13 +142,12 @@ def _step_times(value: object) -> StepTimes | None:
 
 
 def _groups(facts: Events) -> Iterable[tuple[str, tuple[int, ...]]]:
-    for _, fact in facts:
-        if fact.get("kind") == "group":
-            match fact.get("ranks"):
-                case {"first": int(first), "step": int(step), "count": int(count)} if _fits(first, step, count):
-                    yield text(fact, "name"), _evenly(first, step, count)
-                case list(told):
-                    yield text(fact, "name"), ranks(told)
+    for _, group in Group.among(facts):
+        match group.ranks:
+            case {"first": int(first), "step": int(step), "count": int(count)} if _fits(first, step, count):
+                yield group.name, _evenly(first, step, count)
+            case list(told):
+                yield group.name, ranks(told)
 
 
 def _fits(first: int, step: int, count: int) -> bool:
@@ -180,7 +177,7 @@ def _place(where: tuple[str, int, str] | None) -> str | None:
 def beyond_bounds(rank: int, facts: Events) -> Iterable[Unknown]:
     """Facts of a broken worker that are more than any report can show."""
     guards = sum(1 for _, fact in facts if fact.get("kind") == "guard") - _MOST_GUARD_FACTS
-    raised = sum(1 for _, fact in facts if fact.get("op") == "exception") - _MOST_EXCEPTIONS
+    raised = sum(1 for _, fact in facts if kind_of(fact) is Raised) - _MOST_EXCEPTIONS
     for what, count, most in (("guards", guards, _MOST_GUARD_FACTS), ("exceptions", raised, _MOST_EXCEPTIONS)):
         if count > 0:
             yield Unknown(f"{count:,} more {what} of rank {rank}", f"only the first {most:,} are used")
@@ -189,37 +186,38 @@ def beyond_bounds(rank: int, facts: Events) -> Iterable[Unknown]:
 def exceptions(rank: int, facts: Events, path: str) -> Iterable[ExceptionFact]:
     """Uncaught ones, and those that were being handled when a sibling died."""
     for line, fact in facts:
-        if fact.get("op") == "exception":
-            yield _exception(rank, fact, fact, Citation(path, line))
-        elif fact.get("op") == "exceptions" and fact.get("id") != _AT_DUMP:
+        kind = kind_of(fact)
+        if kind is Raised:
+            yield _exception(rank, Raised.read(fact), number(fact, "t"), Citation(path, line))
+        elif kind is Handled and fact.get("id") != _AT_DUMP:
             yield from _handled(rank, fact, Citation(path, line))
 
 
 def _handling(rank: int, facts: Events, path: str) -> ExceptionFact | None:
     """Of the newest dump's answer: an `except` may have been left since an older one."""
     for line, fact in reversed(facts):
-        if fact.get("op") == "exceptions" and fact.get("id") == _AT_DUMP:
+        if kind_of(fact) is Handled and fact.get("id") == _AT_DUMP:
             return next((e for e in _handled(rank, fact, Citation(path, line)) if e.thread == "MainThread"), None)
     return None
 
 
 def _handled(rank: int, fact: Mapping[str, Any], citation: Citation) -> Iterable[ExceptionFact]:
-    threads = fact.get("threads")
-    for thread in threads if isinstance(threads, list) else ():
+    for thread in Handled.read(fact).threads:
         if isinstance(thread, dict):
-            yield _exception(rank, {**thread, "uncaught": False}, fact, citation)
+            raised = Raised.read({**thread, "uncaught": False})
+            yield _exception(rank, raised, number(thread, "t") or number(fact, "t"), citation)
 
 
-def _exception(rank: int, own: Mapping[str, Any], message: Mapping[str, Any], citation: Citation) -> ExceptionFact:
+def _exception(rank: int, raised: Raised, t: float | None, citation: Citation) -> ExceptionFact:
     return ExceptionFact(
         rank=rank,
-        type=text(own, "type") or "Exception",
-        message=text(own, "message"),
-        traceback=text(own, "traceback"),
-        t=number(own, "t") or number(message, "t") or 0.0,
-        uncaught=own.get("uncaught") is True,
-        thread=text(own, "thread") or "MainThread",
-        where=_where(own.get("where")),
+        type=raised.type or "Exception",
+        message=raised.message,
+        traceback=raised.traceback,
+        t=t or 0.0,
+        uncaught=raised.uncaught,
+        thread=raised.thread or "MainThread",
+        where=_where(raised.where),
         citation=citation,
     )
 
@@ -246,20 +244,21 @@ def node_record(
     metrics_path: str = "",
 ) -> NodeRecord:
     """`before` are the same agent's events of earlier attempts: the control group's counters at the start."""
-    exited = _last(events, "torchrun-exited")
-    kernel = _last(events, "kernel")
+    exited = TorchrunExited.newest(events)
+    kernel = Kernel.newest(events)
+    started = AgentStarted.newest([*before, *events])
     return NodeRecord(
         node_rank=node_rank,
-        host=text(_last([*before, *events], "agent-started"), "host") or host,
+        host=(started.host if started else "") or host,
         events=tuple(events),
         events_path=events_path,
         torchrun_tail=torchrun.text,
         torchrun_path=torchrun_path,
         torchrun_first_line=torchrun.first_line,
-        torchrun_exit_code=exit_status(exited),
+        torchrun_exit_code=exit_status(exited.fields()) if exited else None,
         cgroup=_cgroup([*before, *events]),
-        kernel=tuple(_kernel_messages(kernel.get("messages"))),
-        kernel_unknown_because=text(kernel, "because") if kernel else "the agent did not come to read them",
+        kernel=tuple(_kernel_messages(kernel.messages if kernel else ())),
+        kernel_unknown_because=kernel.because if kernel else "the agent did not come to read them",
         memory=memory or NodeMemory(),
         courses=courses or {},
         gpus=gpus,
@@ -268,17 +267,19 @@ def node_record(
 
 
 def _cgroup(events: Events) -> dict[str, Any]:
-    counters = [event for _, event in events if event.get("event") == "cgroup"]
-    before = next((c for c in counters if c.get("when") == "before"), {})
-    after = next((c for c in reversed(counters) if c.get("when") == "after"), {})
-    found: dict[str, Any] = {"oom_kill": [integer(before, "oom_kill"), integer(after, "oom_kill")]}
-    found["limit"] = integer(after, "limit") or integer(before, "limit")
-    found["because"] = text(after, "because") or text(before, "because")
-    return found
+    counters = [event for _, event in Cgroup.among(events)]
+    none = Cgroup(when="", more={})
+    before = next((c for c in counters if c.when == "before"), none)
+    after = next((c for c in reversed(counters) if c.when == "after"), none)
+    return {
+        "oom_kill": [before.oom_kill, after.oom_kill],
+        "limit": after.limit or before.limit,
+        "because": after.because or before.because,
+    }
 
 
-def _kernel_messages(value: object) -> Iterable[tuple[str, float | None]]:
-    for item in value if isinstance(value, list) else ():
+def _kernel_messages(messages: Iterable[object]) -> Iterable[tuple[str, float | None]]:
+    for item in messages:
         match item:
             case [str(message), int() | float() as t] if not isinstance(t, bool) and math.isfinite(t):
                 yield message, float(t)
@@ -286,10 +287,6 @@ def _kernel_messages(value: object) -> Iterable[tuple[str, float | None]]:
                 yield message, None
             case str(message):
                 yield message, None
-
-
-def _last(events: Events, name: str) -> Mapping[str, Any]:
-    return next((event for _, event in reversed(events) if event.get("event") == name), {})
 
 
 def ranks_seen(events: Events) -> dict[int, dict[str, Any]]:
@@ -337,30 +334,3 @@ def unknown_exits(ranks: Iterable[RankRecord], *, finished: bool) -> list[Unknow
         Unknown(f"exit code of rank{'s' if len(which) > 1 else ''} {fold_ranks(which)}", because)
         for because, which in reasons.items()
     ]
-
-
-def not_kept(ranks: Iterable[RankRecord]) -> list[Unknown]:
-    """What ranks had no room for in their nodes' memory, folded."""
-    found: dict[tuple[str, str], list[int]] = {}
-    for rank in ranks:
-        for told in rank.not_kept.items():
-            found.setdefault(told, []).append(rank.rank)
-    return [
-        Unknown(f"{what} of rank{'s' if len(which) > 1 else ''} {fold_ranks(which)}", f"its node had no room: {error}")
-        for (what, error), which in found.items()
-    ]
-
-
-def lost(node: NodeRecord) -> list[Unknown]:
-    """Bytes of logs that could not be written, and what an error of the agent's own cost."""
-    found = []
-    for _, event in node.events:
-        if event.get("event") == "agent-error":
-            what = f"something that the agent of node {node.node_rank} was about to look at"
-            found.append(Unknown(what, f"of an error of distdbg's own: {text(event, 'error')}"))
-        if event.get("event") == "log-lost":
-            count = integer(event, "bytes")
-            what = f"{text(event, 'stream') or 'log'} of rank {rank_number(event.get('rank'))}"
-            how_much = f"{count} bytes" if count is not None else "the capture"
-            found.append(Unknown(f"{how_much} of {what}", text(event, "because") or "not said"))
-    return found

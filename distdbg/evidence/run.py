@@ -1,26 +1,28 @@
-"""What is known about one run, as checks see it. Built by collect/run_evidence.py from a run directory."""
+"""What is known about one run, as checks see it. Built by collect/runs/run_evidence.py from a run directory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from distdbg.evidence.growth import NodeMemory
-from distdbg.evidence.jsonl import number
+from distdbg.evidence.memory.growth import NodeMemory
+from distdbg.protocol.agent_events import Stopping
+from distdbg.protocol.launcher_events import Cancelled
 
 if TYPE_CHECKING:  # every launch loads this for its first looks at the nodes, and reads none of these
     from collections.abc import Mapping
 
-    from distdbg.evidence.course import Look
     from distdbg.evidence.dump import Dump
-    from distdbg.evidence.gpu_course import GpuCourse
-    from distdbg.evidence.gradients import GradientSeries
-    from distdbg.evidence.growth import MemorySeries
-    from distdbg.evidence.memory_answer import MemoryAnswer
-    from distdbg.evidence.nccl_log import NcclLog
-    from distdbg.evidence.preflight import Preflight
-    from distdbg.evidence.profile import RankProfile
+    from distdbg.evidence.host.course import Look
+    from distdbg.evidence.host.gpus import GpuCourse
+    from distdbg.evidence.host.preflight import Preflight
+    from distdbg.evidence.logs.nccl import NcclLog
+    from distdbg.evidence.memory.answer import MemoryAnswer
+    from distdbg.evidence.memory.growth import MemorySeries
+    from distdbg.evidence.trace.profile import RankProfile
+    from distdbg.evidence.training.gradients import GradientSeries
     from distdbg.model import Citation, Unknown
+    from distdbg.protocol.message import Lost
 
 
 @dataclass(frozen=True)
@@ -145,8 +147,8 @@ class RankRecord:
     peak_rss_bytes: int | None = None
     #: True once its default process group stood
     initialised: bool = False
-    #: its files in the node's memory that there was no room for, and what the system said
-    not_kept: Mapping[str, str] = field(default_factory=dict)
+    #: parts of distdbg that failed in it
+    failures: tuple[Lost, ...] = ()
     #: the process groups that it has made, by torch's name: the global ranks in each
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     #: of the model's parameters, those that had no gradient when the agent asked; None where nobody could say
@@ -215,5 +217,5 @@ class RunEvidence:
     def asked_to_end_at(self) -> float | None:
         """When somebody, or the end of another node, first asked any node to end; epoch seconds."""
         events = (*self.events, *(pair for node in self.nodes for pair in node.events))
-        asked = (number(e, "t") for _, e in events if e.get("event") in ("cancelled", "stopping"))
+        asked = (event.t for kind in (Cancelled, Stopping) for _, event in kind.among(events))
         return min((t for t in asked if t is not None), default=None)

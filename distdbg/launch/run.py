@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import threading
 import traceback
@@ -14,27 +13,29 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import EXIT_HUNG, EXIT_LOST, CannotStart
 from distdbg.evidence.exit_status import shell_code
-from distdbg.launch.console import Console, Show
-from distdbg.launch.disk import DiskWriter
-from distdbg.launch.explain import explain
-from distdbg.launch.hang import HangWatch, close_look_after
-from distdbg.launch.job_record import complete_later, job_record, write_job
-from distdbg.launch.journal import Journal
-from distdbg.launch.late_watch import LateWatch
-from distdbg.launch.lint_in_passing import LintInPassing
-from distdbg.launch.live import LiveView, PlainView, leave_dead_terminal
-from distdbg.launch.local import AgentCommand, LocalNodes
-from distdbg.launch.nodes import Nodes
-from distdbg.launch.on_finding import tell_finding
-from distdbg.launch.remarks import Remarks
-from distdbg.launch.showing import Showing
-from distdbg.launch.shown_shapes import shapes_line
-from distdbg.launch.state import RunState
+from distdbg.launch.agent.disk import DiskWriter
+from distdbg.launch.backends import named
+from distdbg.launch.backends.interface import Start
+from distdbg.launch.backends.nodes import Nodes
+from distdbg.launch.live.console import Console, Show
+from distdbg.launch.live.explain import explain
+from distdbg.launch.live.journal import Journal
+from distdbg.launch.live.lint_in_passing import LintInPassing
+from distdbg.launch.live.on_finding import tell_finding
+from distdbg.launch.live.remarks import Remarks
+from distdbg.launch.live.shape_tables import shapes_line
+from distdbg.launch.live.state import RunState
+from distdbg.launch.live.view import LiveView, PlainView, leave_dead_terminal
+from distdbg.launch.plan.job_record import complete_later, job_record, write_job
+from distdbg.launch.watch.hang import HangWatch, close_look_after
+from distdbg.launch.watch.straggler_watch import StragglerWatch
+from distdbg.launch.watch.write_delay import WriteDelay
 from distdbg.model import unfold_ranks
+from distdbg.protocol.launcher_events import AgentsGone, Finished, Launched, NotStarted, ReportFailed
 from distdbg.rundir import RunDir
 
 if TYPE_CHECKING:
-    from distdbg.launch.plan import NodePlan, Plan
+    from distdbg.launch.plan.job import Plan
     from distdbg.model import Report
     from distdbg.settings import JobSettings
 
@@ -51,25 +52,25 @@ def run_job(settings: JobSettings, plan: Plan, run: RunDir) -> int:
     try:
         nodes, hang = _follow(settings, plan, run, journal, lambda: complete_later(run, record, settings.script, disk))
     except CannotStart as error:
-        journal.note("not-started", because=error.message)
+        journal.note(NotStarted(because=error.message))
         disk.close(5.0)
         raise
     ended_hung = hang.ended == "kill"
     fallback = EXIT_HUNG if ended_hung else _fallback_code(nodes)
-    journal.note("agents-gone", exit_codes=[a.exit_code for a in nodes.agents], cancelled_by=nodes.cancelled_by)
+    journal.note(AgentsGone(exit_codes=[a.exit_code for a in nodes.agents], cancelled_by=nodes.cancelled_by))
     report, because = (
         _judged(settings, run, journal, hang.explained if ended_hung else None)
         if disk.flush(10.0)
         else (None, "does not answer")
     )
     code = fallback if report is None or report.exit_code is None else report.exit_code
-    journal.note("finished", exit_code=code)
+    journal.note(Finished(exit_code=code))
     disk.close(5.0)
     if report is None:
         print(f"distdbg: {run.path} {because}: no report; exit code {code} is torchrun's", file=sys.stderr)
     else:
         if settings.profile:
-            from distdbg.launch.shown_profiles import say_profiles
+            from distdbg.launch.live.merged_profiles import say_profiles
 
             say_profiles(run)
         if settings.on_finding and report.findings:
@@ -85,9 +86,9 @@ def _follow(
     state = RunState()
     view = _view(plan, state, run)
     hang = HangWatch(settings, run, state, journal, view)
-    late, remarks = LateWatch(journal), Remarks()
+    late, remarks = StragglerWatch(journal), Remarks()
     # on this machine it is no file system that takes its time
-    showing = Showing(run, journal, view.say if plan.place.far else lambda _sentence: None)
+    showing = WriteDelay(run, journal, view.say if plan.place.far else lambda _sentence: None)
 
     def listen(node_rank: int, event: dict[str, Any]) -> None:
         state.apply(node_rank, event)
@@ -99,20 +100,13 @@ def _follow(
 
     def start(attempt: int) -> Nodes:
         own = _own_arguments(settings, run, plan, attempt)
-        started: Nodes
-        if plan.place.far:
-            from distdbg.launch.far import far_nodes  # what a job on this machine does without, it does not load
-
-            started = far_nodes(plan, run, own, grace=settings.grace, journal=journal, listener=listen, say=view.say)
-        else:
-            commands = [_agent_command(plan, node, own) for node in plan.nodes]
-            started = LocalNodes(commands, settings.grace, journal, listen)
+        started = named(plan.place.on).nodes(Start(plan, run, attempt, own, settings.grace, journal, listen, view.say))
         hang.guard(started)
         late.guard(started)
         started.start()
         return started
 
-    journal.note("launched", nodes=len(plan.nodes))
+    journal.note(Launched(nodes=len(plan.nodes)))
     _say_start(plan, run)
     nodes = start(run.next_attempt)
     facts, lint = find_facts(), LintInPassing(settings.script, settings.guards)
@@ -165,16 +159,6 @@ def _own_arguments(settings: JobSettings, run: RunDir, plan: Plan, attempt: int)
     return [*own, *([] if plan.capture else ["--no-capture"])]
 
 
-def _agent_command(plan: Plan, node: NodePlan, own: list[str]) -> AgentCommand:
-    place = ["--node-rank", str(node.node_rank), "--host", socket.gethostname()]
-    if "--metrics-port" in own:  # the nodes of one machine cannot share a port
-        place += ["--metrics-port", str(int(own[own.index("--metrics-port") + 1]) + node.node_rank)]
-    environment = dict(os.environ) | {variable.name: variable.value for variable in node.environment}
-    for name in node.unset:
-        environment.pop(name, None)
-    return AgentCommand(node.node_rank, [*own, *place, "--", *node.torchrun], environment, plan.inherit_stdin)
-
-
 def _shown(plan: Plan) -> Show:
     if not plan.capture or plan.show_ranks == "none":
         return "none"
@@ -204,7 +188,7 @@ def _judged(settings: JobSettings, run: RunDir, journal: Journal, shown: Report 
     except Exception as error:
         traceback.print_exc()
         print("distdbg: this is an error of distdbg's own; please report it with the lines above", file=sys.stderr)
-        journal.note("report-failed", error=repr(error), traceback=traceback.format_exc())
+        journal.note(ReportFailed(error=repr(error), traceback=traceback.format_exc()))
         because = "could not be explained"
     return next(iter(built), None), because
 

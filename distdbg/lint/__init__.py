@@ -1,9 +1,9 @@
-"""One file a rule, found by listing this folder. Pure: text in, findings out; nothing is run, imported or opened.
+"""One file a rule, found by listing the rooms. Pure: text in, findings out; nothing is run, imported or opened.
 
 A rule is a module with
-    DOCS   a tuple of FindingDoc, one for each id that it can give
+    DOCS   the entries of the catalogue (distdbg/findings/), one for each id that it can give
     check  a function from Context to an iterable of Hit
-No list is edited: a new file here is a new rule. What rules share stands in the files that begin with `_`.
+No list is edited: a new file in a room is a new rule. `script/` holds what rules can ask of a script.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import importlib
 import pkgutil
 from functools import lru_cache
 
-from distdbg.lint._rule import Rule
+from distdbg.lint.rule import Rule
 from distdbg.model import FindingDoc
+
+#: Folders of rules.
+ROOMS = ("parallel", "slow", "training")
 
 
 @lru_cache(maxsize=1)
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule in this folder, by name."""
-    modules = (
-        importlib.import_module(f"{__name__}.{m.name}")
-        for m in pkgutil.iter_modules(__path__)
-        if not m.name.startswith("_")
-    )
+    """Every rule, by name."""
+    names = ((m.name, room) for room in ROOMS for m in pkgutil.iter_modules([f"{path}/{room}" for path in __path__]))
+    modules = (importlib.import_module(f"{__name__}.{room}.{name}") for name, room in sorted(names))
     return tuple(Rule(m.__name__.rpartition(".")[2], tuple(m.DOCS), m.check) for m in modules)
 
 

@@ -25,7 +25,7 @@ Losses = Mapping[tuple[str, int], float]
 
 
 @dataclass(frozen=True)
-class Place:
+class CompiledLine:
     """A line with a graph break, or a guard that failed; `why` is torch's reason."""
 
     where: str
@@ -65,8 +65,8 @@ class Compiled:
     graphs: int
     functions: int
     seconds: float
-    breaks: tuple[Place, ...]
-    recompiles: tuple[Place, ...]
+    breaks: tuple[CompiledLine, ...]
+    recompiles: tuple[CompiledLine, ...]
     speed: Speed | None
     eager: Speed | None = None
     difference: tuple[float, int] | None = None
@@ -103,7 +103,7 @@ def build(run: RunEvidence, eager: RunEvidence | None = None) -> Compiled:
 def as_json(found: Compiled) -> dict[str, Any]:
     """`distdbg.compile/1`."""
 
-    def places(them: Sequence[Place]) -> list[dict[str, Any]]:
+    def places(them: Sequence[CompiledLine]) -> list[dict[str, Any]]:
         return [{"where": p.where, "why": p.why, "count": p.count, "ranks": list(p.ranks)} for p in them]
 
     def speed(of: Speed | None) -> dict[str, Any] | None:
@@ -191,7 +191,7 @@ def _told(run: RunEvidence) -> Mapping[str, Any]:
     return next((fact.fields for fact in _facts(run, "compile")), {})
 
 
-def _places(run: RunEvidence, guard: str, reason: str) -> tuple[Place, ...]:
+def _places(run: RunEvidence, guard: str, reason: str) -> tuple[CompiledLine, ...]:
     """The same line and reason on several ranks is one; the most frequent first."""
     found: dict[tuple[str, str], tuple[int, list[int]]] = {}
     for fact in _facts(run, guard):
@@ -199,7 +199,7 @@ def _places(run: RunEvidence, guard: str, reason: str) -> tuple[Place, ...]:
         key = f"{file.rpartition('/')[2]}:{line} in {function}", str(fact.fields.get(reason))
         count, ranks = found.get(key, (0, []))
         found[key] = max(count, integer(fact.fields, "count") or 1), [*ranks, fact.rank]
-    places = [Place(where, why, count, tuple(ranks)) for (where, why), (count, ranks) in found.items()]
+    places = [CompiledLine(where, why, count, tuple(ranks)) for (where, why), (count, ranks) in found.items()]
     return tuple(sorted(places, key=lambda place: -place.count))
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from distdbg.evidence.memory_answer import MemoryAnswer, Moment, StackInfo
-from distdbg.evidence.memory_diff import Change, Difference
+from distdbg.evidence.memory.answer import MemoryAnswer, Moment, StackInfo
+from distdbg.evidence.memory.diff import Change, Difference
 
 
 def memory_plain(answers: Sequence[MemoryAnswer]) -> list[dict[str, Any]]:

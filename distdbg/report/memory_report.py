@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from distdbg.checks._snapshots import overflowed
-from distdbg.evidence.memory_answer import BEFORE_RECORDING, MemoryAnswer, gib
+from distdbg.diagnosis.memory._snapshots import overflowed
+from distdbg.diagnosis.verdict import build_report
+from distdbg.evidence.memory.answer import BEFORE_RECORDING, MemoryAnswer, gib
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report, Unknown
-from distdbg.report.verdict import build_report
 
 #: Of a whole run, what is told of its memory.
 _OURS = {"memory-leak", "host-memory-growth", "fragmentation", "untracked-gpu-memory", "peak-too-high", "cuda-oom",

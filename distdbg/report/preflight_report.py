@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distdbg.checks import run_checks
-from distdbg.evidence.preflight import Preflight, unknowns
+from distdbg.diagnosis.rules import run_rules
+from distdbg.diagnosis.verdict import order
+from distdbg.evidence.host.preflight import Preflight, unknowns
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
-from distdbg.report.verdict import order
 
 #: Errors that an all-reduce fails of.
 _EXPLAIN = ("unreachable", "interface-wrong", "duplicate-node-rank")
@@ -17,7 +17,7 @@ _EXPLAIN = ("unreachable", "interface-wrong", "duplicate-node-rank")
 def preflight_report(preflight: Preflight) -> Report:
     """Without a run and an outcome: nothing was run."""
     evidence = RunEvidence(job={}, attempt=0, ranks=(), nodes=(), preflight=preflight)
-    found, failed = run_checks(evidence)
+    found, failed = run_rules(evidence)
     found = order(found)
     why = next((f.id for f in found if f.severity == "error" and f.id in _EXPLAIN), None)
     told = [replace(f, explained_by=why) if f.id == "all-reduce-failed" and why else f for f in found]

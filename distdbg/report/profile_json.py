@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from distdbg.evidence.profile import Dear, RankProfile
+from distdbg.evidence.trace.profile import Dear, RankProfile
 
 
 def profile_plain(profiles: Sequence[RankProfile]) -> list[dict[str, Any]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from distdbg.evidence.profile import RankProfile
+from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.trace.profile import RankProfile
 from distdbg.model import Report, Unknown
-from distdbg.report.verdict import build_report
 
 
 def profile_report(profiles: Sequence[RankProfile], unread: Sequence[tuple[str, str]] = ()) -> Report:

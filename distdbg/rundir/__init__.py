@@ -7,7 +7,7 @@ distdbg-runs/<utc>-<name>-<4 hex>/
   attempts/<n>/ranks/<00003>/        stdout.log stderr.log (+ .index) error.json exit.json facts.jsonl nccl.log
                                      memory* gradients.jsonl shapes.txt nonfinite/ profile/steps-<A>-<B>.json.gz
   attempts/<n>/profile/merged-<steps>.json.gz
-  attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (see launch/capture.py)
+  attempts/<n>/dumps/<utc>-<reason>/ manifest.json nodes/ stacks/ recorder/ calls/ sources/ (launch/watch/capture.py)
   report/                            report.json report.html report.txt
 """
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from distdbg.errors import UsageError
 from distdbg.settings.slurm import SlurmSettings
 from distdbg.settings.values import (
+    BACKENDS_SCHEMA,
     MOST_NODES,
     RANKS_SCHEMA,
     WATCH_SCHEMA,
     few_steps,
     flags,
+    known_backend,
     modes,
     number_of_layers,
     number_of_ranks,
@@ -49,7 +51,7 @@ class JobSettings(BaseModel):
     nproc_per_node: int | str = Field("auto", json_schema_extra=RANKS_SCHEMA)
     """Ranks on each node: a number, or auto (the node's GPUs, 1 where it has none), gpu, cpu (the CPUs that this
     process may use) or xpu. torchrun's own auto is the number of CPUs where there is no GPU. Default: auto."""
-    on: Literal["auto", "local", "slurm", "ssh"] = "auto"
+    on: Annotated[str, BeforeValidator(known_backend), WithJsonSchema(BACKENDS_SCHEMA)] = "auto"
     """Where to run: local is this machine; slurm runs in the allocation that this is, or submits a batch job; ssh runs
     on the hosts that are named; auto is slurm within an allocation, and where several nodes are asked for and Slurm
     answers. Default: auto."""

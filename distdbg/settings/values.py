@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import ValidationInfo
+from pydantic_core import PydanticCustomError
 
+from distdbg.backend_names import AUTO, backend_names
 from distdbg.model import unfold_ranks
 
 #: More ranks than this on one machine is a slip of the keyboard.
@@ -28,6 +30,9 @@ RANK_WORDS = ("auto", "gpu", "cpu", "xpu")
 RANKS_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_RANKS_A_NODE}, {"enum": list(RANK_WORDS)}]
 }
+
+#: Other packages may bring backends of their own.
+BACKENDS_SCHEMA: dict[str, Any] = {"anyOf": [{"enum": ["auto", "local", "slurm", "ssh"]}, {"type": "string"}]}
 
 WATCH_SCHEMA: dict[str, Any] = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"enum": list(WATCH_LEVELS)}, "uniqueItems": True}]
@@ -153,3 +158,12 @@ def flags(value: object) -> object:
         return value
     pairs = ((str(name).lstrip("-").replace("_", "-"), text) for name, text in value.items())
     return {name: "" if text is True else plain_text(text) for name, text in pairs if text is not False}
+
+
+def known_backend(value: object) -> object:
+    """`auto`, or an installed backend; a mistake reads as that of a Literal does."""
+    if value == AUTO or value in backend_names():
+        return value
+    *names, last = (repr(name) for name in (AUTO, *backend_names()))
+    expected = {"expected": f"{', '.join(names)} or {last}"}
+    raise PydanticCustomError("literal_error", "Input should be {expected}", expected)

@@ -19,11 +19,11 @@ from distdbg.errors import DistdbgError
 #: name of a task -> the module whose `run(arguments)` does it
 TASKS = {
     "probe": "distdbg.shrink.probe.task",
-    "memory": "distdbg.shrink.tracking",
+    "memory": "distdbg.shrink.estimate.tracking",
     "costs": "distdbg.shrink.verify.costs",
-    "plain": "distdbg.shrink.plain_torch",
-    "pickled": "distdbg.shrink.pickled",
-    "random": "distdbg.shrink.random_weights",
+    "plain": "distdbg.shrink.checkpoint.plain_torch",
+    "pickled": "distdbg.shrink.checkpoint.pickled",
+    "random": "distdbg.shrink.checkpoint.random_weights",
     "verify": "distdbg.shrink.verify.task",
 }
 

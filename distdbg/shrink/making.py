@@ -12,21 +12,21 @@ from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.shrink.asking import ask
-from distdbg.shrink.checkpoint import tensors_of
-from distdbg.shrink.config_file import CONFIG, code_and_config, read_config, refuse_untrusted
-from distdbg.shrink.config_leaves import changed, value_at
-from distdbg.shrink.extrapolating import extrapolated
-from distdbg.shrink.header import Tensor
-from distdbg.shrink.pickled import PICKLED_INDEX, pickled_files
-from distdbg.shrink.places import places_of
-from distdbg.shrink.quantized import FILES, following, renumbered_names
-from distdbg.shrink.record import record
-from distdbg.shrink.slicing import Piece, pieces
-from distdbg.shrink.source import Folder, Source
-from distdbg.shrink.staging import refuse_a_full_disk, refuse_an_occupied, staged
+from distdbg.shrink.checkpoint.config_file import CONFIG, code_and_config, read_config, refuse_untrusted
+from distdbg.shrink.checkpoint.config_leaves import changed, value_at
+from distdbg.shrink.checkpoint.header import Tensor
+from distdbg.shrink.checkpoint.pickled import PICKLED_INDEX, pickled_files
+from distdbg.shrink.checkpoint.places import places_of
+from distdbg.shrink.checkpoint.quantized import FILES, following, renumbered_names
+from distdbg.shrink.checkpoint.record import record
+from distdbg.shrink.checkpoint.slicing import Piece, pieces
+from distdbg.shrink.checkpoint.source import Folder, Source
+from distdbg.shrink.checkpoint.staging import refuse_a_full_disk, refuse_an_occupied, staged
+from distdbg.shrink.checkpoint.tensors import tensors_of
+from distdbg.shrink.checkpoint.weights_check import compared, only_nan
+from distdbg.shrink.checkpoint.writing import output_files, write_files
+from distdbg.shrink.estimate.extrapolating import extrapolated
 from distdbg.shrink.telling import SILENT, Telling
-from distdbg.shrink.weights_check import compared, only_nan
-from distdbg.shrink.writing import output_files, write_files
 from distdbg.whole_file import write_whole
 
 RECORD = "shrink.json"
@@ -49,7 +49,7 @@ _LARGEST_OTHER_FILE = 200_000_000
 
 
 @dataclass(frozen=True)
-class Order:
+class ShrinkRequest:
     """What is wanted. layers: a number, or None for one layer of each kind (see `choosing`). experts, vocab: numbers;
     width: a factor, with random weights; None for all there is."""
 
@@ -65,7 +65,7 @@ class Order:
     width: float | None = None
 
 
-def make(source: Source, destination: Path, order: Order, tell: Telling = SILENT) -> dict[str, Any]:
+def make(source: Source, destination: Path, order: ShrinkRequest, tell: Telling = SILENT) -> dict[str, Any]:
     """Write the small model to `destination`; gives what `shrink.json` says."""
     refuse_an_occupied(destination)
     config = read_config(source)
@@ -145,7 +145,7 @@ def _pickled(
 
 
 def verified(
-    source: Source, folder: Path, probe: Mapping[str, Any], taken: list[Piece], order: Order
+    source: Source, folder: Path, probe: Mapping[str, Any], taken: list[Piece], order: ShrinkRequest
 ) -> dict[str, str]:
     """Check -> what it says. Raises Refused where one fails: then nothing is left at the destination."""
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as full:
@@ -185,7 +185,7 @@ def full_costs(small: Path, made: Mapping[str, Any], tokens: int, trust: bool) -
         ) from None
 
 
-def probed(source: Source, order: Order) -> dict[str, Any]:
+def probed(source: Source, order: ShrinkRequest) -> dict[str, Any]:
     """What the child process found out; it gets the config, and the model's own code where that may run."""
     refuse_untrusted(source, trust=order.trust)
     with tempfile.TemporaryDirectory(prefix="distdbg-shrink-") as folder:

@@ -11,7 +11,8 @@ root of a broadcast, reduce, gather or scatter; 0 stands for none, and for a rec
 sends to this peer, or the receives from it, or the collectives of the group, from 1 to 32767 and anew: a ring forgets,
 and what two ranks have begun must be comparable. The third word is 1 + the number of elements, of those collectives
 that want as many of every rank; 0 of any other. The call number n (from 0) stands in place n % CALLS. A call is
-written down before it begins, so a rank that hangs in one, or dies of it, shows it. evidence/calls.py reads them.
+written down before it begins, so a rank that hangs in one, or dies of it, shows it. The reader is
+evidence/recorder/calls.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from math import isfinite
 
-from distdbg.worker.guards._base import users_line
+from distdbg.worker.guards.shared.base import users_line
 from distdbg.worker.places import roots_of
 from distdbg.worker.variables import variables
 

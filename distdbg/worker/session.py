@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType, TracebackType
     from typing import Any
 
-    from distdbg.worker.guards._rota import Rota
+    from distdbg.worker.guards.shared.rota import Rota
     from distdbg.worker.memory.watch import MemoryWatch
     from distdbg.worker.overfit.overfitting import Overfitting
     from distdbg.worker.places import Told
@@ -44,9 +44,22 @@ def start() -> Session | None:
     try:
         current = Session(folder, int(os.environ["RANK"]), int(os.environ.get("DISTDBG_ATTEMPT", "1")))
         os.register_at_fork(after_in_child=current.leave)
-    except Exception:
+    except Exception as error:
         current = None
+        _say_why_not(folder, error)
     return current
+
+
+def _say_why_not(folder: str, error: Exception) -> None:
+    """The report says then that this rank was not observed. What cannot reach the agent is not said."""
+    try:
+        if not isinstance(error, OSError):
+            link = Link(f"{folder}/agent.sock")
+            link.send("hello", {"rank": int(os.environ["RANK"]), "pid": os.getpid()})
+            link.send("fact", {"kind": "worker-failed", "error": repr(error)})
+            link.close()
+    except Exception:
+        return
 
 
 class Session:
@@ -172,8 +185,8 @@ class Session:
     def _stand_guard(self, _torch: ModuleType) -> None:
         """Not sooner: until torch is imported there is nothing to guard, and nothing is loaded for it."""
         from distdbg.worker.guards import VARIABLE, read_modes
-        from distdbg.worker.guards._base import Desk
-        from distdbg.worker.guards._rota import Rota
+        from distdbg.worker.guards.shared.base import Desk
+        from distdbg.worker.guards.shared.rota import Rota
 
         modes = read_modes(os.environ.get(VARIABLE, ""))
         if modes.get("all") == "off":

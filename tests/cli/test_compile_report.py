@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import distdbg.cli.launch
-import distdbg.collect.run_evidence
+import distdbg.collect.runs.run_evidence
 from distdbg.cli import cli
 from distdbg.errors import CannotStart
 from distdbg.evidence.run import GuardFact, RankRecord, RunEvidence
@@ -22,7 +22,9 @@ def evidence(losses):
 @pytest.fixture
 def report(monkeypatch, tmp_path):
     """Runs the command on launches that end as told: codes, or what they raise."""
-    monkeypatch.setattr(distdbg.collect.run_evidence, "load_evidence", lambda _run: evidence([[1, 0.5], [2, 0.25]]))
+    monkeypatch.setattr(
+        distdbg.collect.runs.run_evidence, "load_evidence", lambda _run: evidence([[1, 0.5], [2, 0.25]])
+    )
     script = tmp_path / "train.py"
     script.write_text("")
 

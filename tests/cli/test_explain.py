@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.collect.explaining import load
+from distdbg.collect.runs.explaining import load
+from distdbg.diagnosis.verdict import build_report
 from distdbg.report.json_form import as_json
-from distdbg.report.verdict import build_report
-from tests.evidence.test_pyspy_text import TEXT
-from tests.evidence.test_rank_logs import LOG
-from tests.evidence.test_recorder import dump, entry
+from tests.evidence.logs.test_ranks import LOG
+from tests.evidence.recorder.test_log import dump, entry
+from tests.evidence.stacks.test_pyspy_text import TEXT
 from tests.made_run import MadeRun
 
 pytestmark = pytest.mark.slow  # a process for each of them

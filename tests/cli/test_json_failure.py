@@ -59,7 +59,7 @@ def test_what_is_unknown_is_why_it_failed_and_holds_no_secret(tmp_path, monkeypa
 
 def test_an_error_of_ours_is_a_report_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("distdbg.collect.explaining.load", lambda _what: 1 / 0)
+    monkeypatch.setattr("distdbg.collect.runs.explaining.load", lambda _what: 1 / 0)
     code, out, _ = answer(["explain", "--json", "."])
     assert code == 1 and json.loads(out)["unknown"]
 

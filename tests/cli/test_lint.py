@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from distdbg.cli import cli
 from distdbg.errors import DistdbgError, NothingToAnalyse
-from distdbg.lint._fixing import with_edits
-from distdbg.lint._linting import lint_text
-from distdbg.lint._parsing import Unreadable
+from distdbg.lint.fixing import with_edits
+from distdbg.lint.linting import lint_text
+from distdbg.lint.script.parsing import Unreadable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MISTAKE = """\

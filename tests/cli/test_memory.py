@@ -13,7 +13,7 @@ import pytest
 
 from distdbg.cli._png import png
 from distdbg.errors import ToolMissing
-from tests.evidence.test_memory_snapshots import fragmented, grown
+from tests.evidence.memory.test_memory_snapshots import fragmented, grown
 from tests.made_snapshot import MIB, Made, forward, train, write
 
 pytestmark = pytest.mark.slow  # a process for each of them

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from distdbg.collect import run_evidence
-from distdbg.evidence.host_snapshot import host_snapshot
-from distdbg.report.verdict import build_report
-from tests.evidence.test_memory_snapshots import fragmented
+from distdbg.collect.runs import run_evidence
+from distdbg.diagnosis.verdict import build_report
+from distdbg.evidence.memory.host_snapshot import host_snapshot
+from tests.evidence.memory.test_memory_snapshots import fragmented
 from tests.made_run import GLOO_LOST, MadeRun
 from tests.made_snapshot import Made, forward, train, write
 
@@ -150,7 +150,7 @@ def test_a_failed_rank_is_told_with_its_snapshot(tmp_path):
     made.exits(1, -15, asked=9.3)
     made.files(0).memory.mkdir()
     write(made.files(0).memory / "oom-step000400-001.pickle.gz", fragmented(), packed=True)
-    from distdbg.collect.run_snapshots import with_snapshots
+    from distdbg.collect.runs.run_snapshots import with_snapshots
 
     report = build_report(with_snapshots(run_evidence.load_evidence(made.dir), made.dir))
     root = report.findings[0]
@@ -167,7 +167,7 @@ def test_a_caught_requests_snapshot_is_not_told_as_the_fatal_ones(tmp_path, name
     made.raises(0, "torch.OutOfMemoryError", f"CUDA out of memory. Tried to allocate {size}.")
     made.files(0).memory.mkdir()
     write(made.files(0).memory / f"{name}.pickle.gz", fragmented(), packed=True)
-    from distdbg.collect.run_snapshots import with_snapshots
+    from distdbg.collect.runs.run_snapshots import with_snapshots
 
     report = build_report(with_snapshots(run_evidence.load_evidence(made.dir), made.dir))
     root, earlier = (f for f in report.findings if f.id == "cuda-oom")
@@ -184,7 +184,7 @@ def test_a_request_that_failed_and_was_caught_is_no_error(made):
         healthy = Made()
         train(healthy, 12)
         write(made.files(2).memory / f"step-step00000{number}-00{number}.pickle.gz", healthy, packed=True)
-    from distdbg.collect.run_snapshots import with_snapshots
+    from distdbg.collect.runs.run_snapshots import with_snapshots
 
     evidence = with_snapshots(run_evidence.load_evidence(made.dir), made.dir)
     assert [a.path.rpartition("/")[2] for a in evidence.snapshots] == [
@@ -205,7 +205,7 @@ def ended_by_a_leak(tmp_path):
 
 
 def judged(made):
-    from distdbg.collect.run_snapshots import with_snapshots
+    from distdbg.collect.runs.run_snapshots import with_snapshots
 
     return build_report(with_snapshots(run_evidence.load_evidence(made.dir), made.dir))
 

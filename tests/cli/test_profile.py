@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from distdbg.cli._answer import progress
-from distdbg.collect.profile_sets import sets_of
-from distdbg.evidence.profile_names import step_of
+from distdbg.collect.runs.profile_sets import sets_of
+from distdbg.evidence.trace.marks import step_of
 from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
 from tests.cli.test_memory_snapshot import wait_for
-from tests.collect.test_profile_merging import trace
+from tests.collect.files.test_profile_merging import trace
 from tests.conftest import run_command
 from tests.made_run import MadeRun
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.cli._profile_files import show
-from distdbg.collect.trace_files import read_trace_file
+from distdbg.collect.files.trace_files import read_trace_file
 from distdbg.report.profile_report import profile_report
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs" / "profile"

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from distdbg.assets import asset_dir
-from distdbg.checks import all_checks
 from distdbg.cli.diff import command as diff
 from distdbg.cli.findings import command as findings
 from distdbg.cli.report import command as report
+from distdbg.diagnosis.rules import all_rules
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from tests.made_run import MadeRun
 
@@ -79,7 +79,7 @@ def test_unreadable(tmp_path):
 def test_what_nobody_foresaw_in_a_runs_files_is_a_sentence(failed, tmp_path, monkeypatch, words):
     other = MadeRun(tmp_path / "other")
     other.rest(0)
-    monkeypatch.setattr("distdbg.report.verdict.build_report", lambda _: {}["topology"])
+    monkeypatch.setattr("distdbg.diagnosis.verdict.build_report", lambda _: {}["topology"])
     runs = [failed.dir.path, other.closes().dir.path][: 1 if words == [report] else 2]
     error = call(*words, *runs).exception
     assert isinstance(error, EvidenceUnreadable) and error.exit_code == 5
@@ -91,7 +91,7 @@ def test_a_full_disk_is_said_and_the_report_shown(failed, monkeypatch):
     def write(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as a write has it: without a name
 
-    monkeypatch.setattr("distdbg.collect.report_files.write_report", write)
+    monkeypatch.setattr("distdbg.collect.runs.report_files.write_report", write)
     result = call(report, failed.dir.path)
     assert result.stderr == "distdbg: the report files were not written: No space left on device\n"
     assert result.exit_code == 10 and "rank 2 raised ValueError" in result.stdout
@@ -104,7 +104,7 @@ def test_an_attempt_that_is_not_there(failed):
 
 def test_findings_lists_every_id_of_every_check():
     listed = {line.split()[0] for line in call(findings).stdout.splitlines()}
-    assert listed >= {doc.id for check in all_checks() for doc in check.docs}
+    assert listed >= {doc.id for rule in all_rules() for doc in rule.docs}
     assert {doc["id"] for doc in json.loads(call(findings, "--json").stdout)} == listed
 
 

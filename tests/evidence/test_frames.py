@@ -88,8 +88,8 @@ ORIGINS = {
     ),
     Origin.OURS: (
         f"{SITE}/distdbg/worker/session.py",
-        f"{SITE}/distdbg/launch/agent.py",
-        "/home/me/distdbg/distdbg/launch/agent.py",
+        f"{SITE}/distdbg/launch/agent/agent.py",
+        "/home/me/distdbg/distdbg/launch/agent/agent.py",
         "/opt/tools/distdbg/worker/boot.py",
     ),
     Origin.GENERATED: (

@@ -2,8 +2,9 @@
 
 import pytest
 
-from distdbg.checks import launch_failed
-from distdbg.evidence import failure_exception, memory_stacks
+from distdbg.diagnosis.death import launch_failed
+from distdbg.diagnosis.failures import exceptions as failure_exception
+from distdbg.evidence.memory import stacks as memory_stacks
 
 CASES = [
     (launch_failed._NO_TRACEBACK, "python"),

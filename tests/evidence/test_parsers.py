@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distdbg.evidence import jsonl
-from distdbg.evidence.crash import fatal_error, terminate
-from distdbg.evidence.kernel import memory_kills
+from distdbg.evidence.logs.kernel import memory_kills
+from distdbg.evidence.logs.tail import Tail
 from distdbg.evidence.records import RankTexts, node_record, rank_record, ranks_seen
-from distdbg.evidence.tail import Tail
-from distdbg.evidence.traceback_text import last_chain, shortened
+from distdbg.evidence.stacks.crash import fatal_error, terminate
+from distdbg.evidence.stacks.tracebacks import last_chain, shortened
 from tests.made_run import traceback_text
 
 

@@ -13,55 +13,55 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from distdbg.collect import plain_pickle, recorder_child, snapshot_child
-from distdbg.collect.explaining import load
-from distdbg.collect.host_snapshots import host_snapshots
-from distdbg.collect.log_reader import losses, merged_lines, stream_readers
-from distdbg.collect.nccl_ras import NoRas, _whole
-from distdbg.collect.plain_pickle import Unreadable
-from distdbg.collect.profile_merging import RankTrace, merge
-from distdbg.collect.run_evidence import load_evidence
-from distdbg.collect.run_status import run_status
-from distdbg.collect.run_tail import FileTail
-from distdbg.collect.sources import read_source
-from distdbg.collect.trace_files import TraceUnreadable, read_trace_file
+from distdbg.collect.files import plain_pickle, recorder_child, snapshot_child
+from distdbg.collect.files.plain_pickle import Unreadable
+from distdbg.collect.files.profile_merging import RankTrace, merge
+from distdbg.collect.files.sources import read_source
+from distdbg.collect.files.trace_files import TraceUnreadable, read_trace_file
+from distdbg.collect.machine.nccl_ras import NoRas, _whole
+from distdbg.collect.runs.explaining import load
+from distdbg.collect.runs.host_snapshots import host_snapshots
+from distdbg.collect.runs.log_reader import losses, merged_lines, stream_readers
+from distdbg.collect.runs.run_evidence import load_evidence
+from distdbg.collect.runs.run_status import run_status
+from distdbg.collect.runs.run_tail import FileTail
+from distdbg.diagnosis.verdict import build_report
 from distdbg.errors import DistdbgError, EvidenceUnreadable, JobFileError, NothingToAnalyse, Refused
-from distdbg.evidence.calls import read_calls
-from distdbg.evidence.crash import fatal_error, terminate
-from distdbg.evidence.kernel import memory_kills
-from distdbg.evidence.memory_answer import from_plain
-from distdbg.evidence.nccl_ras import behind, read_ras, unreachable
-from distdbg.evidence.preflight import read_preflight
-from distdbg.evidence.probe_lines import Unpacker as ProbeUnpacker
-from distdbg.evidence.probe_lines import pack as pack_probe
-from distdbg.evidence.recorder import Signatures, read_recorder
-from distdbg.evidence.recorder_packed import Unpacker, pack
+from distdbg.evidence.host.preflight import read_preflight
+from distdbg.evidence.host.probe_lines import Unpacker as ProbeUnpacker
+from distdbg.evidence.host.probe_lines import pack as pack_probe
+from distdbg.evidence.logs.kernel import memory_kills
+from distdbg.evidence.logs.slurm import failed_nodes, memory_lines, said_of
+from distdbg.evidence.memory.answer import from_plain
+from distdbg.evidence.recorder.calls import read_calls
+from distdbg.evidence.recorder.log import Signatures, read_recorder
+from distdbg.evidence.recorder.nccl_ras import behind, read_ras, unreachable
+from distdbg.evidence.recorder.packed import Unpacker, pack
 from distdbg.evidence.run import RunEvidence
-from distdbg.evidence.slurm_said import failed_nodes, memory_lines, said_of
-from distdbg.evidence.traceback_text import last_chain
+from distdbg.evidence.stacks.crash import fatal_error, terminate
+from distdbg.evidence.stacks.tracebacks import last_chain
 from distdbg.job_file import read_job_file
-from distdbg.lint._linting import lint_text
-from distdbg.lint._parsing import Unreadable as ScriptUnreadable
-from distdbg.report.html import render_html
+from distdbg.lint.linting import lint_text
+from distdbg.lint.script.parsing import Unreadable as ScriptUnreadable
 from distdbg.report.json_form import dumps
+from distdbg.report.page.html import render_html
 from distdbg.report.preflight_report import preflight_report
-from distdbg.report.preflight_text import render_preflight
-from distdbg.report.text import render_text
-from distdbg.report.verdict import build_report
+from distdbg.report.text.preflight_text import render_preflight
+from distdbg.report.text.report import render_text
 from distdbg.rundir import RunDir
-from distdbg.shrink.checkpoint import tensors_of
-from distdbg.shrink.config_file import read_config
-from distdbg.shrink.header import PREFIX, header_length, parse_header, render_header
-from distdbg.shrink.source import Folder
+from distdbg.shrink.checkpoint.config_file import read_config
+from distdbg.shrink.checkpoint.header import PREFIX, header_length, parse_header, render_header
+from distdbg.shrink.checkpoint.source import Folder
+from distdbg.shrink.checkpoint.tensors import tensors_of
 from distdbg.worker.page import PageWriter, read_page
-from tests.checks.test_preflight import made
-from tests.collect.test_snapshot_files import small as small_snapshot
-from tests.collect.test_trace_files import small as small_trace
-from tests.evidence.test_nccl_log import INFO, WATCHDOG, completion
-from tests.evidence.test_nccl_ras import PAIR, WORLD, told
-from tests.evidence.test_pyspy_text import TEXT as PYSPY
-from tests.evidence.test_rank_logs import LOG
-from tests.evidence.test_recorder import dump, entry
+from tests.collect.files.test_snapshot_files import small as small_snapshot
+from tests.collect.files.test_trace_files import small as small_trace
+from tests.diagnosis.nodes.test_preflight import made
+from tests.evidence.logs.test_nccl import INFO, WATCHDOG, completion
+from tests.evidence.logs.test_ranks import LOG
+from tests.evidence.recorder.test_log import dump, entry
+from tests.evidence.recorder.test_nccl_ras import PAIR, WORLD, told
+from tests.evidence.stacks.test_pyspy_text import TEXT as PYSPY
 from tests.fuzz import mutations
 from tests.fuzz.mutations import Mutation
 from tests.made_run import MadeRun, traceback_text

@@ -58,15 +58,18 @@ def test_a_device_side_assert_is_a_cuda_error(gpus):
     assert f"train.py:{line_of(BEGIN + wrong, '# fault')}" in found["evidence"][0]["where"], found
 
 
-#: No collective: NCCL refuses two ranks on a device. Long enough for three looks, which are ten seconds apart.
+#: No collective: NCCL refuses two ranks on a device. Until three looks, which are ten seconds apart, have seen both.
 CROWDED = """
-import time
+import os, pathlib, time
 import torch
+run = pathlib.Path(os.environ["DISTDBG_RUN_DIR"])
+def looks():
+    return sum(path.read_text().count('"ranks": [0, 1]') for path in run.rglob("metrics.jsonl"))
 torch.cuda.set_device(0)
 layer = torch.nn.Linear(64, 64).cuda()
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
 begin = time.time()
-while time.time() < begin + 32:
+while looks() < 3 and time.time() < begin + 90:
     optimizer.zero_grad()
     layer(torch.randn(8, 64, device="cuda")).square().mean().backward()
     optimizer.step()

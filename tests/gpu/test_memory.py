@@ -51,6 +51,7 @@ def leak(gpus) -> dict:
     return _REPORTS["leak"]
 
 
+@pytest.mark.xdist_group("gpu-leak")  # one launch for both
 def test_a_leak_that_fills_the_device_has_its_rank_its_line_and_its_slope(leak, figure):
     found = {f["evidence"][0]["path"].rpartition("/")[2].partition("-")[0]: f
              for f in leak["findings"] if f["id"] in {"memory-leak", "cuda-oom"}}  # fmt: skip
@@ -66,6 +67,7 @@ def test_a_leak_that_fills_the_device_has_its_rank_its_line_and_its_slope(leak, 
     assert {rank for f in leak["findings"] for rank in f["ranks"]} == {2}
 
 
+@pytest.mark.xdist_group("gpu-leak")  # one launch for both
 def test_a_leak_that_fills_the_device_is_the_root_cause(leak):
     first = leak["findings"][0]
     (oom,) = (f for f in leak["findings"] if f["id"] == "cuda-oom")

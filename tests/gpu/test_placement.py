@@ -43,7 +43,7 @@ def test_ranks_go_to_the_devices_that_are_visible(gpus, words, seen):
 def test_a_process_sees_one_mig_instance(gpus):
     """Their names are those of NVML; two ranks need the option that gives each its own."""
     box = gpus(devices=1, faults={None: "mig instances=2 device=0"})
-    ask = "from distdbg.collect.gpus import devices; print(*(i.uuid for i in devices()[0].instances))"
+    ask = "from distdbg.collect.machine.gpus import devices; print(*(i.uuid for i in devices()[0].instances))"
     names = subprocess.run([sys.executable, "-c", ask], env=box.environ, capture_output=True, text=True, check=True)
     both = ",".join(names.stdout.split())
     assert re.fullmatch(r"MIG-\S+,MIG-\S+", both)

@@ -54,7 +54,11 @@ def build(torch: str = TORCH, *, folder: Path | None = None) -> Path:
     with (root / ".lock").open("w") as lock:  # several test processes ask at once
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (root / ".torch-complete").exists():
-            _install(torch, root)
+            try:
+                _install(torch, root)
+            except NotPossible:
+                shutil.rmtree(root)
+                raise
         stamp = libraries(root) / ".sources"
         if not stamp.exists() or stamp.read_text() != _fingerprint():
             shutil.rmtree(libraries(root), ignore_errors=True)
@@ -93,7 +97,8 @@ def _register_shadow(root: Path) -> None:
 
 def _fingerprint() -> str:
     digest = hashlib.sha256(repr(_FLAGS).encode())
-    for path in sorted([*HERE.glob("native/*"), *HERE.glob("*.py")]):
+    built_by = [HERE / name for name in ("build.py", "stubs.py", "gpu_box_shadow.py")]
+    for path in sorted([*HERE.glob("native/*"), *built_by]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -17,14 +17,15 @@ from pathlib import Path
 NVIDIA = re.compile(r"lib(cu|nccl|nvrtc|nvshmem|nvidia|nvJitLink|nvToolsExt)")
 #: Where a symbol without a version belongs, by its beginning; the first that fits counts.
 HOMES = {"cuFile": "libcufile", "cusparseLt": "libcusparseLt", "nvshmem": "libnvshmem_host", "nccl": "libnccl"}
-#: What a stub returns, by its library. 801: cudaErrorNotSupported.
-RETURNS = defaultdict(int, libcudart=801, libcuda=801, libcufile=1, libcusparseLt=1, libnvshmem_host=1)
+#: What a stub returns, by its library. 801: cudaErrorNotSupported; 3: ncclInternalError, NVML_ERROR_NOT_SUPPORTED.
+RETURNS = defaultdict(int, {"libcudart": 801, "libcuda": 801, "libnccl": 3, "libnvidia-ml": 3})
+RETURNS |= dict.fromkeys(("libcufile", "libcusparseLt", "libnvshmem_host"), 1)
 #: Functions of the runtime and the driver that have nothing to do here, and succeed.
 SUCCEED = """
 cudaDeviceEnablePeerAccess cudaProfilerStart cudaProfilerStop cudaMemPoolSetAttribute cudaMemPoolSetAccess
 cudaMemPoolTrimTo cudaStreamDestroy cudaThreadExchangeStreamCaptureMode cudaFuncSetAttribute cudaGraphDebugDotPrint
 cudaStreamUpdateCaptureDependencies cuDevicePrimaryCtxRelease cuCtxPushCurrent cuModuleUnload cuFuncSetAttribute
-cuFuncSetCacheConfig cuCtxSetLimit
+cuFuncSetCacheConfig cuCtxSetLimit cuTensorMapEncodeTiled
 """.split()
 _HANDLE = "{ *(void**)a = calloc(1, 4096); return 0; }"
 _TWO = "{ *(int*)a = 2; return 0; }"
@@ -47,10 +48,16 @@ BODIES = {
     "nvrtcGetLoweredName": '{ *(const char**)c = "kernel"; return 0; }',
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor": _TWO, "cuOccupancyMaxActiveBlocksPerMultiprocessor": _TWO,
     "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": _TWO, "cuOccupancyMaxActiveClusters": _TWO,
+    "cuFuncGetAttribute": "{ *(int*)a = (int)(long)b ? 32 : 1024; return 0; }",  # 0: most threads of a block
+    # Zeros: there is no fabric. The first field is the version, which holds the size.
+    "nvmlDeviceGetGpuFabricInfoV": "{ unsigned* v = b; memset(v + 1, 0, (*v & 0xffffff) - 4); return 0; }",
     **dict.fromkeys(SUCCEED, "{ return 0; }"),
 }  # fmt: skip
 #: Asked for by name while the process runs, so that no library's list of symbols has them.
-BY_NAME = {"libcuda": [name for name in BODIES if re.match("cu[A-Z]", name)]}
+BY_NAME = {
+    "libcuda": [name for name in BODIES if re.match("cu[A-Z]", name)],
+    "libnvidia-ml": ["nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetP2PStatus"],
+}
 
 
 @dataclass
@@ -71,7 +78,13 @@ class Library:
         bodies = {name: BODIES.get(name, f"{{ return {RETURNS[self.stem]}; }}") for name in sorted(names)}
         arguments = ", ".join(f"void* {letter}" for letter in "abcdefghij")
         return (
-            "\n".join(["#include <stdlib.h>", *(f"long {n}({arguments}) {body}" for n, body in bodies.items())]) + "\n"
+            "\n".join(
+                [
+                    "#include <stdlib.h>\n#include <string.h>",
+                    *(f"long {n}({arguments}) {body}" for n, body in bodies.items()),
+                ]
+            )
+            + "\n"
         )
 
     def version_script(self) -> str:

@@ -2,40 +2,72 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from distdbg.collect.nccl_ras import ask_ras
-from distdbg.evidence.nccl_log import rank_in_nccl_log, read_nccl_log
-from distdbg.evidence.nccl_ras import behind, read_ras
+from distdbg.collect.machine.nccl_ras import ask_ras
+from distdbg.evidence.logs.nccl import rank_in_nccl_log, read_nccl_log
+from distdbg.evidence.recorder.nccl_ras import behind, read_ras
 from tests.conftest import run_command
 from tests.gpu_box import box as boxes
 from tests.gpu_box.build import HERE, compile_box
 from tests.gpu_box.fixtures import need_box
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]
-DEMOS = HERE / "demos"
+DEMOS, RANKS = HERE / "demos", HERE / "ranks_of_one.py"
 #: See `test_the_sources_are_short`.
-MOST_LINES = 2_800
+MOST_LINES = 2_400
+
+
+#: Lines of NCCL as real logs have them, with an issue of github.com/NVIDIA/nccl whose log has the form. "source": no
+#: issue shows it yet, and the form is that of src/init.cc of 2.29.7.
+FORMS = {
+    r"cudaDriverVersion \d+": 1814,
+    r"NCCL version \d+\.\d+\.\d+\+cuda\d+\.\d+": 1646,
+    r"Bootstrap: Using \S+:[\d.]+<0>": 1646,
+    r"NET/IB : Using( \[\d+\]\S+:\d+/(IB|RoCE))+ \[RO\]; OOB \S+:[\d.]+<0>": 2397,
+    r"NET/Socket : Using( \[\d+\]\S+:[\d.]+<0>)+": 1267,
+    r"Using network (IB|Socket)": 2397,
+    r"RAS client listening socket at [\d.:]+<\d+>": 1646,
+    r"ncclComm\w+ comm 0x\w+ rank \d+ nranks \d+ cudaDev \d+ nvmlDev \d+ busId \w+ commId 0x\w+"
+    r" - Init COMPLETE": 1646,
+    r"\[Rank \d+\] ncclComm\w+ comm 0x\w+ rank \d+ nranks \d+ cudaDev \d+ nvmlDev \d+ busId \w+ commId 0x\w+"
+    r" - Init START": "source",
+    r"ncclCommSplit comm 0x\w+ rank \d+ nranks \d+ cudaDev \d+ nvmlDev \d+ busId \w+ parent 0x\w+ childCount \d+"
+    r" color -?\d+ key \d+ ?- Init (START|COMPLETE)": "source",
+    r"comm 0x\w+ rank \d+ nranks \d+ cudaDev \d+ busId \w+ - (Abort|Destroy) COMPLETE": "source",
+    r"\w+: opCount \w+ sendbuff (0x\w+|\(nil\)) recvbuff (0x\w+|\(nil\)) count \d+ datatype \d+ op \d+ root \d+"
+    r" comm 0x\w+ \[nranks=\d+\] stream (0x\w+|\(nil\))": 626,
+}
+#: WARN lines: the place in NCCL's source, then the text.
+WARNINGS = {
+    r"socketProgress: Connection closed by remote peer \S+<\d+>": 1612,
+    r"NET/IB ?: Got completion from peer \S+<\d+> with status=\S+ opcode=\S+ .*vendor[ _]err[ =]129.*": 1405,
+    r"NET/Socket : peer \S+<\d+> message truncated : receiving \d+ bytes instead of \d+.*": 626,
+    r"\w+: Call to recv from \S+<\d+> failed : .*": 1920,
+    r"Cuda failure '[\w ]+'": 957,
+}
 
 
 @pytest.fixture
 def run(gpu_box, tmp_path):
-    """`run(program, *arguments, ranks=0, devices=2, …)`: under torchrun, or as one process without ranks."""
+    """`run(program, *arguments, ranks=0, devices=2, …)`: as so many ranks, or as one process without ranks."""
 
     def call(program, *arguments, ranks=0, env=None, timeout=120, **options):
         box = gpu_box(**{"devices": max(ranks, 2), "memory": "8G", **options})
-        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
+        start = [str(RANKS), str(ranks)] if ranks else []
         environment = {**box.environment(), "OMP_NUM_THREADS": "1", **(env or {})}
         return run_command(
-            [sys.executable, *torchrun, str(DEMOS / program), *arguments], tmp_path, env=environment, timeout=timeout
+            [sys.executable, *start, str(DEMOS / program), *arguments], tmp_path, env=environment, timeout=timeout
         )
 
     return call
@@ -43,6 +75,39 @@ def run(gpu_box, tmp_path):
 
 def parts(text):
     return set(re.findall(r"^(?:rank \d+ )?(\w+)$", text, re.M))
+
+
+def test_the_sources_have_no_warning_and_no_undefined_behaviour(gpu_box, tmp_path):
+    """Both demos under AddressSanitizer and UBSan: one process, and two ranks over NCCL.
+
+    torch itself is not built with them, so its leaks are not counted. The ranks are started without torchrun, which
+    does nothing of the box's and would run under the sanitizers, too.
+    """
+    flags = ("-Werror", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+    library = compile_box(tmp_path, 13000, *flags)
+    for source in HERE.glob("native/*.cpp"):
+        subprocess.run(
+            ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-DBOX_CUDA_VERSION=12080", source],
+            check=True,
+        )
+    runtime = [
+        subprocess.check_output(["gcc", f"-print-file-name=lib{n}.so"], text=True).strip() for n in ("asan", "ubsan")
+    ]
+    box = gpu_box(devices=2, memory="8G")
+    env = {**box.environment(), "LD_PRELOAD": " ".join([*runtime, str(library)]), "OMP_NUM_THREADS": "1"}
+    env["ASAN_OPTIONS"] = "detect_leaks=0:protect_shadow_gap=0"
+    env |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(20_000 + os.getpid() % 20_000)}
+    rank = [{"RANK": str(r), "LOCAL_RANK": str(r), "WORLD_SIZE": "2"} for r in range(2)]
+    for program, processes in (("one_process.py", [{}]), ("ranks.py", rank)):
+        with ThreadPoolExecutor() as pool:
+            command = [sys.executable, str(DEMOS / program)]
+            start = functools.partial(run_command, command, tmp_path, timeout=200)
+            all_done = list(pool.map(lambda own, start=start: start(env=env | own), processes))
+        for done in all_done:
+            assert done.code == 0 and "ERROR: AddressSanitizer" not in done.err and "runtime error" not in done.err, (
+                done
+            )
+    assert all("a_graph_replays_a_collective" in done.out for done in all_done), all_done
 
 
 def test_one_process_sees_devices_as_cuda_has_them(run):
@@ -102,17 +167,22 @@ def test_nodes_have_devices_of_their_own(gpu_box, tmp_path):
     ],
 )
 def test_a_fault_of_one_rank_is_raised_there(run, fault, raised):
-    done = run("faults.py", ranks=2, faults={1: fault}, timeout=100)
+    done = run("faults.py", ranks=2, faults={1: fault}, env={"NCCL_DEBUG": "WARN"}, timeout=100)
     assert done.code != 0 and f"rank 1: {raised}" in done.out, done
     assert "rank 0: AcceleratorError" not in done.out
+    form = re.compile(rf"\[[\d-]+ [\d:]+\] [\w.-]+:\d+:\d+ \[\d+\] [\w/]+\.cc:\d+ NCCL WARN ({'|'.join(WARNINGS)})")
+    warned = [line for line in done.out.splitlines() if "NCCL WARN" in line]
+    assert all(form.fullmatch(line) for line in warned) and ("NCCL error" not in raised or warned), warned
 
 
 def test_nccl_writes_its_log_as_our_reader_knows_it(run, tmp_path):
-    """Version, network, rank and host."""
-    env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(tmp_path / "nccl.%p")}
+    """Version, network, rank and host; and no line has a form that NCCL's do not have."""
+    env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "ALL", "NCCL_DEBUG_FILE": str(tmp_path / "nccl.%p")}
     done = run("faults.py", ranks=2, env=env)
     assert done.code == 0, done
     logs = [path.read_text() for path in tmp_path.glob("nccl.*")]
+    form = re.compile(rf"[\w.-]+:\d+:\d+ \[\d+\] NCCL INFO ({'|'.join(FORMS)})")
+    assert not [line for log in logs for line in log.splitlines() if not form.fullmatch(line)]
     assert sorted(filter(lambda r: r is not None, map(rank_in_nccl_log, logs))) == [0, 1]
     read = [read_nccl_log(log) for log in logs]
     assert all(one.host and re.match(r"2\.\d+\.\d+", one.version) and one.network for one in read), read
@@ -136,7 +206,7 @@ def test_ras_answers_as_our_reader_knows_it(gpu_box, tmp_path):
     env = gpu_box(devices=3, memory="8G").environment() | {
         "NCCL_RAS_ADDR": f"localhost:{20_000 + os.getpid() % 20_000}"
     }
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", str(script)]
+    command = [sys.executable, str(RANKS), "3", str(script)]
     job = subprocess.Popen(command, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
     try:
         at = (re.match(r"at (\d+) (\d+)", line) for line in iter(job.stdout.readline, ""))
@@ -190,27 +260,13 @@ def test_a_box_that_was_killed_leaves_nothing(gpu_box, tmp_path):
     assert not left.exists()
 
 
-def test_the_sources_have_no_warning_and_no_undefined_behaviour(gpu_box, tmp_path):
-    """Under AddressSanitizer and UBSan; torch itself is not built with them, so its leaks are not counted."""
-    flags = ("-Werror", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
-    library = compile_box(tmp_path, 13000, *flags)
-    for source in HERE.glob("native/*.cpp"):
-        subprocess.run(
-            ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-DBOX_CUDA_VERSION=12080", source],
-            check=True,
-        )
-    runtime = [
-        subprocess.check_output(["gcc", f"-print-file-name=lib{n}.so"], text=True).strip() for n in ("asan", "ubsan")
-    ]
-    box = gpu_box(devices=2, memory="8G")
-    env = {**box.environment(), "LD_PRELOAD": " ".join([*runtime, str(library)]), "OMP_NUM_THREADS": "1"}
-    env["ASAN_OPTIONS"] = "detect_leaks=0:protect_shadow_gap=0"
-    done = run_command([sys.executable, str(DEMOS / "one_process.py")], tmp_path, env=env, timeout=200)
-    assert done.code == 0 and "ERROR: AddressSanitizer" not in done.err and "runtime error" not in done.err, done
-
-
 def test_the_sources_are_short():
-    """Lines of code, without blank lines and comments. Whoever adds a feature finds room for it in what is there."""
+    """Lines of code, without blank lines and comments. A new feature needs room in what is there.
+
+    The limit is not lower because each of these needs its own code: 17 kinds of faults, 72 functions of the runtime, 31
+    of NVML, streams and graphs, the collectives in ten types, NCCL's log and RAS, CUPTI's records, and 400 lines of
+    declarations in place of NVIDIA's headers. stubs.py already generates nearly all functions that return a constant.
+    """
     count = 0
     for path in HERE.glob("native/*"):
         text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)

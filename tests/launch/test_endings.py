@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.collect.run_evidence import load_evidence
-from distdbg.evidence.broken_agents import broken_agents
-from distdbg.launch import processes
+from distdbg.collect.runs.run_evidence import load_evidence
+from distdbg.evidence.host.broken_agents import broken_agents
+from distdbg.launch.agent import processes
 from distdbg.rundir import list_runs
 
 pytestmark = pytest.mark.slow
@@ -218,7 +218,7 @@ def test_an_error_of_ours_in_the_report_costs_the_job_nothing(distdbg, tmp_path)
     code = """
 import sys
 if "distdbg" in sys.orig_argv:
-    from distdbg.report import verdict
+    from distdbg.diagnosis import verdict
     def breaks(_evidence):
         raise KeyError("planted")
     verdict.build_report = breaks
@@ -235,7 +235,7 @@ def test_the_last_words_of_an_agent_stand_in_the_run(distdbg, tmp_path):
     code = """
 import sys
 if any(word.endswith("/agent.py") for word in sys.orig_argv):
-    from distdbg.launch import rank_watch
+    from distdbg.launch.agent import rank_watch
     def breaks(*_given, **_named):
         raise KeyError("planted")
     rank_watch.RankWatch.__init__ = breaks

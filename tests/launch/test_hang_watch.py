@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from distdbg.launch import hang
-from distdbg.launch.dump_desk import BUSY, DumpDesk
-from distdbg.launch.hang import HangWatch, close_look_after
-from distdbg.launch.stall import Word
-from distdbg.launch.state import RunState
+from distdbg.launch.live.state import RunState
+from distdbg.launch.watch import hang
+from distdbg.launch.watch.dump_requests import BUSY, DumpRequests
+from distdbg.launch.watch.hang import HangWatch, close_look_after
+from distdbg.launch.watch.stall import Word
 from distdbg.rundir import create_run_dir
 from distdbg.settings import JobSettings
 
@@ -24,7 +24,7 @@ class World:
         state = RunState()
         self.nodes = SimpleNamespace(living=[0, 1], ending=False, tell_all=self.asked.append, end=self.end)
         view = SimpleNamespace(say=self.said.append, show=self.shown.append)
-        journal = SimpleNamespace(note=lambda event, **fields: self.notes.append((event, fields)))
+        journal = SimpleNamespace(note=lambda message: self.notes.append((message.spec.name, message.fields())))
         self.hang = HangWatch(JobSettings(script="x.py", **settings), self.run, state, journal, view)
         self.hang.guard(self.nodes)
         monkeypatch.setattr(hang, "explain", lambda _run: ("the verdict", SimpleNamespace(findings=())))
@@ -212,7 +212,7 @@ def test_who_looks_closely_and_when():
 
 
 def test_an_event_of_a_dump_that_nobody_asked_for_is_passed_over():
-    desk = DumpDesk(lambda _request: None)
+    desk = DumpRequests(lambda _request: None)
     desk.hear(0, {"event": "dumped", "folder": "/x"})
     assert desk.done(1e9) == []
     assert not desk.busy

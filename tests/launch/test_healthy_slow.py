@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import FOREIGN, FOREIGN_NAMES, MARK, processes_of
-from tests.launch.test_hang import Launch
+from tests.launch.watch.test_hang import Launch
 
 HEALTHY = sorted((Path(__file__).parents[1] / "programs" / "healthy_slow").glob("*.py"))
 #: Quiet for 20 s and more, and excused whatever the timeout: bytes move, or all ranks compute.
@@ -18,7 +18,7 @@ HEARD = {"gradient_accumulation": 5, "many_short_steps": 5, "uneven_subgroups": 
          "joined_inputs": 8}  # fmt: skip
 #: Quiet for longer than an `auto` that is never under 12 s would wait, had it learnt nothing and had no patience.
 LEARNT = {"pauses_between_epochs", "recompiles_in_the_middle"}
-_AT_LEAST_12_S = "import distdbg.launch.stall as s; s.LEAST_S = 12.0; from distdbg.cli import main; main()"
+_AT_LEAST_12_S = "import distdbg.launch.watch.stall as s; s.LEAST_S = 12.0; from distdbg.cli import main; main()"
 #: They mostly wait.
 _AT_ONCE = 2
 

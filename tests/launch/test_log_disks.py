@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.launch.explain import explain
-from distdbg.launch.on_finding import tell_finding
+from distdbg.launch.live.explain import explain
+from distdbg.launch.live.on_finding import tell_finding
 from distdbg.rundir import RunDir
 from tests.conftest import Command
 from tests.launch.file_systems import freezable_file_system, quota, tiny_file_system
@@ -37,7 +37,7 @@ def test_a_page_that_cannot_be_drawn_costs_the_page_alone(tmp_path: Path, monkey
     def breaks(*_given: object) -> str:
         raise KeyError("planted")
 
-    monkeypatch.setattr("distdbg.collect.report_files.render_html", breaks)
+    monkeypatch.setattr("distdbg.collect.runs.report_files.render_html", breaks)
     made = MadeRun(tmp_path)
     made.exits(1, 3)
     text, report = explain(made.closes().dir)

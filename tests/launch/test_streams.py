@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.launch import torchrun_process
+from distdbg.launch.agent import torchrun_process
 from tests.programs.notices import ENDS
 
 pytestmark = pytest.mark.slow

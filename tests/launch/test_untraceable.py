@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from distdbg.evidence.stacks import main_thread, read_threads
+from distdbg.evidence.stacks.threads import main_thread, read_threads
 from distdbg.rundir import list_runs
 from distdbg.worker import stacks
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.lint._linting import Linted, lint_files
-from distdbg.lint._parsing import Unreadable
+from distdbg.lint.linting import Linted, lint_files
+from distdbg.lint.script.parsing import Unreadable
 
 CASES = sorted(p for p in (Path(__file__).parent / "across").iterdir() if p.is_dir())
 _EXPECT = re.compile(r"#\s*expect:\s*([\w-]+)")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.lint import all_rules, docs
-from distdbg.lint._linting import lint_text
+from distdbg.lint.linting import lint_text
 
 HERE = Path(__file__).parent
 CASES = sorted(HERE.glob("*/*.py"))

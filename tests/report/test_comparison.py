@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from distdbg.cli.diff import command
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.report.comparison import as_json, compare
-from distdbg.report.comparison_text import comparison_text
+from distdbg.report.text.comparison_text import comparison_text
 from tests.made_run import MadeRun
 
 

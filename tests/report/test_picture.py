@@ -6,19 +6,19 @@ from itertools import pairwise
 
 import pytest
 
-from distdbg.evidence.call_tree import tree_of
-from distdbg.evidence.hang import Hang
-from distdbg.evidence.picture import picture_of
+from distdbg.diagnosis.waits.graph import Wait, groups
+from distdbg.diagnosis.waits.hang import Hang
+from distdbg.diagnosis.waits.picture import picture_of
 from distdbg.evidence.rank_set import RankSet
-from distdbg.evidence.recorder import Signatures
-from distdbg.evidence.waits import Wait, groups
-from distdbg.report.flame import WIDTH, flame
-from distdbg.report.html import _environment_of_templates
-from distdbg.report.picture_page import picture_values
-from distdbg.report.picture_text import picture_text
-from distdbg.report.pieces import cells
-from distdbg.report.tree_text import tree_text
-from distdbg.report.wait_graph import BOX_HEIGHT, BOX_WIDTH, wait_graph
+from distdbg.evidence.recorder.log import Signatures
+from distdbg.evidence.stacks.call_tree import tree_of
+from distdbg.report.page.flame import WIDTH, flame
+from distdbg.report.page.html import _environment_of_templates
+from distdbg.report.page.picture_page import picture_values
+from distdbg.report.page.wait_graph import BOX_HEIGHT, BOX_WIDTH, wait_graph
+from distdbg.report.text.picture_text import picture_text
+from distdbg.report.text.pieces import cells
+from distdbg.report.text.tree_text import tree_text
 from tests.made_dump import SLEEPS, WAITS, frame, made_dump, rank_dump, recorder
 
 HOSTILE = "\x1b[31m</title></svg><script>alert(1)</script>\u202e{{ 7*7 }} & \"'"

@@ -9,11 +9,11 @@ import jsonschema
 import pytest
 
 from distdbg.assets import asset_dir
-from distdbg.collect.report_files import write_report
+from distdbg.collect.runs.report_files import write_report
 from distdbg.plain_text import clean
-from distdbg.report.html import render_html
 from distdbg.report.json_form import as_json, dumps
-from distdbg.report.text import render_text
+from distdbg.report.page.html import render_html
+from distdbg.report.text.report import render_text
 from tests.browser import run_in_page
 from tests.made_run import GLOO_LOST, MadeRun
 

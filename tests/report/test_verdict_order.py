@@ -1,7 +1,7 @@
 """The order of findings: what explains another one stands before it."""
 
+from distdbg.diagnosis.verdict import explain, order
 from distdbg.model import CauseClass, Finding
-from distdbg.report.verdict import explain, order
 
 LEAK = Finding("memory-leak", "warning", "certain", "rank 2 keeps more", ranks=(2,))
 KEPT = Finding("memory-leak", "warning", "possible", "rank 2 keeps a list", ranks=(2,))

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from distdbg.errors import EvidenceUnreadable, UsageError
-from distdbg.shrink.checkpoint import tensors_of
-from distdbg.shrink.http_source import Server
-from distdbg.shrink.slicing import pieces
-from distdbg.shrink.source import CutOffError, Folder
-from distdbg.shrink.staging import refuse_a_full_disk, staged
-from distdbg.shrink.writing import output_files, write_files
+from distdbg.shrink.checkpoint.http_source import Server
+from distdbg.shrink.checkpoint.slicing import pieces
+from distdbg.shrink.checkpoint.source import CutOffError, Folder
+from distdbg.shrink.checkpoint.staging import refuse_a_full_disk, staged
+from distdbg.shrink.checkpoint.tensors import tensors_of
+from distdbg.shrink.checkpoint.writing import output_files, write_files
 from tests.shrink import checkpoints, models, ranges
 
 KEPT = {"model.layers": [0, 7]}
@@ -195,7 +195,7 @@ def test_and_where_a_library_writes(task: str, tmp_path: Path, monkeypatch: pyte
     import torch
     import torch.distributed.checkpoint as dcp
 
-    from distdbg.shrink import pickled, plain_torch, random_weights
+    from distdbg.shrink.checkpoint import pickled, plain_torch, random_weights
 
     class Full:
         f_bavail, f_frsize = 1, 512
@@ -219,5 +219,5 @@ def test_and_where_a_library_writes(task: str, tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_copier_does_without_torch() -> None:
-    code = "import sys, distdbg.shrink.making, distdbg.shrink.opening; sys.exit('torch' in sys.modules)"
+    code = "import sys, distdbg.shrink.making, distdbg.shrink.checkpoint.opening; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

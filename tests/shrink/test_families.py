@@ -13,9 +13,9 @@ import pytest
 
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused, UsageError
 from distdbg.shrink import making
+from distdbg.shrink.checkpoint.opening import open_source
 from distdbg.shrink.child import TASKS
-from distdbg.shrink.making import Order, make
-from distdbg.shrink.opening import open_source
+from distdbg.shrink.making import ShrinkRequest, make
 from tests.shrink import models
 from tests.shrink.models import TINY
 
@@ -113,7 +113,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shrunk(source: Path, to: Path, **order) -> dict:
-    return make(open_source(str(source)), to, Order(**order))
+    return make(open_source(str(source)), to, ShrinkRequest(**order))
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)

@@ -7,7 +7,7 @@ import pytest
 transformers = pytest.importorskip("transformers")
 
 from distdbg.shrink.probe.building import Builder, model_class
-from distdbg.shrink.probe.ladder import Wanted, shrink
+from distdbg.shrink.probe.ladder import WantedLayers, shrink
 from distdbg.shrink.probe.task import quiet
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ def test_a_type_at_its_defaults(model_type: str) -> None:
     """What `shrink` gives is compared layer by layer within it; here, that something was cut and no kind lost."""
     quiet()
     config = transformers.CONFIG_MAPPING[model_type]()
-    found = shrink(Builder(config, model_class(config, None, False)), Wanted())
+    found = shrink(Builder(config, model_class(config, None, False)), WantedLayers())
     assert any(len(stack.kept) < stack.group.layers for stack in found.stacks), model_type
     for stack in found.stacks:
         assert {stack.kinds[i] for i in stack.kept} == set(stack.kinds), stack.name

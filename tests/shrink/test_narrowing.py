@@ -7,7 +7,7 @@ import json
 import pytest
 
 from distdbg.errors import Refused, UsageError
-from distdbg.shrink.places import places_of
+from distdbg.shrink.checkpoint.places import places_of
 from tests.shrink import models
 
 SIZES = {**models.TINY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3}

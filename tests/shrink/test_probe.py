@@ -40,9 +40,9 @@ def builder(model_type: str):
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_every_kind_is_kept(model_type: str) -> None:
-    from distdbg.shrink.probe.ladder import Wanted, shrink
+    from distdbg.shrink.probe.ladder import WantedLayers, shrink
 
-    found = shrink(builder(model_type), Wanted())
+    found = shrink(builder(model_type), WantedLayers())
     assert found.stacks
     for stack in found.stacks:
         assert {stack.kinds[i] for i in stack.kept} == set(stack.kinds), stack.name
@@ -61,18 +61,18 @@ def test_every_kind_is_kept(model_type: str) -> None:
     ],
 )
 def test_what_is_kept_of_some(model_type: str, kept: dict[str, list[int]]) -> None:
-    from distdbg.shrink.probe.ladder import Wanted, shrink
+    from distdbg.shrink.probe.ladder import WantedLayers, shrink
 
-    assert {s.name: s.kept for s in shrink(builder(model_type), Wanted()).stacks} == kept
+    assert {s.name: s.kept for s in shrink(builder(model_type), WantedLayers()).stacks} == kept
 
 
 def test_a_stages_depth_that_equals_the_number_of_stages_is_not_taken_for_it() -> None:
     """A ResNet of four stages has one with four layers: what it outputs must stay as it is."""
-    from distdbg.shrink.config_leaves import changed
-    from distdbg.shrink.probe.ladder import Wanted, shrink
+    from distdbg.shrink.checkpoint.config_leaves import changed
+    from distdbg.shrink.probe.ladder import WantedLayers, shrink
 
     made = builder("resnet")
-    small = changed(made.full, shrink(made, Wanted()).edits)
+    small = changed(made.full, shrink(made, WantedLayers()).edits)
     assert small["depths"] == [2, 2, 2, 2]
     for field in ("stage_names", "out_indices", "out_features", "hidden_sizes"):
         assert small[field] == made.full[field]
@@ -81,13 +81,13 @@ def test_a_stages_depth_that_equals_the_number_of_stages_is_not_taken_for_it() -
 def test_every_stage_of_a_stack_keeps_a_layer() -> None:
     """SAM 2's trunk is one stack, and a list counts its blocks stage by stage."""
     from distdbg.errors import Refused
-    from distdbg.shrink.probe.ladder import Wanted, shrink
+    from distdbg.shrink.probe.ladder import WantedLayers, shrink
 
     model = builder("sam2_hiera_det_model")
-    (four,) = shrink(model, Wanted(layers=4)).stacks
+    (four,) = shrink(model, WantedLayers(layers=4)).stacks
     assert four.kept == [0, 1, 3, 10] and four.edits["blocks_per_stage",] == [1, 1, 1, 1]
     with pytest.raises(Refused, match="by blocks_per_stage: stage 2 would have no layer"):
-        shrink(model, Wanted(layers=2))
+        shrink(model, WantedLayers(layers=2))
 
 
 def test_picked_layers_that_are_all_of_one_rule() -> None:
@@ -96,14 +96,14 @@ def test_picked_layers_that_are_all_of_one_rule() -> None:
 
     from distdbg.errors import Refused
     from distdbg.shrink.probe.building import Builder, model_class
-    from distdbg.shrink.probe.ladder import Wanted, shrink
+    from distdbg.shrink.probe.ladder import WantedLayers, shrink
     from distdbg.shrink.probe.task import quiet
 
     quiet()
     fields = {"hidden_size": 32, "moe_intermediate_size": 16, "num_experts": 4, "num_attention_heads": 4}
     config = CONFIG_MAPPING["qwen3_moe"](num_hidden_layers=8, decoder_sparse_step=2, **fields)
     made = Builder(config, model_class(config, None, False))
-    found = shrink(made, Wanted(keep="3,5,7"))
+    found = shrink(made, WantedLayers(keep="3,5,7"))
     assert found.edits["decoder_sparse_step",] == 1
     with pytest.raises(Refused, match="follows from decoder_sparse_step"):
-        shrink(made, Wanted(keep="0,1,2,3,5,7"))
+        shrink(made, WantedLayers(keep="0,1,2,3,5,7"))

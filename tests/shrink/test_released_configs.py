@@ -7,7 +7,7 @@ import pytest
 transformers = pytest.importorskip("transformers")
 
 from distdbg.shrink.probe.building import Builder, model_class
-from distdbg.shrink.probe.ladder import Wanted, shrink
+from distdbg.shrink.probe.ladder import WantedLayers, shrink
 from distdbg.shrink.probe.task import quiet
 
 pytestmark = pytest.mark.slow
@@ -96,7 +96,7 @@ def test_a_released_config(name: str) -> None:
     quiet()
     released, expected = RELEASED[name]
     config = transformers.CONFIG_MAPPING[released["model_type"]].from_dict(dict(released))
-    found = shrink(Builder(config, model_class(config, None, False)), Wanted())
+    found = shrink(Builder(config, model_class(config, None, False)), WantedLayers())
     stacks = [(stack.group.layers, stack.kept) for stack in found.stacks]
     assert sorted(n for n, _ in stacks) == sorted(n for n, _ in expected)
     for stack in found.stacks:

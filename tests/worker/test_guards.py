@@ -9,8 +9,8 @@ import pytest
 
 from distdbg.worker.bus import EVENTS, Bus
 from distdbg.worker.guards import guard_classes, read_modes
-from distdbg.worker.guards._base import Desk, Guard, is_ignored
-from distdbg.worker.guards._rota import Rota
+from distdbg.worker.guards.shared.base import Desk, Guard, is_ignored
+from distdbg.worker.guards.shared.rota import Rota
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.page import OTHER, STEPS, PageWriter
 

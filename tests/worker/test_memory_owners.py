@@ -9,7 +9,7 @@ import weakref
 import pytest
 import torch
 
-from distdbg.evidence.memory_owners import KEY, read_owners
+from distdbg.evidence.memory.owners import KEY, read_owners
 from distdbg.worker.memory import owners
 from distdbg.worker.memory.snapshots import Snapshots
 from tests.worker.test_memory import FakeSession, cuda, session  # noqa: F401

@@ -45,4 +45,4 @@ def test_it_is_told_in_one_go():
         FORCE_SKIP_FILES = {"torch/optim/lr_scheduler.py"}  # noqa: RUF012
 
     places.hide_from_compiler(Rules)
-    assert str(WORKER / "guards" / "missing_set_epoch.py") in Rules.FORCE_SKIP_FILES
+    assert str(WORKER / "guards" / "training" / "missing_set_epoch.py") in Rules.FORCE_SKIP_FILES

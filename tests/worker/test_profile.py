@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from distdbg.evidence.profile_names import HEADER, LINE, step_of
+from distdbg.evidence.trace.marks import HEADER, LINE, step_of
 from distdbg.worker.bus import Bus
 from distdbg.worker.heartbeat import subscribe
 from distdbg.worker.importing import ImportWatch

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.launch.environment import load_preset
+from distdbg.launch.plan.environment import load_preset
 from distdbg.worker.page import read_page
 from tests.launch.file_systems import tiny_file_system
 
@@ -83,6 +83,13 @@ def test_off_is_off(tmp_path):
     rank = Rank(tmp_path, "import sys; print([m for m in sys.modules if 'torch' in m])", DISTDBG_WORKER="off")
     assert rank.process.returncode == 0
     assert not (rank.node_dir / "00003.page").exists()
+
+
+def test_a_worker_side_that_cannot_start_says_why_and_the_script_runs(tmp_path):
+    rank = Rank(tmp_path, "print('trained')", DISTDBG_ATTEMPT="one")
+    assert (rank.process.returncode, rank.out) == (0, "trained\n")
+    (told,) = [m for m in rank.messages if m.get("kind") == "worker-failed"]
+    assert told["error"].startswith("ValueError") and "'one'" in told["error"]
 
 
 def test_the_preset_deterministic_throws_torchs_own_switch_too(tmp_path):

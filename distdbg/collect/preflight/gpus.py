@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from distdbg.collect.gpus import GpuState, Nvml
-from distdbg.collect.kernel_log import kernel_messages
+from distdbg.collect.machine.gpus import GpuState, Nvml
+from distdbg.collect.machine.kernel_log import kernel_messages
 
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)(.*)")
 

@@ -3,7 +3,7 @@
     python <absolute>/distdbg/collect/preflight/probe.py --folder DIR [--name NAME] [--port P] [--token FILE]
 
 It looks at once, then does what lines of JSON on standard input ask for; it ends with its standard input, so that
-nothing is left on a node whose caller is gone. Answers are lines of evidence/probe_lines.py. Standard library.
+nothing is left on a node whose caller is gone. Answers are lines of evidence/host/probe_lines.py. Standard library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 from distdbg.collect.preflight import disk, gpus, interfaces, limits, names, ptrace, software
 from distdbg.collect.preflight.looking import look_all
 from distdbg.collect.preflight.meeting import Listener, meet
-from distdbg.evidence.probe_lines import pack
+from distdbg.evidence.host.probe_lines import pack
 
 _LOOK_WITHIN_S = 8.0
 _BANDWIDTH = Path(__file__).with_name("bandwidth.py")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from distdbg.errors import NothingToAnalyse
-from distdbg.evidence.preflight import Preflight, read_preflight
-from distdbg.launch.preflight.carriers import Wish, carry, choose
+from distdbg.evidence.host.preflight import Preflight, read_preflight
+from distdbg.launch.preflight.carriers import ProbeOptions, choose
 from distdbg.launch.preflight.conduct import conduct
 from distdbg.whole_file import write_whole
 
@@ -25,16 +23,15 @@ def ask(
     reduce: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> Preflight:
-    """`on` is auto, local, slurm or ssh. Raises UsageError, ToolMissing, NothingToAnalyse."""
+    """`on` is auto or a backend. Raises UsageError, ToolMissing, NothingToAnalyse."""
     folder = Path.cwd()
     with _token(folder) as token:
-        wish = Wish(nodes, hosts, folder, token, port, tuple(ssh_options))
-        kind = choose(on, wish, os.environ)
-        raw = conduct(kind, carry(kind, wish, os.environ), port=port, reduce=reduce, say=say)
+        options = ProbeOptions(nodes, hosts, folder, token, port, tuple(ssh_options))
+        backend = choose(on, options)
+        raw = conduct(backend, backend.probes(options), port=port, reduce=reduce, say=say)
     preflight = read_preflight(raw)
     if not preflight.nodes:
-        said = "; ".join(preflight.said) or "srun said nothing"
-        raise NothingToAnalyse(f"Slurm gave no nodes: {said}", "`sinfo` shows which there are; or ask for fewer.")
+        raise backend.no_nodes("; ".join(preflight.said))
     return preflight
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from distdbg.collect.preflight.cheap import looks
 from distdbg.collect.preflight.looking import look_all
-from distdbg.evidence.preflight import read_preflight
+from distdbg.evidence.host.preflight import read_preflight
 from distdbg.rundir import RunDir
 from distdbg.whole_file import write_json
 
@@ -28,7 +28,7 @@ def judged(run: RunDir, on: str, looked: Mapping[str, Mapping[str, Any]]) -> lis
 
     Never raises, never refuses: a job that starts anyway is the user's to start.
     """
-    from distdbg.checks import disk_low, interface_wrong
+    from distdbg.diagnosis.nodes import disk_low, interface_wrong
     from distdbg.evidence.run import RunEvidence
 
     raw = {

@@ -15,12 +15,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from distdbg.evidence.probe_lines import Unpacker
-from distdbg.launch.preflight.carriers import Carried, Kind
-from distdbg.launch.preflight.srun import WAIT_S
-from distdbg.launch.slurm.hostlist import expand
+from distdbg.evidence.host.probe_lines import Unpacker
+from distdbg.launch.preflight.carriers import Carried
+
+if TYPE_CHECKING:
+    from distdbg.launch.backends.interface import Backend
 
 #: After the first node has answered, the others get this long; ssh gives up on a dead host after 10 s.
 _LOOK_WITHIN_S = 15.0
@@ -43,36 +44,42 @@ class _Channel:
 
 
 def conduct(
-    kind: Kind, carried: Sequence[Carried], *, port: int, reduce: bool, say: Callable[[str], None]
+    backend: Backend, carried: Sequence[Carried], *, port: int, reduce: bool, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """The raw preflight (schema distdbg.preflight/1): what each node said, and why one said nothing."""
     probes = _Probes(carried)
     try:
-        return _led(kind, carried, probes, port=port, reduce=reduce, say=say)
+        return _led(backend, carried, probes, port=port, reduce=reduce, say=say)
     finally:
         probes.end()
 
 
 def _led(
-    kind: Kind, carried: Sequence[Carried], probes: _Probes, *, port: int, reduce: bool, say: Callable[[str], None]
+    backend: Backend,
+    carried: Sequence[Carried],
+    probes: _Probes,
+    *,
+    port: int,
+    reduce: bool,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     begun = time.time()
     say("looking at the nodes")
-    probes.wait("looked", _LOOK_WITHIN_S, _FIRST_WITHIN_S + (0 if carried[0].names else WAIT_S))
-    names = _names(carried, probes.said)
+    probes.wait("looked", _LOOK_WITHIN_S, _FIRST_WITHIN_S + carried[0].wait_s)
+    names = _names(carried, probes.said, backend)
     master = names[0] if names else ""
     if len(names) > 1 and "looked" in probes.said.get(master, {}):
         say("nodes meet")
         probes.tell({"do": "meet", "whom": _whom(names, master, probes.said)})
         probes.wait("met", _MEET_WITHIN_S)
-    skipped = _why_not(kind, names, probes.said, reduce=reduce)
+    skipped = _why_not(backend, names, probes.said, reduce=reduce)
     if not skipped:
         say("all-reduce")
-        probes.tell(_reduction(kind, names, probes.said))
+        probes.tell(_reduction(backend, names, probes.said))
         probes.wait("reduced", _REDUCE_WITHIN_S)
     return {
         "schema": "distdbg.preflight/1",
-        "on": kind,
+        "on": backend.name,
         "began": begun,
         "seconds": round(time.time() - begun, 2),
         "master": master,
@@ -192,15 +199,15 @@ class _Probes:
             channel.errors.close()
 
 
-def _names(carried: Sequence[Carried], said: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """All nodes in their order, the first is the master. Where Slurm chose them, those of its own list that answered
-    know who else should have."""
+def _names(carried: Sequence[Carried], said: Mapping[str, Mapping[str, Any]], backend: Backend) -> list[str]:
+    """All nodes in their order, the first is the master. Where a scheduler chose them, those of its own list that
+    answered know who else should have."""
     names = [name for one in carried for name in one.names]
     if names:
         return names
     folded = next((s["looked"]["names"].get("allocation", "") for s in said.values() if "looked" in s), "")
     with contextlib.suppress(ValueError):
-        return list(expand(folded)) or sorted(said)
+        return backend.unfold(folded) or sorted(said)
     return sorted(said)
 
 
@@ -221,7 +228,7 @@ def _peer(name: str, looked: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "hostname": hostname, "addresses": addresses or ["127.0.0.1"], "port": looked["port"]["got"]}
 
 
-def _why_not(kind: Kind, names: Sequence[str], said: Mapping[str, Mapping[str, Any]], *, reduce: bool) -> str:
+def _why_not(backend: Backend, names: Sequence[str], said: Mapping[str, Mapping[str, Any]], *, reduce: bool) -> str:
     """Why there is no all-reduce; empty where there is one."""
     if not reduce:
         return "it was not asked for"
@@ -238,7 +245,7 @@ def _why_not(kind: Kind, names: Sequence[str], said: Mapping[str, Mapping[str, A
     ]
     if apart:
         return f"{apart[0]} do not reach each other"
-    misnamed = [name for name in names if kind != "local" and _tells_loopback(said[name]["looked"])]
+    misnamed = [name for name in names if not backend.one_machine and _tells_loopback(said[name]["looked"])]
     if misnamed:
         return f"gloo would wait in vain: to {misnamed[0]} its own name is its loopback address"
     bare = [name for name in names if "torch" not in said[name]["looked"]["software"].get("versions", {})]
@@ -251,7 +258,7 @@ def _tells_loopback(looked: Mapping[str, Any]) -> bool:
     return addresses[0].startswith("127.") and "GLOO_SOCKET_IFNAME" not in told and not looked["gpus"].get("gpus")
 
 
-def _reduction(kind: Kind, names: Sequence[str], said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _reduction(backend: Backend, names: Sequence[str], said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Over NCCL where each node has a GPU and a torch for it, else over gloo; at the address that the nodes reached."""
     looked = [said[name]["looked"] for name in names]
     gpus = all(look["gpus"].get("gpus") and "cuda" in look["software"]["versions"] for look in looked)
@@ -261,5 +268,5 @@ def _reduction(kind: Kind, names: Sequence[str], said: Mapping[str, Mapping[str,
         "order": list(names),
         "address": attempts[0],
         "port": looked[0]["port"]["got"],
-        "backend": "nccl" if gpus and kind != "local" else "gloo",
+        "backend": "nccl" if gpus and not backend.one_machine else "gloo",
     }

@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Order:
+class BisectRequest:
     """`finding`: the id that must appear, None for the failure that the first run shows. `fixed`: axes that stay.
 
     `limit_s`: of one run; None for some times what the first one took."""
@@ -62,7 +62,7 @@ class Hunt:
         self.say(f"{trial.number:03d}  {words}: {outcome}  ({trial.seconds:.1f} s)")
 
 
-def refuse_fixed(command: Command, order: Order) -> None:
+def refuse_fixed(command: Command, order: BisectRequest) -> None:
     """Raises UsageError if nothing of the command can be made smaller."""
     own = list(_own_axes(_with_highest(command, order), order))
     if not command.launcher and not own:
@@ -70,13 +70,13 @@ def refuse_fixed(command: Command, order: Order) -> None:
                          "Name one, with its lowest value: --vary --steps=1.")  # fmt: skip
 
 
-def _with_highest(command: Command, order: Order) -> Command:
+def _with_highest(command: Command, order: BisectRequest) -> Command:
     for vary in order.vary:
         command = command if vary.high is None else command.with_argument(vary.flag, vary.high)
     return command
 
 
-def hunt(command: Command, order: Order, folder: Path, say: Say) -> Hunt:
+def hunt(command: Command, order: BisectRequest, folder: Path, say: Say) -> Hunt:
     """Search, then run the result twice more. Raises NothingToAnalyse where the command as it is does not fail."""
     command = _with_highest(command, order)
     own = list(_own_axes(command, order))
@@ -94,7 +94,7 @@ def hunt(command: Command, order: Order, folder: Path, say: Say) -> Hunt:
     return found
 
 
-def _symptom(first: Trial, order: Order, trials: Trials) -> Symptom:
+def _symptom(first: Trial, order: BisectRequest, trials: Trials) -> Symptom:
     if first.command.launcher and first.report is None:
         raise UsageError(
             f"the command did not start, exit code {first.exit_code}: {_last_line(trials, first)}",
@@ -110,7 +110,7 @@ def _symptom(first: Trial, order: Order, trials: Trials) -> Symptom:
     return seen
 
 
-def _rank_axes(first: Trial, order: Order, found: Hunt) -> Iterator[Axis]:
+def _rank_axes(first: Trial, order: BisectRequest, found: Hunt) -> Iterator[Axis]:
     """Nodes and ranks, as many as the first run had."""
     topology = ((first.report or {}).get("run") or {}).get("topology") or {}
     for name, key in ((NODES, "nodes"), (RANKS, "nproc_per_node")):
@@ -125,7 +125,7 @@ def _rank_axes(first: Trial, order: Order, found: Hunt) -> Iterator[Axis]:
             yield Axis(name, 1, now)
 
 
-def _own_axes(command: Command, order: Order) -> Iterator[Axis]:
+def _own_axes(command: Command, order: BisectRequest) -> Iterator[Axis]:
     for vary in order.vary:
         now = command.argument(vary.flag)
         if now is None or not now.isdecimal():
@@ -146,7 +146,7 @@ def _shorten(found: Hunt, axis: Axis, with_value: Callable[[str, int], Command])
         found.command = with_value(axis.name, result.value)
 
 
-def _layers(found: Hunt, order: Order) -> None:
+def _layers(found: Hunt, order: BisectRequest) -> None:
     """How many layers there are, only a run that leaves some out can tell."""
     if not found.command.launcher or "layers" in order.fixed:
         found.left_out[LAYERS] = "it was to stay" if found.command.launcher else "the command is no launch"

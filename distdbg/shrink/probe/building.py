@@ -11,7 +11,7 @@ from textwrap import shorten
 from typing import Any
 
 from distdbg.errors import EvidenceUnreadable, Refused
-from distdbg.shrink.config_leaves import Config
+from distdbg.shrink.checkpoint.config_leaves import Config
 
 #: the largest models that are published have fewer than a fifth of them
 MOST_MODULES = 500_000

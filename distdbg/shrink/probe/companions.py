@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from distdbg.shrink.config_leaves import Config, Path, value_at
+from distdbg.shrink.checkpoint.config_leaves import Config, Path, value_at
 
 
 def companions(config: Config, section: Path, layers: int, keep: Sequence[int]) -> dict[Path, Any]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from distdbg.shrink.config_leaves import (
+from distdbg.shrink.checkpoint.config_leaves import (
     Config,
     Path,
     changed,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from distdbg.shrink.config_leaves import (
+from distdbg.shrink.checkpoint.config_leaves import (
     Path,
     changed,
     index_lists,

@@ -14,8 +14,8 @@ from itertools import product
 from typing import Any
 
 from distdbg.errors import Refused, UsageError
+from distdbg.shrink.checkpoint.config_leaves import changed, dotted, integers, section_of, value_at
 from distdbg.shrink.choosing import LEAST, chosen_layers, shortest_prefix
-from distdbg.shrink.config_leaves import changed, dotted, integers, section_of, value_at
 from distdbg.shrink.probe.building import Anatomy, Builder
 from distdbg.shrink.probe.controls import Group, find_groups, inside_of
 from distdbg.shrink.probe.edits import Edits, edits_for, followers, index_roles, lists_a_layer, stage_starts
@@ -23,7 +23,7 @@ from distdbg.shrink.probe.kinds import Counting, Fingerprint, counting, fingerpr
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedLayers:
     """layers: a number for every stack, None for what its kinds need. stacks: numbers for some, by a part of a name."""
 
     layers: int | None = None
@@ -62,7 +62,7 @@ class Shrunk:
     warnings: list[str]
 
 
-def shrink(builder: Builder, wanted: Wanted) -> Shrunk:
+def shrink(builder: Builder, wanted: WantedLayers) -> Shrunk:
     """Raises Refused where no faithful shrink was found, UsageError where what is wanted does not fit the model."""
     full = builder.anatomy(builder.full)
     assert not isinstance(full, Exception)
@@ -163,7 +163,7 @@ def _look(builder: Builder, full: Anatomy, group: Group) -> Stack:
 def _climb(
     builder: Builder,
     stack: Stack,
-    wanted: Wanted,
+    wanted: WantedLayers,
     *,
     stacks: list[Stack],
     others: Edits,
@@ -327,7 +327,7 @@ def _problem_beside(before: Anatomy, found: Anatomy | Exception, stack: Stack, s
     return ""
 
 
-def _number_for(stack: Stack, wanted: Wanted) -> int | None:
+def _number_for(stack: Stack, wanted: WantedLayers) -> int | None:
     for name, count in wanted.stacks.items():
         if answers_to(stack, name):
             return count
@@ -343,7 +343,7 @@ def answers_to(stack: Stack, name: str) -> bool:
     return name in words or name in stack.group.stacks
 
 
-def _refuse_unknown(stacks: list[Stack], wanted: Wanted) -> None:
+def _refuse_unknown(stacks: list[Stack], wanted: WantedLayers) -> None:
     names = ", ".join(s.name for s in stacks)
     for name, number in wanted.stacks.items():
         found = [s for s in stacks if answers_to(s, name)]

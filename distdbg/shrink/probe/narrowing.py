@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from distdbg.errors import Refused, UsageError
-from distdbg.shrink.config_leaves import Path, changed, dotted, integers
+from distdbg.shrink.checkpoint.config_leaves import Path, changed, dotted, integers
 from distdbg.shrink.probe.building import Anatomy, Builder, Shape, brief
 from distdbg.shrink.probe.controls import layer_lists
 from distdbg.shrink.probe.edits import Edits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from distdbg.shrink.config_leaves import changed, dotted, value_at
+from distdbg.shrink.checkpoint.config_leaves import changed, dotted, value_at
 from distdbg.shrink.probe.building import Builder
 from distdbg.shrink.probe.kinds import fingerprints, lists_a_use
 from distdbg.shrink.probe.ladder import Shrunk, Stack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distdbg.shrink.probe.building import open_builder
-from distdbg.shrink.probe.ladder import Wanted, shrink
+from distdbg.shrink.probe.ladder import WantedLayers, shrink
 from distdbg.shrink.probe.narrowing import narrowed
 from distdbg.shrink.probe.report import as_json
 
@@ -15,7 +15,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     quiet()
     builder = open_builder(task["folder"], task["trust"])
     fewer = narrowed(builder, task["narrow"])
-    wanted = Wanted(task["layers"], task["keep"], task["stacks"])
+    wanted = WantedLayers(task["layers"], task["keep"], task["stacks"])
     return as_json(builder, shrink(builder, wanted), fewer)
 
 

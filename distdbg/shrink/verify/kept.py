@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.model import fold_ranks
-from distdbg.shrink.layer_names import renumbered
+from distdbg.shrink.checkpoint.layer_names import renumbered
 
 PASS = "pass"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from distdbg.shrink.config_leaves import Config
+from distdbg.shrink.checkpoint.config_leaves import Config
 from distdbg.shrink.probe.building import Builder, brief
 from distdbg.shrink.verify.inputs import inputs_for
 from distdbg.shrink.verify.measuring import dry

@@ -1,8 +1,8 @@
 """Guards: what goes wrong in training without raising anything, noticed in the rank while it happens.
 
-One file a guard, found by listing this folder; each bears the stem of its finding's id and holds one subclass of
+One file a guard, found by listing the rooms; each bears the stem of its finding's id and holds one subclass of
 `Guard`. A guard listens on the hook bus and tells facts; what they mean, and whatever needs several ranks, is judged
-outside, by the check of the same name. It adds no collective, touches no number, random state or device, and keeps
+outside, by the rule of the same name. It adds no collective, touches no number, random state or device, and keeps
 nothing alive that the script would have freed.
 
 What a step may cost is next to nothing (benchmarks/worker_overhead.py), so a guard works once a pass over a loader,
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 
-from distdbg.worker.guards._base import DEFAULT_MODES, Guard, GuardError
+from distdbg.worker.guards.shared.base import DEFAULT_MODES, Guard, GuardError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_MODES", "VARIABLE", "Guard", "GuardError", "guard_classes", "read_modes"]
 
+#: Folders of guards.
+ROOMS = ("parallel", "training")
 #: How a launch tells its ranks: `id=mode,id=mode`.
 VARIABLE = "DISTDBG_GUARDS"
 
@@ -30,10 +32,12 @@ def guard_classes() -> Iterator[type[Guard]]:
     """Every guard, by the name of its file. A file that cannot be loaded raises: whoever asks decides."""
     from importlib import import_module
 
-    for name in sorted(os.listdir(os.path.dirname(__file__))):
+    here = os.path.dirname(__file__)
+    files = sorted((name, room) for room in ROOMS for name in os.listdir(f"{here}/{room}"))
+    for name, room in files:
         stem, dot, ending = name.partition(".")
-        if dot and ending == "py" and not stem.startswith("_"):
-            module = import_module(f"{__name__}.{stem}")
+        if dot and ending == "py" and stem != "__init__":
+            module = import_module(f"{__name__}.{room}.{stem}")
             yield next(
                 value
                 for value in vars(module).values()

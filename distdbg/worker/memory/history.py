@@ -58,6 +58,6 @@ class History:
                 attach(snapshots.ran_out)
                 self.observed = True
         except Exception as error:
-            self._session.fact("memory-history", recorded=False, because=repr(error))
+            self._session.fact("memory-history", recorded=False, because=repr(error), error=repr(error))
             return
         self._session.fact("memory-history", recorded=True, entries=ENTRIES, observed=self.observed)

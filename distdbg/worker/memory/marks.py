@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: What a mark begins with; evidence/memory_trace.py reads it.
+#: What a mark begins with; evidence/memory/trace.py reads it.
 PREFIX = "ddbg"
 FORWARD, BACKWARD, OPTIMIZER = "fbo"
 

@@ -1,6 +1,6 @@
 """Whose memory it is: names for a snapshot's addresses, out of the modules and optimizers that stand in this process.
 
-Written into the snapshot under a key of its own (evidence/memory_owners.py has its form), which torch's tools pass
+Written into the snapshot under a key of its own (evidence/memory/owners.py has its form), which torch's tools pass
 over. Only what is asked of a tensor anyway: where its bytes lie. No tensor is touched, gathered or kept; some 20 us a
 tensor.
 """

@@ -10,7 +10,7 @@ import _thread
 import os
 
 from distdbg.whole_file import WholeFile
-from distdbg.worker.handing import to_spare
+from distdbg.worker.handover import to_spare
 from distdbg.worker.memory import figures, host
 
 TYPE_CHECKING = False
@@ -67,7 +67,7 @@ class Snapshots:
             self._tell(asked, files=self._files(why), why=why, step=self._session.page.steps(),
                        missing=self._missing())  # fmt: skip
         except Exception as error:
-            self._tell(asked, because=repr(error))
+            self._tell(asked, because=repr(error), error=repr(error))
         finally:
             self._lock.release()
 

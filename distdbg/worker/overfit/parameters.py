@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from distdbg.worker.guards._gradients import parameters_of
+from distdbg.worker.guards.shared.gradients import parameters_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from distdbg.evidence.profile_names import CATEGORY, LINE, LINES_TRACK, LINES_TRACK_NAME
+from distdbg.evidence.trace.marks import CATEGORY, LINE, LINES_TRACK, LINES_TRACK_NAME
 from distdbg.worker.exceptions import belongs_to_user
 
 TYPE_CHECKING = False

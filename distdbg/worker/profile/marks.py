@@ -9,7 +9,7 @@ from __future__ import annotations
 import _thread
 import time
 
-from distdbg.evidence.profile_names import (
+from distdbg.evidence.trace.marks import (
     BACKWARD,
     CATEGORY,
     COMPUTING,

@@ -12,7 +12,7 @@ import sys
 from shutil import rmtree
 from tempfile import mkdtemp
 
-from distdbg.evidence.profile_names import HEADER
+from distdbg.evidence.trace.marks import HEADER
 from distdbg.worker.memory import figures
 from distdbg.worker.profile.lines import Lines
 from distdbg.worker.profile.marks import Marks

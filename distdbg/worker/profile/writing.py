@@ -10,7 +10,7 @@ import os
 import re
 
 from distdbg.whole_file import WholeFile
-from distdbg.worker.handing import no_room, to_spare
+from distdbg.worker.handover import no_room, to_spare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ class Watches:
 
     def _found(self, model: Any) -> None:  # noqa: ANN401
         """What is trained; None where that is no longer sure."""
-        from distdbg.worker.guards._passes import weak
+        from distdbg.worker.guards.shared.passes import weak
 
         self._model = weak(model) or (lambda: None)
         self._each(lambda watch: watch.model(model))

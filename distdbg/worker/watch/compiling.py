@@ -188,8 +188,10 @@ class CompileWatch(logging.Handler):
                    step_ms=[round(1000 * t, 4) for t in self._times])  # fmt: skip
 
     def _tell(self, guard: str, where: Site | None, **fields: object) -> None:
-        told = {"kind": "guard", "guard": guard, "mode": "warn", "step": self._steps}
-        self._session.link.send("fact", {**told, "where": list(where) if where else None, **fields}, last_words=True)
+        self._session.link.send("fact", {
+            "kind": "guard", "guard": guard, "mode": "warn", "step": self._steps,
+            "where": list(where) if where else None, **fields,
+        }, last_words=True)  # fmt: skip
 
 
 def _newest(payload: object) -> str:

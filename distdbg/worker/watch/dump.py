@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import sys
 
-from distdbg.worker.handing import Hand, no_room
+from distdbg.worker.handover import Handover, no_room
 from distdbg.worker.watch.figures import is_finite, probe
 from distdbg.worker.watch.plain import Plain, nbytes, state_of
 from distdbg.worker.watch.random_states import plain_states, random_states
@@ -42,7 +42,7 @@ class Dump:
 
     def __init__(self, session: Session, root: RootWatch) -> None:
         self._session, self._root = session, root
-        self._hand = Hand(session, "nonfinite")
+        self._hand = Handover(session, "nonfinite")
         self._last: dict[str, Any] | None = None
         self._saved: list[str] = []
         self._because: dict[str, str] = {}
@@ -60,7 +60,7 @@ class Dump:
 
     def end(self) -> None:
         self._last = None
-        self._root.deaf(self._begins)
+        self._root.unsubscribe(self._begins)
 
     def _begins(self, _module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
         if torch.is_grad_enabled():

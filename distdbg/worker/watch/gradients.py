@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 
-from distdbg.worker.guards._passes import weak
+from distdbg.worker.guards.shared.passes import weak
 from distdbg.worker.watch.late import LateFigures
 from distdbg.worker.watch.layers import Layers
 from distdbg.worker.watch.samples import Sample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from distdbg.worker.guards._gradients import parameters_of
+from distdbg.worker.guards.shared.gradients import parameters_of
 from distdbg.worker.watch.figures import local
 from distdbg.worker.wrapping import inner_of, is_ddp, is_fsdp1
 

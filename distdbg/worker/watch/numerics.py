@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 from math import isfinite
 
-from distdbg.worker.guards._base import is_ignored, users_line
-from distdbg.worker.guards._gradients import parameters_of
-from distdbg.worker.guards._passes import weak
+from distdbg.worker.guards.shared.base import is_ignored, users_line
+from distdbg.worker.guards.shared.gradients import parameters_of
+from distdbg.worker.guards.shared.passes import weak
 from distdbg.worker.places import roots_of
 from distdbg.worker.watch import outputs
 from distdbg.worker.watch.figures import is_finite, local, probe
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from distdbg.worker.guards._base import Where
+    from distdbg.worker.guards.shared.base import Where
     from distdbg.worker.session import Session
     from distdbg.worker.watch.dump import Dump
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdbg.worker import traced_outputs
-from distdbg.worker.guards._passes import weak
+from distdbg.worker.guards.shared.passes import weak
 from distdbg.worker.watch.saves import Saves
 from distdbg.worker.wrapping import inner_of
 
@@ -32,7 +32,7 @@ class RootWatch:
     def listen(self, told: Began) -> None:
         self._listeners.append(told)
 
-    def deaf(self, told: Began) -> None:
+    def unsubscribe(self, told: Began) -> None:
         if told in self._listeners:
             self._listeners.remove(told)
         if not self._listeners:
@@ -67,7 +67,7 @@ class RootWatch:
             try:
                 told(module, args, kwargs)
             except Exception as error:
-                self.deaf(told)
+                self.unsubscribe(told)
                 self._session.fact("watch-failed", watch=getattr(told, "__qualname__", "?"), error=repr(error))
 
     def unhook(self) -> None:

@@ -12,8 +12,8 @@ import gc
 import sys
 
 from distdbg.worker import traced_outputs
-from distdbg.worker.guards._gradients import parameters_of
-from distdbg.worker.guards._passes import weak
+from distdbg.worker.guards.shared.gradients import parameters_of
+from distdbg.worker.guards.shared.passes import weak
 from distdbg.worker.watch.root import is_compiled
 
 TYPE_CHECKING = False

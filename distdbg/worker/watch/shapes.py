@@ -6,7 +6,7 @@ Hooks stand on all modules for one forward, and then are gone; what stays is a l
 from __future__ import annotations
 
 from distdbg.worker import traced_outputs
-from distdbg.worker.handing import Hand
+from distdbg.worker.handover import Handover
 from distdbg.worker.watch.described import describe, signature
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ class ShapeWatch:
     def __init__(self, session: Session, root: RootWatch) -> None:
         self._session, self._root = session, root
         self._known: set[object] = set()
-        self._hand = Hand(session, "shapes")
+        self._hand = Handover(session, "shapes")
         self._texts: list[str] = []
         self._hooks: list[Any] = []
         self._table: Table | None = None
@@ -45,7 +45,7 @@ class ShapeWatch:
 
     def end(self) -> None:
         self._unhook()
-        self._root.deaf(self._begins)
+        self._root.unsubscribe(self._begins)
 
     def _begins(self, module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
         if self._table is not None:  # the one before has raised
@@ -60,7 +60,7 @@ class ShapeWatch:
             if getattr(inner, "_compiled_call_impl", None) is None and "Script" not in type(inner).__name__:
                 self._hooks.append(inner.register_forward_hook(traced_outputs.has_shape, with_kwargs=True))
         if len(self._known) >= _MOST_TABLES:
-            self._root.deaf(self._begins)
+            self._root.unsubscribe(self._begins)
 
     def _shaped(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:  # noqa: ANN401
         if self._table is not None and self._table.take(module, args, kwargs, output):

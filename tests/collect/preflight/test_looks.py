@@ -14,7 +14,7 @@ from distdbg.collect.preflight import disk, gpus, interfaces, limits, names, ptr
 from distdbg.collect.preflight.bandwidth import rounds
 from distdbg.collect.preflight.looking import look_all
 from distdbg.collect.preflight.meeting import Listener, meet, reach
-from distdbg.evidence.probe_lines import Unpacker
+from distdbg.evidence.host.probe_lines import Unpacker
 from tests.fake_nvml.library import fake_gpus
 
 

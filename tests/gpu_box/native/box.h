@@ -2,7 +2,7 @@
 //
 // Read once per process from the environment (box.py sets them):
 //   GPU_BOX_DIR      folder of the files that processes share; one folder is one cluster. Without it: no devices
-//   GPU_BOX_NODE     number of this node (default: torchrun's GROUP_RANK, then `--node-rank N` of the command line, then 0)
+//   GPU_BOX_NODE     number of this node (default: torchrun's GROUP_RANK, `--node-rank N` of the command line, 0)
 //   GPU_BOX_DEVICES  devices of a node            GPU_BOX_MEMORY   bytes of each (suffixes K, M, G)
 //   GPU_BOX_CONTEXT  bytes of a CUDA context      GPU_BOX_COMM     bytes of an NCCL communicator
 //   GPU_BOX_VALUES   0: only up to 64 KiB at once are moved or filled on devices, so that their pages are not touched
@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ void uuid(int physical, unsigned char out[16]);  // the same for the CUDA runtim
 Fault* planted(const char* kind, int device = -1);
 void trace(const char* format, ...) __attribute__((format(printf, 1, 2)));
 int64_t now_ns();                              // CLOCK_REALTIME, as CUPTI and the kernel's log have it
+std::string variable(const char* name, const char* otherwise);  // of the environment; an empty one counts as absent
+std::string print(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 // ---- the node: what its processes share, in a file of GPU_BOX_DIR (machine.cpp)
 enum class Health : int { kGood, kEccError, kLost };
@@ -67,6 +70,7 @@ struct Node {
   Device devices[kMaxDevices];
   Process processes[kMaxProcesses];
 };
+void* map_file(const std::string& path, size_t size);  // nullptr: it cannot be made
 Node* node();
 bool alive(int pid);
 int64_t used_on(int physical);                 // bytes, by all living processes and by faults of the kind memory-taken
@@ -74,18 +78,19 @@ bool take(int logical, int64_t bytes);         // false: the device has no room 
 void give(int logical, int64_t bytes);
 
 // ---- memory (device.cpp)
-enum class Kind { kDevice, kPinned, kRegistered, kMapped, kShared };  // kMapped: cuMemMap; kShared: cudaIpcOpenMemHandle
+// kMapped: cuMemMap; kShared: cudaIpcOpenMemHandle
+enum class Kind { kDevice, kPinned, kRegistered, kMapped, kShared };
 struct Block {
   size_t size;
   int device;                                  // logical
   Kind kind;
-  std::string file;                            // kDevice that was exported with cudaIpcGetMemHandle: its file's path
+  std::string file = {};                       // kDevice that was exported with cudaIpcGetMemHandle: its file's path
 };
 void* allocate(int device, size_t size, Kind kind);  // nullptr: out of memory
 bool release(void* p);
 void note(void* p, Block b);
-bool forget(void* p, Block* out);
-bool lookup(const void* p, uintptr_t* base, Block* out);
+std::optional<Block> forget(void* p);
+std::optional<Block> block_of(const void* p);  // also of an address inside it
 bool on_device(const void* p);
 void zero(void* p, size_t n);                  // returns whole pages to the host instead of writing zeros
 
@@ -105,9 +110,7 @@ struct Event {
   Graph* graph = nullptr;                      // recorded last while its stream was captured into this graph
 };
 struct Stream {
-  int device;                                  // logical
-  int priority;
-  unsigned flags;
+  int device, priority;                        // device: logical
   uint64_t id;
   std::mutex m;
   std::condition_variable cv;
@@ -116,7 +119,7 @@ struct Stream {
   Graph* capturing = nullptr;
   int64_t last_end_ns = 0;                     // of the activities that CUPTI reports: those of a stream do not overlap
 };
-Stream* new_stream(int device, unsigned flags, int priority);
+Stream* new_stream(int device, int priority);
 // Handles 0 and 1 (legacy) and 2 (per thread) are the default stream of `device`, or of the current device.
 Stream* stream_of(void* handle, int device = -1);
 // Does `work` after all that the stream already has: at once, in this thread, where the stream is idle and the work
@@ -142,7 +145,7 @@ void break_device(int physical, Health health, int xid, int error);
 // ---- what the profiler sees (cupti.cpp)
 enum class Activity { kKernel, kCopy, kFill, kSync };
 extern std::atomic<bool> profiling;
-struct Call {                                  // one call of the CUDA runtime, while it lasts; costs a load where nobody profiles
+struct Call {                                  // a call of the CUDA runtime, while it lasts; without a profile: a load
   explicit Call(int cupti_id);                 // CUPTI_RUNTIME_TRACE_CBID_*
   ~Call();
   int id;

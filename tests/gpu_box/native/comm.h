@@ -69,7 +69,7 @@ struct ncclComm {
   bool blocking, has_memory = false;
   ncclComm* parent = nullptr;
   int color = 0, key = 0, number = 0;  // of a child: number among the children of its parent
-  int children = 0, splits = 0;
+  int splits = 0;
   std::atomic<int> splits_done{0};
   uint64_t id = 0;
   nccl::Shared* shared = nullptr;
@@ -100,14 +100,13 @@ void wake(std::atomic<uint32_t>& word);
 void move_collective(ncclComm* c, const Call& call);
 void move_transfers(ncclComm* c, std::vector<Transfer> all);
 // nccl_voice.cpp
-enum : unsigned { kInit = 1, kColl = 2, kP2p = 4, kNet = 16, kGraph = 32, kBootstrap = 4096, kRas = 32768 };
-void info(unsigned subsystems, const char* format, ...) __attribute__((format(printf, 2, 3)));
-void warn(const char* place, const char* format, ...) __attribute__((format(printf, 2, 3)));  // place: file and line
+enum : unsigned { kInit = 1, kColl = 2, kNet = 4, kBootstrap = 8, kRas = 16 };
+void info(unsigned subsystems, const std::string& text);
+void warn(const char* place, const std::string& text);  // place: file and line
 const char* last_warning();
 void tell_version(int rank);
 void tell_setup(ncclComm* c, const char* what);
-void tell_topology(ncclComm* c);
-void tell_channels(ncclComm* c);  // at the first operation
+void tell(ncclComm* c, const char* what);
 void tell_error(ncclComm* c, ncclResult_t code, int peer);
 void serve_ras();  // once per process
 

@@ -69,9 +69,7 @@ Call::Call(int cupti_id) : id(cupti_id) {
     correlation = outermost->correlation;
     return;
   }
-  outermost = this;
-  correlation = ++correlations;
-  begin_ns = clock_now();
+  outermost = this, correlation = ++correlations, begin_ns = clock_now();
   for (int kind = 0; kind < kExternalKinds; kind++)
     if (!externals[kind].empty()) put(ExternalRecord{kExternal, kind, externals[kind].back(), correlation, 0});
 }
@@ -88,8 +86,7 @@ static uint32_t number_of(Stream* s) {  // in real profiles 7 is the default str
 }
 static void put_wait(Stream* s, uint32_t correlation, uint64_t begin) {
   static const std::map<int, int> types = {{137, 1}, {147, 2}, {131, 3}, {165, 4}};  // by the id of the call
-  auto found = outermost ? types.find(outermost->id) : types.end();
-  int type = found == types.end() ? 0 : found->second;
+  int type = outermost ? types.at(outermost->id) : 0;
   uint32_t stream = type == 2 || type == 3 ? number_of(s) : kNoStream;
   put(SyncRecord{kSync, type, begin, uint64_t(clock_now()), correlation, uint32_t(s->device + 1), stream, 0});
 }
@@ -179,11 +176,8 @@ API int cuptiGetCallbackName(int domain, int id, const char** name) {  // CUPTI_
   static const std::map<int, const char*> names = {
       {20, "cudaMalloc_v3020"}, {22, "cudaFree_v3020"}, {27, "cudaHostAlloc_v3020"}, {31, "cudaMemcpy_v3020"},
       {41, "cudaMemcpyAsync_v3020"}, {51, "cudaMemsetAsync_v3020"}, {131, "cudaStreamSynchronize_v3020"},
-      {135, "cudaEventRecord_v3020"}, {137, "cudaEventSynchronize_v3020"}, {138, "cudaEventQuery_v3020"},
-      {147, "cudaStreamWaitEvent_v3020"}, {165, "cudaDeviceSynchronize_v3020"}, {211, "cudaLaunchKernel_v7000"},
-      {269, "cudaLaunchCooperativeKernel_v9000"}, {311, "cudaGraphLaunch_v10000"},
-      {317, "cudaStreamIsCapturing_v10000"}, {370, "cudaEventRecordWithFlags_v11010"},
-      {430, "cudaLaunchKernelExC_v11060"}};
+      {135, "cudaEventRecord_v3020"}, {137, "cudaEventSynchronize_v3020"}, {147, "cudaStreamWaitEvent_v3020"},
+      {165, "cudaDeviceSynchronize_v3020"}, {211, "cudaLaunchKernel_v7000"}, {311, "cudaGraphLaunch_v10000"}};
   auto found = names.find(domain == kRuntimeDomain ? id : 0);
   return found == names.end() ? kInvalidParameter : (*name = found->second, kSuccess);
 }

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
-#include <unordered_map>
 
 namespace box {
 
@@ -22,35 +21,28 @@ void note(void* p, Block b) {
   std::lock_guard<std::mutex> lock(blocks_m);
   blocks()[uintptr_t(p)] = std::move(b);
 }
-bool forget(void* p, Block* out) {
+std::optional<Block> forget(void* p) {
   std::lock_guard<std::mutex> lock(blocks_m);
-  auto i = blocks().find(uintptr_t(p));
-  if (i == blocks().end()) return false;
-  *out = std::move(i->second);
-  blocks().erase(i);
-  return true;
+  auto node = blocks().extract(uintptr_t(p));
+  return node ? std::optional(std::move(node.mapped())) : std::nullopt;
 }
-bool lookup(const void* p, uintptr_t* base, Block* out) {
+std::optional<Block> block_of(const void* p) {
   std::lock_guard<std::mutex> lock(blocks_m);
   auto i = blocks().upper_bound(uintptr_t(p));
-  if (i == blocks().begin()) return false;
-  --i;
-  if (uintptr_t(p) >= i->first + std::max<size_t>(i->second.size, 1)) return false;
-  *base = i->first;
-  *out = i->second;
-  return true;
+  if (i == blocks().begin() || uintptr_t(p) >= (--i)->first + std::max<size_t>(i->second.size, 1)) return {};
+  return i->second;
 }
 bool on_device(const void* p) {
-  uintptr_t base;
-  Block b;
-  return lookup(p, &base, &b) && b.kind != Kind::kPinned && b.kind != Kind::kRegistered;
+  auto b = block_of(p);
+  return b && b->kind != Kind::kPinned && b->kind != Kind::kRegistered;
 }
 void* allocate(int device, size_t size, Kind kind) {
   size_t step = kind == Kind::kDevice ? 2 << 20 : 4096;  // devices hand out memory in steps of 2 MiB
   size_t room = std::max((size + step - 1) / step * step, step);
   if (kind == Kind::kDevice && !take(device, room)) return nullptr;
   // Aligned to the step: torch's expandable segments and cudaMalloc of real devices are.
-  char* p = (char*)mmap(nullptr, room + step, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  char* p = (char*)mmap(nullptr, room + step, PROT_READ | PROT_WRITE, kFlags, -1, 0);
   if (p == MAP_FAILED) {
     if (kind == Kind::kDevice) give(device, room);
     return nullptr;
@@ -58,25 +50,22 @@ void* allocate(int device, size_t size, Kind kind) {
   char* aligned = (char*)((uintptr_t(p) + step - 1) / step * step);
   if (aligned > p) munmap(p, aligned - p);
   if (p + step > aligned) munmap(aligned + room, p + step - aligned);
-  note(aligned, {room, device, kind, ""});
+  note(aligned, {room, device, kind});
   return aligned;
 }
 bool release(void* p) {
-  Block b;
-  if (!forget(p, &b)) return false;
-  munmap(p, b.size);
-  if (b.kind == Kind::kDevice) give(b.device, b.size);
-  if (b.kind == Kind::kDevice && !b.file.empty()) unlink(b.file.c_str());
+  auto b = forget(p);
+  if (!b) return false;
+  munmap(p, b->size);
+  if (b->kind == Kind::kDevice) give(b->device, b->size);
+  if (!b->file.empty()) unlink(b->file.c_str());
   return true;
 }
 void zero(void* p, size_t n) {
-  uintptr_t from = (uintptr_t(p) + 4095) & ~4095ul, to = (uintptr_t(p) + n) & ~4095ul, base;
-  Block b;
-  bool pages = n >= (1 << 20) && lookup(p, &base, &b) && b.file.empty() && (b.kind == Kind::kDevice || b.kind == Kind::kMapped);
-  if (!pages || madvise((void*)from, to - from, MADV_DONTNEED)) {
-    memset(p, 0, n);
-    return;
-  }
+  uintptr_t from = (uintptr_t(p) + 4095) & ~4095ul, to = (uintptr_t(p) + n) & ~4095ul;
+  auto b = n >= (1 << 20) ? block_of(p) : std::nullopt;
+  bool pages = b && b->file.empty() && (b->kind == Kind::kDevice || b->kind == Kind::kMapped);
+  if (!pages || madvise((void*)from, to - from, MADV_DONTNEED)) return void(memset(p, 0, n));
   memset(p, 0, from - uintptr_t(p));
   memset((void*)to, 0, uintptr_t(p) + n - to);
 }
@@ -123,11 +112,9 @@ std::vector<Stream*> all_streams() {
   std::lock_guard<std::mutex> lock(streams_m);
   return streams();
 }
-Stream* new_stream(int device, unsigned flags, int priority) {
+Stream* new_stream(int device, int priority) {
   auto* s = new Stream();
-  s->device = device;
-  s->flags = flags;
-  s->priority = priority;
+  s->device = device, s->priority = priority;
   std::lock_guard<std::mutex> lock(streams_m);
   s->id = streams().size();
   streams().push_back(s);
@@ -139,7 +126,7 @@ Stream* stream_of(void* handle, int device) {
   static Stream* defaults[kMaxDevices];
   std::lock_guard<std::mutex> lock(m);
   Stream*& s = defaults[device < 0 ? current_device() : device];
-  if (!s) s = new_stream(device < 0 ? current_device() : device, 0, 0);
+  if (!s) s = new_stream(device < 0 ? current_device() : device, 0);
   return s;
 }
 static void run_queue(Stream* s) {
@@ -166,10 +153,7 @@ void submit(Stream* s, Work work, bool may_block) {
   constexpr size_t kQueueDepth = 1024;  // as in the real launch queue, a full one blocks the host
   if (s->capturing && capture(s, [work, may_block](Stream* on) { submit(on, work, may_block); })) return;
   std::unique_lock<std::mutex> lock(s->m);
-  if (!may_block && s->queue.empty() && !s->busy) {
-    work();
-    return;
-  }
+  if (!may_block && s->queue.empty() && !s->busy) return work();
   s->cv.wait(lock, [&] { return s->queue.size() < kQueueDepth || error_of_context(); });
   if (!s->started) std::thread(run_queue, s).detach();
   s->started = true;

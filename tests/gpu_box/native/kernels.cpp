@@ -13,14 +13,10 @@ using namespace box;
 cudaError_t result(cudaError_t e);  // runtime.cpp
 
 using Body = Work (*)(void** args);  // reads the arguments of a launch, gives what the kernel does
-struct Kernel { const char* name; Body body; };
 static std::mutex kernels_m;
-static std::unordered_map<const void*, Kernel>& kernels() {  // address of the host's stub -> kernel
-  static auto* all = new std::unordered_map<const void*, Kernel>();
-  return *all;
-}
-static std::unordered_map<const void*, void*>& variables() {
-  static auto* all = new std::unordered_map<const void*, void*>();
+// address of the host's stub -> name of the kernel
+static std::unordered_map<const void*, const char*>& kernels() {
+  static auto* all = new std::unordered_map<const void*, const char*>();
   return *all;
 }
 
@@ -54,25 +50,14 @@ API void** __cudaRegisterFatBinary(void*) {
   static void* handle;
   return &handle;
 }
-API void __cudaRegisterFatBinaryEnd(void**) {}
-API void __cudaUnregisterFatBinary(void**) {}
-API char __cudaInitModule(void**) { return 1; }
-API void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, void*, void*, void*, void*, int*) {
+API void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, ...) {
   std::lock_guard<std::mutex> lock(kernels_m);
-  kernels()[host] = {name, nullptr};
+  kernels()[host] = name;
 }
-API void __cudaRegisterVar(void**, char* host, char*, const char*, int, size_t size, int, int) {
-  variables()[host] = calloc(1, size);
-}
-API cudaError_t cudaGetSymbolAddress(void** p, const void* symbol) {
-  auto i = variables().find(symbol);
-  if (i == variables().end()) return result(kInvalidValue);
-  return *p = i->second, kSuccess;
-}
+// The host has a variable of the same size for each one of the device: that is used for both.
+API cudaError_t cudaGetSymbolAddress(void** p, const void* symbol) { return *p = (void*)symbol, kSuccess; }
 API cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t n, size_t offset, int) {
-  void* to;
-  if (cudaGetSymbolAddress(&to, symbol)) return kInvalidValue;
-  return memcpy((char*)to + offset, from, n), kSuccess;
+  return memcpy((char*)symbol + offset, from, n), kSuccess;
 }
 
 // ---- launches
@@ -113,18 +98,12 @@ API cudaError_t cudaLaunchKernel(const void* host, Dim3, Dim3, void** args, size
   if (int e = error_of_context()) return result(e);
   if (!touch(current_device())) return result(kOutOfMemory);
   Call call(211);
-  const char* name;
-  Body body;
-  {
-    std::lock_guard<std::mutex> lock(kernels_m);
-    auto i = kernels().find(host);
-    if (i == kernels().end()) return result(kInvalidDeviceFunction);
-    static Body none = [](void**) -> Work { return nullptr; };
-    if (!i->second.body && !(i->second.body = body_of(i->second.name))) i->second.body = none;
-    name = i->second.name;
-    body = i->second.body == none ? nullptr : i->second.body;
-  }
-  return launch(name, body, args, stream_of(stream), call.correlation), kSuccess;
+  std::unique_lock<std::mutex> lock(kernels_m);
+  auto i = kernels().find(host);
+  if (i == kernels().end()) return result(kInvalidDeviceFunction);
+  const char* name = i->second;
+  lock.unlock();
+  return launch(name, body_of(name), args, stream_of(stream), call.correlation), kSuccess;
 }
 API cudaError_t __cudaGetKernel(Handle* kernel, const void* host) { return *kernel = (Handle)host, kSuccess; }
 API cudaError_t __cudaLaunchKernel(Handle kernel, Dim3 grid, Dim3 block, void** args, size_t shared, Handle s) {
@@ -133,19 +112,18 @@ API cudaError_t __cudaLaunchKernel(Handle kernel, Dim3 grid, Dim3 block, void** 
 API cudaError_t cudaLaunchKernelExC(const LaunchConfig* c, const void* host, void** args) {
   return cudaLaunchKernel(host, c->grid, c->block, args, c->shared, c->stream);
 }
-API cudaError_t cudaLaunchCooperativeKernel(const void* host, Dim3 grid, Dim3 block, void** args, size_t shared, Handle s) {
+API cudaError_t cudaLaunchCooperativeKernel(const void* host, Dim3 grid, Dim3 block, void** args, size_t shared,
+                                            Handle s) {
   return cudaLaunchKernel(host, grid, block, args, shared, s);
 }
-struct Configuration { Dim3 grid, block; size_t shared; Handle stream; };
-static thread_local std::vector<Configuration> configurations;
+// `kernel<<<…>>>(…)` pushes a configuration and then calls the kernel's stub, which pops it: there is one at a time.
+static thread_local LaunchConfig configuration;
 API unsigned __cudaPushCallConfiguration(Dim3 grid, Dim3 block, size_t shared, Handle s) {
-  return configurations.push_back({grid, block, shared, s}), 0;
+  return configuration = {grid, block, shared, s, nullptr, 0}, 0;
 }
 API cudaError_t __cudaPopCallConfiguration(Dim3* grid, Dim3* block, size_t* shared, Handle* s) {
-  if (configurations.empty()) return result(kInvalidValue);
-  auto& c = configurations.back();
-  *grid = c.grid, *block = c.block, *shared = c.shared, *s = c.stream;
-  return configurations.pop_back(), kSuccess;
+  *grid = configuration.grid, *block = configuration.block, *shared = configuration.shared, *s = configuration.stream;
+  return kSuccess;
 }
 API cudaError_t cudaFuncGetAttributes(FuncAttributes* a, const void*) {
   return *a = {0, 0, 0, 1024, 32, 90, 90, 0, 232448}, kSuccess;

@@ -19,19 +19,14 @@
 
 namespace box {
 
-static std::string variable(const char* name, const char* otherwise) {
+std::string variable(const char* name, const char* otherwise) {
   const char* value = getenv(name);
   return value && *value ? value : otherwise;
 }
 static int64_t bytes(const std::string& text) {
   char* end;
   double n = strtod(text.c_str(), &end);
-  switch (*end | 32) {
-    case 'k': return int64_t(n * (1 << 10));
-    case 'm': return int64_t(n * (1 << 20));
-    case 'g': return int64_t(n * (1 << 30));
-  }
-  return int64_t(n);
+  return int64_t(n * (*end == 'K' ? 1 << 10 : *end == 'M' ? 1 << 20 : *end == 'G' ? 1 << 30 : 1));
 }
 // The agent of a node is no rank: it is started with `--node-rank N`. What it starts to ask NVML is not.
 static int node_of_command_line() {
@@ -76,8 +71,8 @@ const Settings& settings() {
 }
 int physical(int logical) { return settings().visible[logical]; }
 void uuid(int physical, unsigned char out[16]) {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: other clusters and nodes have other devices
-  for (char c : settings().folder + "/" + std::to_string(settings().node)) hash = (hash ^ (unsigned char)c) * 0x100000001b3;
+  // other clusters and nodes have other devices
+  uint64_t hash = std::hash<std::string>()(settings().folder + "/" + std::to_string(settings().node));
   memset(out, 0, 16);
   memcpy(out, &hash, sizeof hash);
   out[15] = (unsigned char)physical;
@@ -117,15 +112,25 @@ Fault* planted(const char* kind, int device) {
   return nullptr;
 }
 
+static std::string print(const char* format, va_list words) {
+  char text[2048];
+  vsnprintf(text, sizeof text, format, words);
+  return text;
+}
+std::string print(const char* format, ...) {
+  va_list words;
+  va_start(words, format);
+  std::string text = print(format, words);
+  va_end(words);
+  return text;
+}
 void trace(const char* format, ...) {
   static FILE* file = getenv("GPU_BOX_TRACE") ? fopen(getenv("GPU_BOX_TRACE"), "a") : nullptr;
   if (!file) return;
-  char line[1024];
   va_list words;
   va_start(words, format);
-  vsnprintf(line, sizeof line, format, words);
+  fprintf(file, "%d %s\n", getpid(), print(format, words).c_str());
   va_end(words);
-  fprintf(file, "%d %s\n", getpid(), line);
   fflush(file);
 }
 int64_t now_ns() {
@@ -135,17 +140,19 @@ int64_t now_ns() {
 }
 
 // ---- the node
+void* map_file(const std::string& path, size_t size) {
+  int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  void* p = MAP_FAILED;  // the first process makes the file; zeros are its valid beginning
+  if (fd >= 0 && !ftruncate(fd, off_t(size)))
+    p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (fd >= 0) close(fd);
+  return p == MAP_FAILED ? nullptr : p;
+}
 Node* node() {
   static Node* shared = [] {
     std::string path = settings().folder + "/node-" + std::to_string(settings().node);
-    int fd = open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-    void* p = fd < 0 || ftruncate(fd, sizeof(Node)) ? MAP_FAILED
-                                                    : mmap(nullptr, sizeof(Node), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED) {
-      perror(("gpu box: " + path).c_str());
-      abort();
-    }
-    close(fd);
+    void* p = map_file(path, sizeof(Node));
+    if (!p) perror(("gpu box: " + path).c_str()), abort();
     return static_cast<Node*>(p);
   }();
   return shared;
@@ -161,8 +168,7 @@ static Process* mine() {  // the row of this process; after a fork the child tak
     if (pid != getpid() && alive(pid)) continue;
     if (!p.pid.compare_exchange_strong(pid, getpid())) continue;
     for (auto& used : p.used) used = 0;
-    row = &p;
-    owner = getpid();
+    row = &p, owner = getpid();
     return row;
   }
   fprintf(stderr, "gpu box: more than %d processes\n", kMaxProcesses);

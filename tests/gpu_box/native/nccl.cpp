@@ -1,6 +1,5 @@
 // NCCL (libnccl.so.2) over shared memory. An operation is an entry of its CUDA stream. It completes only when every
 // rank of its communicator has arrived, so that a missing rank leaves the stream, and what waits for it, blocked.
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -18,8 +17,8 @@
 namespace nccl {
 using namespace box;
 
-const char* const kOpNames[] = {"Broadcast", "Reduce",   "AllGather", "ReduceScatter",
-                                "AllReduce", "AlltoAll", "Send",      "Recv"};
+const char* const kOpNames[] = {
+    "Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AlltoAll", "Send", "Recv"};
 
 // ---- waiting for other ranks
 static void set_error(ncclComm* c, ncclResult_t code, int peer) {
@@ -108,21 +107,19 @@ static void perform(Operation& o) {
   bool moves = computes(o.call.count * kTypeSizes[o.call.type]);
   if (same_on_all_ranks(c, o.call) && moves) move_collective(c, o.call);
 }
+static bool reduces(Op op) { return op == kAllReduce || op == kReduce || op == kReduceScatter; }
 static const char* kernel_name(const Call& call) {  // mangled, as in profiles of NCCL 2.19 and later
-  static const char* const types[] = {"i8",  "u8",  "i32", "u32",  "i64",    "u64",
-                                      "f16", "f32", "f64", "bf16", "f8e4m3", "f8e5m2"};
+  static const char* const types[] = {"i8", "u8", "i32", "u32", "i64", "u64", "f16", "f32", "f64", "bf16"};
   static const char* const reductions[] = {"Sum", "Prod", "MinMax", "MinMax", "SumPostDiv"};
-  std::string name = "ncclDevKernel_SendRecv";
-  if (call.op < kCounted) name = std::string("ncclDevKernel_") + kOpNames[call.op];
-  if (call.op == kAllReduce || call.op == kReduce || call.op == kReduceScatter)
-    name +=
-        std::string("_") + (call.redop < ncclNumOps ? reductions[call.redop] : "PreMulSum") + "_" + types[call.type];
+  std::string name = std::string("ncclDevKernel_") + (call.op < kCounted ? kOpNames[call.op] : "SendRecv");
+  if (reduces(call.op))
+    name += print("_%s_%s", call.redop < ncclNumOps ? reductions[call.redop] : "PreMulSum", types[call.type]);
   if (call.op < kCounted) name += "_RING_LL";
   static std::mutex m;
   static auto* names = new std::set<std::string>();  // the profiler keeps pointers to them
   std::lock_guard<std::mutex> lock(m);
-  return names->insert("_Z" + std::to_string(name.size()) + name + "24ncclDevKernelArgsStorageILm4096EE")
-      .first->c_str();
+  name = print("_Z%zu%s24ncclDevKernelArgsStorageILm4096EE", name.size(), name.c_str());
+  return names->insert(name).first->c_str();
 }
 static void run(Operation o, Stream* s, uint64_t sequence, uint32_t correlation) {
   ncclComm* c = o.c;
@@ -142,7 +139,6 @@ static void issue(Operation o, Stream* s) {
   std::unique_lock<std::mutex> lock(c->m);
   if (c->aborted) return;
   uint64_t sequence = ++c->issued;
-  if (sequence == 1) tell_channels(c);
   if (o.call.op < kCounted) c->me().launched[o.call.op]++;
   lock.unlock();
   Fault *error = planted("nccl-error", physical(c->device)), *cut = planted("network-cut", physical(c->device));
@@ -156,9 +152,7 @@ static void issue(Operation o, Stream* s) {
 static ncclResult_t leave(ncclComm* c, const char* how) {
   if (std::exchange(c->has_memory, false)) give(c->device, settings().comm);
   if (!c->shared) return ncclSuccess;
-  if (how)
-    info(kInit, "comm %p rank %d nranks %d cudaDev %d busId %lx - %s COMPLETE", (void*)c, c->rank, c->n, c->device,
-         c->bus_id(), how);
+  if (how) tell(c, how);
   bool last = true;
   c->me().left = 1;
   for (int r = 0; r < c->n; r++) last &= c->member(r).left || is_dead(c->member(r));
@@ -166,18 +160,11 @@ static ncclResult_t leave(ncclComm* c, const char* how) {
   munmap(std::exchange(c->shared, nullptr), c->bytes);
   return ncclSuccess;
 }
-static int result_of_setup(ncclComm** out) {  // of a communicator that blocks; no communicator where it failed
-  int result = (*out)->state;
-  if (result) leave(*out, nullptr);
-  if (result || !(*out)->n) *out = nullptr;
-  return result;
-}
 
 // ---- groups: what is called between start and end goes to the streams at the end
 struct Group {
   int depth = 0;
   std::vector<Operation> operations;
-  std::vector<std::pair<ncclComm**, std::thread>> setups;
 };
 static thread_local Group group;
 
@@ -185,42 +172,33 @@ API ncclResult_t ncclGroupStart() { return group.depth++, ncclSuccess; }
 API ncclResult_t ncclGroupEnd() {
   if (!group.depth) return warn("group.cc:681", "ncclGroupEnd: not in a group call."), ncclInvalidUsage;
   if (--group.depth) return ncclSuccess;
-  int result = ncclSuccess;
-  for (auto& [out, thread] : std::exchange(group.setups, {})) {
-    thread.join();
-    if (int r = result_of_setup(out); !result) result = r;
-  }
   for (Operation& o : std::exchange(group.operations, {})) {
     Stream* s = stream_of(o.stream, o.c->device);  // 0: the default stream of the communicator's device
     if (!capture(s, [o](Stream* launched_on) { issue(o, launched_on); })) issue(o, s);
   }
-  return ncclResult_t(result);
+  return ncclSuccess;
 }
-static ncclResult_t ready(ncclComm* c, const char* function) {
-  if (!c) return warn("misc/argcheck.cc:32", "%s : comm argument is NULL", function), ncclInvalidArgument;
+static ncclResult_t ready(ncclComm* c) {
   if (c->state != ncclInProgress) return ncclResult_t(c->state.load());
-  warn("init.cc:412", "Attempt to use communicator before the previous operation returned ncclSuccess");
-  return ncclInvalidArgument;
+  return warn("init.cc:412", "Attempt to use communicator before the previous operation returned ncclSuccess"),
+         ncclInvalidArgument;
 }
 static ncclResult_t enqueue(ncclComm* c, void* stream, Call call) {
-  const char* name = kOpNames[call.op];
-  if (ncclResult_t r = ready(c, name)) return r;
-  if (call.root < 0 || call.root >= c->n)
-    return warn("misc/argcheck.cc:195", "%s : invalid root %d (root should be in the 0..%d range)", name, call.root,
-                c->n),
-           ncclInvalidArgument;
-  if (call.redop < 0 || call.redop >= ncclNumOps + int(c->scales.size()))
-    return warn("misc/argcheck.cc:212", "%s : reduction operation %d unknown to this communicator", name, call.redop),
-           ncclInvalidArgument;
-  info(kColl,
-       "%s: opCount %lx sendbuff %p recvbuff %p count %zu datatype %d op %d root %d comm %p [nranks=%d] stream %p",
-       name, (unsigned long)c->issued, call.send, call.recv, call.count, call.type, call.redop, call.root, (void*)c,
-       c->n, stream);
+  if (ncclResult_t r = ready(c)) return r;
+  bool known = call.redop >= 0 && call.redop < ncclNumOps + int(c->scales.size());
+  if (call.root < 0 || call.root >= c->n || !known || (reduces(call.op) && call.type > ncclBfloat16)) {
+    warn("misc/argcheck.cc:195", print("%s : invalid root %d, operation %d or datatype %d", kOpNames[call.op],
+                                       call.root, call.redop, call.type));
+    return ncclInvalidArgument;
+  }
+  info(kColl, print("%s: opCount %lx sendbuff %p recvbuff %p count %zu datatype %d op %d root %d comm %p [nranks=%d] "
+                    "stream %p",
+                    kOpNames[call.op], (unsigned long)c->issued, call.send, call.recv, call.count, call.type,
+                    call.redop, call.root, (void*)c, c->n, stream));
   if (call.redop >= ncclNumOps) {
     const Call& made = c->scales[size_t(call.redop - ncclNumOps)];
     memcpy(call.scale, made.scale, sizeof call.scale);
-    call.scale_on_device = made.scale_on_device;
-    call.redop = kPreMulSum;
+    call.scale_on_device = made.scale_on_device, call.redop = kPreMulSum;
   }
   Operation o{c, stream, call, {}};
   bool joined = false;  // the sends and receives of a group are one operation
@@ -288,18 +266,14 @@ static bool find_place(ncclComm* c) {  // of a split: all ranks of the parent ex
   c->rank = int(std::find(members.begin(), members.end(), std::pair{c->key, parent->rank}) - members.begin());
   return ++parent->splits_done;
 }
-static bool map_file(ncclComm* c) {
+static bool map_shared(ncclComm* c) {
   auto bounded = [](size_t x, size_t least, size_t most) { return std::min(std::max(x, least), most) & ~size_t(4095); };
   size_t n = size_t(c->n), head = (sizeof(Shared) + n * sizeof(Member) + 4095) & ~size_t(4095);
   c->chunk = bounded((16 << 20) / n, 64 << 10, 2 << 20);  // all stages: 16 MiB up to 256 ranks
   c->box = bounded((64 << 20) / (n * n), 8 << 10, 256 << 10);
   c->bytes = head + n * c->chunk + n * n * c->box;  // sparse: a box takes memory when it is used
-  int fd = open((settings().folder + "/" + c->name).c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-  void* p = MAP_FAILED;  // whoever is first makes the file; zeros are its valid beginning
-  if (fd >= 0 && !ftruncate(fd, off_t(c->bytes)))
-    p = mmap(nullptr, c->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-  if (fd >= 0) close(fd);
-  if (p == MAP_FAILED) return false;
+  void* p = map_file(settings().folder + "/" + c->name, c->bytes);
+  if (!p) return false;
   c->shared = static_cast<Shared*>(p);
   c->stages = static_cast<char*>(p) + head;
   c->boxes = c->stages + n * c->chunk;
@@ -309,7 +283,7 @@ static ncclResult_t connect(ncclComm* c) {
   if (!c->n && !find_place(c)) return ncclInternalError;
   if (!c->n) return ncclSuccess;  // it is in no part of the split
   tell_setup(c, "START");
-  if (!map_file(c)) return warn("misc/shmutils.cc:87", "Error: failed to extend %s", c->name.c_str()), ncclSystemError;
+  if (!map_shared(c)) return warn("misc/shmutils.cc:87", "Error: failed to extend " + c->name), ncclSystemError;
   Member& me = c->me();
   me.node = settings().node, me.device = c->device, me.physical = physical(c->device), me.state = ncclInProgress;
   c->shared->n = c->n, c->shared->id = c->id, me.pid = getpid();
@@ -325,7 +299,6 @@ static ncclResult_t connect(ncclComm* c) {
     if (!c->aborted) tell_error(c, ncclRemoteError, c->next());
     return c->aborted ? ncclInternalError : ncclRemoteError;
   }
-  tell_topology(c);
   tell_setup(c, "COMPLETE");
   return ncclSuccess;
 }
@@ -339,30 +312,25 @@ static void set_up(ncclComm* c) {
 static ncclResult_t start(ncclComm** out, ncclComm* c) {
   serve_ras();
   *out = c;
-  if (c->blocking && !group.depth) {
-    set_up(c);
-    return ncclResult_t(result_of_setup(out));
+  if (!c->blocking) {
+    if (!c->n && c->color == kSplitNoColor) *out = nullptr;
+    return std::thread(set_up, c).detach(), ncclInProgress;
   }
-  if (!c->blocking && !c->n && c->color == kSplitNoColor) *out = nullptr;
-  std::thread thread(set_up, c);
-  if (!c->blocking) return thread.detach(), ncclInProgress;
-  group.setups.emplace_back(out, std::move(thread));
-  return ncclSuccess;
+  set_up(c);
+  int result = c->state;
+  if (result) leave(c, nullptr);
+  if (result || !c->n) *out = nullptr;
+  return ncclResult_t(result);
 }
 static ncclComm* new_comm(const char* function, const std::string& name, int n, int rank, const ncclConfig_t* config) {
-  auto* c = new ncclComm();
-  static std::mutex m;
-  static auto* all = new std::vector<ncclComm*>();  // never freed: a stream may still have operations of an aborted one
-  std::lock_guard<std::mutex> lock(m);
-  all->push_back(c);
+  auto* c = new ncclComm();  // never freed: a stream may still have operations of an aborted one
   c->function = function, c->name = name, c->n = n, c->rank = rank, c->device = current_device();
   c->blocking = !config || config->blocking != 0, c->id = std::hash<std::string>()(name);
   return c;
 }
 static R init(const char* function, C* out, int n, const ncclUniqueId& id, int rank, ncclConfig_t* config) {
   tell_version(rank);
-  if (n < 1 || rank < 0 || rank >= n)
-    return warn("init.cc:2182", "Invalid rank requested : %d/%d", rank, n), ncclInvalidArgument;
+  if (n < 1 || rank < 0 || rank >= n) return warn("init.cc:2182", "Invalid rank requested"), ncclInvalidArgument;
   return start(out, new_comm(function, id.internal, n, rank, config));
 }
 API R ncclGetVersion(int* v) { return *v = BOX_NCCL_VERSION, ncclSuccess; }
@@ -377,33 +345,12 @@ API R ncclCommInitRankConfig(C* out, int n, ncclUniqueId id, int rank, ncclConfi
 API R ncclCommInitRank(C* out, int n, ncclUniqueId id, int rank) {
   return init("ncclCommInitRank", out, n, id, rank, nullptr);
 }
-API R ncclCommInitRankScalable(C* out, int n, int rank, int, ncclUniqueId* ids, ncclConfig_t* config) {
-  return init("ncclCommInitRankScalable", out, n, ids[0], rank, config);
-}
-API R ncclCommInitAll(C* out, int n, const int* devices) {
-  ncclUniqueId id;
-  ncclGetUniqueId(&id);
-  int before = current_device();
-  ncclGroupStart();
-  for (int i = 0; i < n; i++) {
-    current_device() = devices ? devices[i] : i;
-    init("ncclCommInitAll", &out[i], n, id, i, nullptr);
-  }
-  current_device() = before;
-  return ncclGroupEnd();
-}
-static ncclComm* child(const char* function, C parent, const std::string& suffix, int n, int rank,
-                       const ncclConfig_t* config) {
-  std::string name = parent->name + "." + std::to_string(parent->children++) + suffix;
-  ncclComm* c = new_comm(function, name, n, rank, config);
-  if (!config) c->blocking = parent->blocking;
-  c->parent = parent, c->device = parent->device;
-  return c;
-}
 API R ncclCommSplit(C parent, int color, int key, C* out, ncclConfig_t* config) {
-  if (R r = ready(parent, "CommSplit")) return r;
-  ncclComm* c = child("ncclCommSplit", parent, "-" + std::to_string(color), 0, 0, config);
-  c->color = color, c->key = key, c->number = parent->splits++;
+  if (R r = ready(parent)) return r;
+  std::string name = parent->name + print(".%d-%d", parent->splits, color);
+  ncclComm* c = new_comm("ncclCommSplit", name, 0, 0, config);
+  if (!config) c->blocking = parent->blocking;
+  c->parent = parent, c->device = parent->device, c->color = color, c->key = key, c->number = parent->splits++;
   return start(out, c);
 }
 static void stop(ncclComm* c) {  // what runs ends unfinished, and what has not begun never will
@@ -413,14 +360,6 @@ static void stop(ncclComm* c) {  // what runs ends unfinished, and what has not 
   c->cv.notify_all();
   c->cv.wait(lock, [&] { return !c->running; });
 }
-API R ncclCommShrink(C parent, int* excluded, int count, C* out, ncclConfig_t* config, int flags) {
-  if (flags & 1) stop(parent);  // NCCL_SHRINK_ABORT
-  std::vector<int> left;
-  for (int r = 0; r < parent->n; r++)
-    if (std::find(excluded, excluded + count, r) == excluded + count) left.push_back(r);
-  int rank = int(std::find(left.begin(), left.end(), parent->rank) - left.begin());
-  return start(out, child("ncclCommShrink", parent, "-shrink", int(left.size()), rank, config));
-}
 
 // ---- the end of communicators
 static R flush(ncclComm* c) {
@@ -429,53 +368,32 @@ static R flush(ncclComm* c) {
   return ncclSuccess;
 }
 API R ncclCommFinalize(C c) {
-  if (R r = ready(c, "CommFinalize")) return r;
+  if (R r = ready(c)) return r;
   c->me().finalized = 1;
   return flush(c);
 }
-API R ncclCommDestroy(C c) { return c ? flush(c), stop(c), leave(c, "Destroy") : ncclSuccess; }
+API R ncclCommDestroy(C c) { return c ? flush(c), stop(c), leave(c, "Destroy COMPLETE") : ncclSuccess; }
 API R ncclCommAbort(C c) {
   if (!c) return ncclSuccess;
-  info(kInit, "comm %p rank %d nRanks %d cudaDev %d busId %lx - Abort START", (void*)c, c->rank, c->n, c->device,
-       c->bus_id());
+  tell(c, "Abort START");
   stop(c);
   while (c->state == ncclInProgress) usleep(1000);  // its set-up still uses the file
   if (c->shared) c->me().aborted = 1;
-  return leave(c, "Abort");
+  return leave(c, "Abort COMPLETE");
 }
-API R ncclCommRevoke(C c, int) { return stop(c), ncclSuccess; }
 API R ncclCommGetAsyncError(C c, R* e) { return *e = R(c->state.load()), ncclSuccess; }
 API R ncclCommCount(C c, int* n) { return *n = c->n, ncclSuccess; }
 API R ncclCommUserRank(C c, int* r) { return *r = c->rank, ncclSuccess; }
 API const char* ncclGetLastError(C) { return last_warning(); }
 API const char* ncclGetErrorString(R r) {
-  static const char* const texts[] = {"no error",
-                                      "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
-                                      "unhandled system error (run with NCCL_DEBUG=INFO for details)",
-                                      "internal error - please report this issue to the NCCL developers",
-                                      "invalid argument (run with NCCL_DEBUG=WARN for details)",
-                                      "invalid usage (run with NCCL_DEBUG=WARN for details)",
-                                      "remote process exited or there was a network error",
-                                      "NCCL operation in progress"};
+  static const char* const texts[] = {
+      "no error", "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+      "unhandled system error (run with NCCL_DEBUG=INFO for details)",
+      "internal error - please report this issue to the NCCL developers",
+      "invalid argument (run with NCCL_DEBUG=WARN for details)",
+      "invalid usage (run with NCCL_DEBUG=WARN for details)", "remote process exited or there was a network error",
+      "NCCL operation in progress"};
   return unsigned(r) < 8 ? texts[r] : "unknown result code";
-}
-
-// ---- memory
-API R ncclMemAlloc(void** p, size_t n) {
-  return (*p = allocate(current_device(), n, Kind::kDevice)) ? ncclSuccess : ncclUnhandledCudaError;
-}
-API R ncclMemFree(void* p) { return !p || release(p) ? ncclSuccess : ncclUnhandledCudaError; }
-API R ncclCommRegister(C, void* p, size_t, void** handle) { return *handle = p, ncclSuccess; }
-API R ncclCommWindowRegister(C, void* p, size_t, void** window, int) { return *window = p, ncclSuccess; }
-API R ncclCommMemStats(C c, int what, uint64_t* value) {  // 1: is it suspended; 2: bytes that cannot be suspended
-  return *value = what == 1 ? !c->has_memory : what == 2 ? 0 : uint64_t(settings().comm), ncclSuccess;
-}
-API R ncclCommSuspend(C c, int) {
-  if (std::exchange(c->has_memory, false)) give(c->device, settings().comm);
-  return ncclSuccess;
-}
-API R ncclCommResume(C c) {
-  return c->has_memory || (c->has_memory = take(c->device, settings().comm)) ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 }  // namespace nccl

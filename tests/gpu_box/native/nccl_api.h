@@ -8,7 +8,6 @@
 #endif
 
 struct ncclComm;
-using ncclComm_t = ncclComm*;   // ncclComm_t: opaque
 using cudaStream_t = void*;     // docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html: opaque
 struct ncclUniqueId {           // ncclUniqueId: NCCL_UNIQUE_ID_BYTES opaque bytes
   char internal[128];

@@ -8,7 +8,7 @@ namespace nccl {
 
 const size_t kTypeSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 
-// ---- numbers of 16 and 8 bits: reduced as float, as NCCL accumulates them
+// ---- numbers of 16 bits: reduced as float, as NCCL accumulates them
 static uint32_t bits_of(float f) {
   uint32_t bits;
   memcpy(&bits, &f, 4);
@@ -37,28 +37,7 @@ static uint16_t to_bfloat(float f) {
   uint32_t bits = bits_of(f);
   return std::isnan(f) ? 0x7fc0 : uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
-static float of_e5m2(uint8_t b) { return of_half(uint16_t(b << 8)); }
-static uint8_t to_e5m2(float f) {
-  uint16_t half = to_half(f);
-  if ((half & 0x7c00) == 0x7c00) return uint8_t(half >> 8);
-  return uint8_t((half + 0x7f + (half >> 8 & 1)) >> 8);
-}
-static float of_e4m3(uint8_t b) {
-  int exponent = b >> 3 & 15, mantissa = b & 7;
-  float size = (b & 0x7f) == 0x7f ? NAN : ldexpf(float(exponent ? mantissa + 8 : mantissa), std::max(exponent, 1) - 10);
-  return b & 0x80 ? -size : size;
-}
-static uint8_t to_e4m3(float f) {
-  uint8_t sign = std::signbit(f) ? 0x80 : 0;
-  if (std::isnan(f)) return sign | 0x7f;
-  float size = std::min(std::fabs(f), 448.f);
-  int exponent = size < 0.015625f ? -6 : ilogbf(size);
-  return uint8_t(sign | (((exponent + 6) << 3) + int(rintf(ldexpf(size, 3 - exponent)))));
-}
-template <class T>
-static T same(T x) {
-  return x;
-}
+template <class T> static T same(T x) { return x; }
 
 // ---- out = the reduction of from[0 .. n), each `offset` bytes further on
 template <class T, class A, A (*load)(T), T (*store)(A)>
@@ -84,22 +63,12 @@ static void fold(void* out, char* const* from, size_t offset, int n, size_t coun
   if (op == ncclMin) return run([](A a, A b) { return b < a ? b : a; });
   run([](A a, A b) { return A(Wide(a) + Wide(b)); });
 }
-template <class T>
-constexpr auto fold_plain = fold<T, T, same<T>, same<T>>;
+template <class T> constexpr auto fold_plain = fold<T, T, same<T>, same<T>>;
 static void reduce(void* out, const std::vector<char*>& from, size_t offset, size_t count, const Call& call) {
-  static constexpr decltype(&fold<float, float, same<float>, same<float>>) kFolds[ncclNumTypes] = {
-      fold_plain<int8_t>,
-      fold_plain<uint8_t>,
-      fold_plain<int32_t>,
-      fold_plain<uint32_t>,
-      fold_plain<int64_t>,
-      fold_plain<uint64_t>,
-      fold<uint16_t, float, of_half, to_half>,
-      fold_plain<float>,
-      fold_plain<double>,
-      fold<uint16_t, float, of_bfloat, to_bfloat>,
-      fold<uint8_t, float, of_e4m3, to_e4m3>,
-      fold<uint8_t, float, of_e5m2, to_e5m2>};
+  static constexpr decltype(&fold<float, float, same<float>, same<float>>) kFolds[] = {
+      fold_plain<int8_t>, fold_plain<uint8_t>, fold_plain<int32_t>, fold_plain<uint32_t>, fold_plain<int64_t>,
+      fold_plain<uint64_t>, fold<uint16_t, float, of_half, to_half>, fold_plain<float>, fold_plain<double>,
+      fold<uint16_t, float, of_bfloat, to_bfloat>};  // torch refuses to reduce numbers of 8 bits
   const void* scale = call.scale_on_device ? call.scale_on_device : call.scale;
   kFolds[call.type](out, from.data(), offset, int(from.size()), count, call.redop,
                     call.redop == kPreMulSum ? scale : nullptr);
@@ -150,8 +119,7 @@ void move_transfers(ncclComm* c, std::vector<Transfer> all) {
     uint32_t seen = c->me().bell;
     bool moved = false;
     int waits_for = -1;
-    std::vector<bool> busy(size_t(c->n) *
-                           2);  // several transfers of a direction between two ranks: one after the other
+    std::vector<bool> busy(size_t(c->n) * 2);  // transfers of a direction between two ranks: one after the other
     for (Transfer& t : all) {
       int from = t.send ? c->rank : t.peer, to = t.send ? t.peer : c->rank;
       auto& box = *reinterpret_cast<Box*>(c->boxes + (size_t(from) * size_t(c->n) + size_t(to)) * c->box);

@@ -4,14 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 
 #include "box.h"
 
 using namespace nvml;
-using box::Fault;
+using box::Fault, box::print;
 
 static std::atomic<int> users{0};  // nvmlInit less nvmlShutdown
 
@@ -20,21 +19,12 @@ static long slices(int d) {  // MIG instances; 0: MIG is off
   Fault* f = box::planted("mig", d);
   return f ? std::clamp(f->number("instances", 2), 1l, 7l) : 0;
 }
-static std::string format(const char* as, ...) __attribute__((format(printf, 1, 2)));
-static std::string format(const char* as, ...) {
-  char text[128];
-  va_list values;
-  va_start(values, as);
-  vsnprintf(text, sizeof text, as, values);
-  va_end(values);
-  return text;
-}
 static std::string uuid(int d, int m) {
   unsigned char u[16];
   box::uuid(d, u);
   u[14] = (unsigned char)(m + 1);
   std::string text = m < 0 ? "GPU" : "MIG";
-  for (int i = 0; i < 16; i++) text += format(i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", u[i]);
+  for (int i = 0; i < 16; i++) text += print(i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", u[i]);
   return text;
 }
 static std::string name(int d, int m) {  // the profiles are those of an H100 of 80 GB
@@ -61,10 +51,9 @@ static ull throttle_reasons(int d) {  // nvmlClocksEventReasons; 8, "hardware sl
   auto found = f ? bits.find(f->text("reason")) : bits.end();
   return f ? (found == bits.end() ? 8 : found->second) : in_use(d) ? 0 : 1;  // 1: idle
 }
-static uint full_clock(int kind) { return kind == 2 ? 2619 : 1980; }  // nvmlClockType_t: 2 is memory
-static uint clock_now(int d, int kind) {
-  Fault* f = kind == 2 ? nullptr : box::planted("throttled", d);
-  return f ? uint(f->number("clock", 345)) : full_clock(kind);
+static uint clock_now(int d, int kind) {  // nvmlClockType_t: 2 is memory
+  Fault* f = box::planted("throttled", d);
+  return kind == 2 ? 2619 : f ? uint(f->number("clock", 345)) : 1980;
 }
 static uint links_up(int d) {  // of 18 NVLinks to a switch
   Fault* f = box::planted("nvlink-down", d);
@@ -96,7 +85,7 @@ static int write(char* out, uint size, const std::string& text) {
 // ---- library and node
 API int nvmlInitWithFlags(uint) { return users++, kSuccess; }
 API int nvmlInit_v2() { return nvmlInitWithFlags(0); }
-API int nvmlInit() { return nvmlInitWithFlags(0); }
+API int nvmlInit() { return nvmlInitWithFlags(0); }  // torch.cuda asks for this one
 API int nvmlShutdown() { return users ? (users--, kSuccess) : kUninitialized; }
 API const char* nvmlErrorString(int e) {
   static const std::map<int, const char*> texts = {
@@ -107,20 +96,11 @@ API const char* nvmlErrorString(int e) {
   return found == texts.end() ? "Unknown Error" : found->second;
 }
 API int nvmlSystemGetDriverVersion(char* s, uint n) { return users ? write(s, n, "580.65.06") : kUninitialized; }
-API int nvmlSystemGetNVMLVersion(char* s, uint n) { return users ? write(s, n, "13.580.65.06") : kUninitialized; }
 LIBRARY(nvmlSystemGetCudaDriverVersion_v2, (int* v), v, *v = BOX_CUDA_VERSION)
-LIBRARY(nvmlSystemGetCudaDriverVersion, (int* v), v, *v = BOX_CUDA_VERSION)
 LIBRARY(nvmlDeviceGetCount_v2, (uint* n), n, *n = uint(box::settings().devices))
 API int nvmlDeviceGetHandleByIndex_v2(uint i, Handle* out) {
   int d, m, error = find(handle(int(std::min(i, 99u))), &d, &m);
   return error ? error : out ? (*out = handle(d), kSuccess) : kInvalid;
-}
-API int nvmlDeviceGetHandleByUUID(const char* s, Handle* out) {
-  if (!users || !s || !out) return users ? kInvalid : kUninitialized;
-  for (int d = 0; d < box::settings().devices; d++)
-    for (int m = -1; m < slices(d); m++)
-      if (uuid(d, m) == s) return *out = handle(d, m), find(*out, &d, &m);
-  return kNotFound;
 }
 API int nvmlDeviceGetHandleByPciBusId_v2(const char* s, Handle* out) {  // a domain of 8 or of 4 digits
   uint domain, bus;
@@ -130,73 +110,47 @@ API int nvmlDeviceGetHandleByPciBusId_v2(const char* s, Handle* out) {  // a dom
 }
 
 // ---- devices
-GET(nvmlDeviceGetIndex, uint, uint(m < 0 ? d : m))
-GET(nvmlDeviceGetMinorNumber, uint, uint(d))
 GET(nvmlDeviceGetMemoryInfo, Memory, memory(d, m))
 GET(nvmlDeviceGetPowerUsage, uint, in_use(d) ? 350000 : 70000)
-GET(nvmlDeviceGetEnforcedPowerLimit, uint, 700000)
-GET(nvmlDeviceGetPerformanceState, int, 0)
 GET(nvmlDeviceGetCurrentClocksEventReasons, ull, throttle_reasons(d))
 GET(nvmlDeviceGetCurrentClocksThrottleReasons, ull, throttle_reasons(d))
 GET(nvmlDeviceGetMaxMigDeviceCount, uint, 7)
-GET(nvmlDeviceIsMigDeviceHandle, uint, m >= 0)
-GET(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, Handle, handle(d))
 DEVICE(nvmlDeviceGetName, (Handle h, char* s, uint n), s, write(s, n, name(d, m)))
 DEVICE(nvmlDeviceGetUUID, (Handle h, char* s, uint n), s, write(s, n, uuid(d, m)))
-DEVICE(nvmlDeviceGetSerial, (Handle h, char* s, uint n), s,
-       write(s, n, format("1655%04d%04d", box::settings().node, d)))
 DEVICE(nvmlDeviceGetPciInfo_v3, (Handle h, PciInfo* p), p, *p = {{}, 0, uint(d + 1), 0, 0x233010de, 0x16c110de, {}},
-       write(p->legacy, sizeof p->legacy, format("0000:%02X:00.0", uint(d + 1))),
-       write(p->bus_id, sizeof p->bus_id, format("00000000:%02X:00.0", uint(d + 1))))
-DEVICE(nvmlDeviceGetMemoryInfo_v2, (Handle h, Memory2* out), out,
-       *out = {out->version, memory(d, m).total, 0, memory(d, m).free, memory(d, m).used}, kSuccess)
+       write(p->legacy, sizeof p->legacy, print("0000:%02X:00.0", uint(d + 1))),
+       write(p->bus_id, sizeof p->bus_id, print("00000000:%02X:00.0", uint(d + 1))))
 DEVICE(nvmlDeviceGetUtilizationRates, (Handle h, Utilization* u), u,  // a device with MIG has none
        slices(d) ? kNotSupported : (*u = {in_use(d) ? 100u : 0u, 0}, kSuccess))
 DEVICE(nvmlDeviceGetTemperature, (Handle h, int sensor, uint* t), t && !sensor,
        *t = throttle_reasons(d) & 0x60 ? 91 : in_use(d) ? 58 : 34, kSuccess)
 DEVICE(nvmlDeviceGetClockInfo, (Handle h, int kind, uint* mhz), mhz && uint(kind) < 4,
        *mhz = clock_now(d, kind), kSuccess)
-DEVICE(nvmlDeviceGetMaxClockInfo, (Handle h, int kind, uint* mhz), mhz && uint(kind) < 4,
-       *mhz = full_clock(kind), kSuccess)
-DEVICE(nvmlDeviceGetCudaComputeCapability, (Handle h, int* major, int* minor), major && minor,
-       *major = 9, *minor = 0, kSuccess)
-DEVICE(nvmlDeviceGetEccMode, (Handle h, int* now, int* pending), now && pending, *now = *pending = 1, kSuccess)
 DEVICE(nvmlDeviceGetTotalEccErrors, (Handle h, int uncorrected, int, ull* n), n,
        *n = uncorrected ? ull(box::node()->devices[d].ecc_errors) : 0, kSuccess)
-// A row with an error is replaced when the device is reset. Retired pages are what older devices have.
-DEVICE(nvmlDeviceGetRemappedRows, (Handle h, uint* corrected, uint* uncorrected, uint* pending, uint* failed),
-       corrected && uncorrected && pending && failed, *corrected = *uncorrected = *failed = 0,
-       *pending = box::node()->devices[d].ecc_errors > 0, kSuccess)
-DEVICE(nvmlDeviceGetRetiredPages, (Handle h, int, uint*, ull*), true, kNotSupported)
 DEVICE(nvmlDeviceGetMigMode, (Handle h, uint* now, uint* pending), now && pending,
        *now = *pending = slices(d) > 0, kSuccess)
 DEVICE(nvmlDeviceGetMigDeviceHandleByIndex, (Handle h, uint index, Handle* out), out && m < 0 && index < 7,
        index < slices(d) ? (*out = handle(d, int(index)), kSuccess) : kNotFound)
 DEVICE(nvmlDeviceGetNvLinkState, (Handle h, uint i, uint* up), up && i < 18, *up = i < links_up(d), kSuccess)
 DEVICE(nvmlDeviceGetNvLinkRemoteDeviceType, (Handle h, uint i, int* type), type && i < links_up(d), *type = 2, kSuccess)
-DEVICE(nvmlDeviceGetNvLinkRemotePciInfo_v2, (Handle h, uint, PciInfo*), true, kNotSupported)
-DEVICE(nvmlDeviceGetP2PStatus, (Handle h, Handle, int, int* status), status, *status = 0, kSuccess)
-// Zeros: there is no fabric. The first field is the version, which holds the size.
-DEVICE(nvmlDeviceGetGpuFabricInfoV, (Handle h, uint* info), info && (*info & 0xffffff) >= 4,
-       memset(info + 1, 0, (*info & 0xffffff) - 4), kSuccess)
-
-template <class Info> static int list(int d, uint* n, Info* out) {
+static int list(int d, uint* n, void* out, size_t size) {
   std::vector<ProcessInfo> found = processes(d);
   uint room = *n;
   *n = uint(found.size());
   if (found.size() > room) return kSmall;
-  for (const ProcessInfo& p : found) memcpy((void*)out++, &p, sizeof *out);  // ProcessInfo1 is the beginning
+  for (size_t i = 0; i < found.size(); i++) memcpy(static_cast<char*>(out) + i * size, &found[i], size);
   return kSuccess;
 }
-DEVICE(nvmlDeviceGetComputeRunningProcesses, (Handle h, uint* n, ProcessInfo1* p), n && (p || !*n), list(d, n, p))
-DEVICE(nvmlDeviceGetComputeRunningProcesses_v2, (Handle h, uint* n, ProcessInfo* p), n && (p || !*n), list(d, n, p))
-DEVICE(nvmlDeviceGetComputeRunningProcesses_v3, (Handle h, uint* n, ProcessInfo* p), n && (p || !*n), list(d, n, p))
-DEVICE(nvmlDeviceGetGraphicsRunningProcesses_v3, (Handle h, uint* n, ProcessInfo*), n, *n = 0, kSuccess)
+// The first form, which torch asks for, knows no instances of MIG.
+DEVICE(nvmlDeviceGetComputeRunningProcesses, (Handle h, uint* n, void* p), n && (p || !*n),
+       list(d, n, p, offsetof(ProcessInfo, gpu_instance)))
+DEVICE(nvmlDeviceGetComputeRunningProcesses_v3, (Handle h, uint* n, void* p), n && (p || !*n),
+       list(d, n, p, sizeof(ProcessInfo)))
 
 // ---- events: Xids that come after their device was registered
 struct EventSet { bool registered[box::kMaxDevices]; int seen[box::kMaxDevices]; };
 LIBRARY(nvmlEventSetCreate, (EventSet** set), set, *set = new EventSet())
-LIBRARY(nvmlEventSetFree, (EventSet* set), set, delete set)
 DEVICE(nvmlDeviceRegisterEvents, (Handle h, ull, EventSet* set), set, set->registered[d] = true,
        set->seen[d] = box::node()->devices[d].xid, kSuccess)
 API int nvmlEventSetWait_v2(EventSet* set, EventData* out, uint milliseconds) {

@@ -12,10 +12,9 @@ enum : int {           // nvmlReturn_t
   kLost = 15,
 };
 struct Memory { ull total, free, used; };                                         // nvmlMemory_t
-struct Memory2 { uint version; ull total, reserved, free, used; };                // nvmlMemory_v2_t
 struct Utilization { uint gpu, memory; };                                         // nvmlUtilization_t
-struct ProcessInfo1 { uint pid; ull used; };                                      // nvmlProcessInfo_v1_t
-struct ProcessInfo { uint pid; ull used; uint gpu_instance, compute_instance; };  // nvmlProcessInfo_v2_t
+// nvmlProcessInfo_v2_t; nvmlProcessInfo_v1_t ends after `used`
+struct ProcessInfo { uint pid; ull used; uint gpu_instance, compute_instance; };
 struct PciInfo { char legacy[16]; uint domain, bus, device, id, subsystem; char bus_id[32]; };  // nvmlPciInfo_t
 struct EventData { Handle device; ull type, data; uint gpu_instance, compute_instance; };       // nvmlEventData_t
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 using namespace box;
 
@@ -21,7 +22,8 @@ cudaError_t result(cudaError_t e) {
 }
 // Each call that touches a device returns the sticky error of a broken context.
 #define ALIVE do { if (int e_ = error_of_context()) return result(e_); } while (0)
-#define CHECK_DEVICE(d) do { if ((d) < 0 || (d) >= int(settings().visible.size())) return result(kInvalidDevice); } while (0)
+#define CHECK_DEVICE(d) \
+  do { if ((d) < 0 || (d) >= int(settings().visible.size())) return result(kInvalidDevice); } while (0)
 #define CONTEXT do { ALIVE; if (!touch(current_device())) return result(kOutOfMemory); } while (0)
 
 static const struct { int code; const char *name, *text; } kErrors[] = {
@@ -38,7 +40,7 @@ static const struct { int code; const char *name, *text; } kErrors[] = {
     {kAssert, "cudaErrorAssert", "device-side assert triggered"},
     {kLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {kNotSupported, "cudaErrorNotSupported", "operation not supported"},
-    {kCaptureInvalidated, "cudaErrorStreamCaptureInvalidated", "operation failed due to a previous error during capture"},
+    {kCaptureInvalidated, "cudaErrorStreamCaptureInvalidated", "operation failed due to an error during capture"},
     {kUnknown, "cudaErrorUnknown", "unknown error"},
 };
 static const auto& entry_of(int code) {
@@ -50,15 +52,15 @@ API const char* cudaGetErrorName(cudaError_t e) { return entry_of(e).name; }
 API const char* cudaGetErrorString(cudaError_t e) { return entry_of(e).text; }
 API cudaError_t cudaPeekAtLastError() { return error_of_context() ? error_of_context() : last_error; }
 API cudaError_t cudaGetLastError() {
-  cudaError_t e = cudaPeekAtLastError();
-  last_error = kSuccess;
-  return e;
+  return error_of_context() ? error_of_context() : std::exchange(last_error, kSuccess);
 }
 API int cuGetErrorName(int e, const char** s) { return *s = entry_of(e).name, kSuccess; }
 API int cuGetErrorString(int e, const char** s) { return *s = entry_of(e).text, kSuccess; }
 
 // ---- devices
-API cudaError_t cudaGetDeviceCount(int* n) { return (*n = int(settings().visible.size())) ? kSuccess : result(kNoDevice); }
+API cudaError_t cudaGetDeviceCount(int* n) {
+  return (*n = int(settings().visible.size())) ? kSuccess : result(kNoDevice);
+}
 API cudaError_t cudaGetDevice(int* d) { return *d = current_device(), kSuccess; }
 API cudaError_t cudaSetDevice(int d) {
   CHECK_DEVICE(d);
@@ -66,12 +68,13 @@ API cudaError_t cudaSetDevice(int d) {
   CONTEXT;
   return kSuccess;
 }
+constexpr Done kWait = {Activity::kSync, nullptr, 0, 0};
 API cudaError_t cudaDriverGetVersion(int* v) { return *v = BOX_CUDA_VERSION, kSuccess; }
 API cudaError_t cudaRuntimeGetVersion(int* v) { return *v = BOX_CUDA_VERSION, kSuccess; }
 API cudaError_t cudaDeviceSynchronize() {
   CONTEXT;
   Call call(165);
-  run_and_report(stream_of(nullptr), call.correlation, {Activity::kSync, nullptr, 0, 0}, [] { drain_device(current_device()); });
+  run_and_report(stream_of(nullptr), call.correlation, kWait, [] { drain_device(current_device()); });
   ALIVE;
   return kSuccess;
 }
@@ -90,13 +93,15 @@ API cudaError_t cudaGetDeviceProperties(DeviceProp* p, int d) {  // figures of a
   p->shared_per_block_optin = 232448, p->max_blocks_per_processor = 32, p->reserved_shared = 1024, p->host_register = 1;
   return kSuccess;
 }
-API cudaError_t cudaGetDeviceProperties_v2(DeviceProp* p, int d) { return cudaGetDeviceProperties(p, d); }  // CUDA 12's name
+API cudaError_t cudaGetDeviceProperties_v2(DeviceProp* p, int d) {  // CUDA 12's name
+  return cudaGetDeviceProperties(p, d);
+}
 // cudaDeviceAttr and CUdevice_attribute have the same numbers.
 API cudaError_t cudaDeviceGetAttribute(int* v, int attribute, int d) {
   static const std::map<int, int> values = {
-      {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {10, 32}, {12, 65536},
-      {13, 1980000}, {16, 132}, {19, 1}, {31, 1}, {36, 2619000}, {38, 50 << 20}, {39, 2048}, {41, 1}, {75, 9}, {76, 0},
-      {81, 233472}, {82, 65536}, {95, 1}, {97, 232448}, {102, 1}};  // 102: virtual memory management
+      {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {10, 32},
+      {12, 65536}, {13, 1980000}, {16, 132}, {19, 1}, {31, 1}, {36, 2619000}, {38, 50 << 20}, {39, 2048}, {41, 1},
+      {75, 9}, {81, 233472}, {82, 65536}, {95, 1}, {97, 232448}, {102, 1}};  // 102: virtual memory management
   CHECK_DEVICE(d);
   auto i = values.find(attribute);  // the others, 0: no fabric handles, no multicast, no memory pools, no GPUDirect
   *v = attribute == 33 ? physical(d) + 1 : i == values.end() ? 0 : i->second;
@@ -129,16 +134,13 @@ API cudaError_t cudaMalloc(void** p, size_t n) {
 }
 API cudaError_t cudaFree(void* p) {  // waits for the device, as the real one does: a kernel that never ends blocks it
   CONTEXT;
-  uintptr_t base;
-  Block b;
+  auto b = block_of(p);
   if (!p) return kSuccess;
-  if (!lookup(p, &base, &b)) return result(kInvalidValue);
+  if (!b) return result(kInvalidValue);
   Call call(22);
-  drain_device(b.device);
+  drain_device(b->device);
   return release(p) ? kSuccess : result(kInvalidValue);
 }
-API cudaError_t cudaMallocAsync(void** p, size_t n, Handle) { return cudaMalloc(p, n); }
-API cudaError_t cudaFreeAsync(void* p, Handle s) { return submit(stream_of(s), [p] { release(p); }), kSuccess; }
 API cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
   CONTEXT;
   Call call(27);
@@ -146,29 +148,17 @@ API cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
 }
 API cudaError_t cudaFreeHost(void* p) { return !p || release(p) ? kSuccess : result(kInvalidValue); }
 API cudaError_t cudaHostRegister(void* p, size_t n, unsigned) {
-  return note(p, {n, current_device(), Kind::kRegistered, ""}), kSuccess;
+  return note(p, {n, current_device(), Kind::kRegistered}), kSuccess;
 }
-API cudaError_t cudaHostUnregister(void* p) {
-  Block b;
-  return forget(p, &b) ? kSuccess : result(kInvalidValue);
-}
+API cudaError_t cudaHostUnregister(void* p) { return forget(p) ? kSuccess : result(kInvalidValue); }
 API cudaError_t cudaPointerGetAttributes(PointerAttributes* a, const void* p) {
-  uintptr_t base;
-  Block b;
-  if (!lookup(p, &base, &b)) {
-    *a = {0, -2, nullptr, (void*)p};
-    return kSuccess;
-  }
+  auto b = block_of(p);
   bool device = on_device(p);
-  *a = {device ? 2 : 1, b.device, (void*)p, device ? nullptr : (void*)p};
+  *a = {device ? 2 : b ? 1 : 0, b ? b->device : -2, b ? (void*)p : nullptr, device ? nullptr : (void*)p};
   return kSuccess;
 }
-static bool pageable(const void* p) {
-  uintptr_t base;
-  Block b;
-  return !lookup(p, &base, &b);
-}
-// The kind that the profiler shows: host to device 1, device to host 2, between devices 8; with 16 the host's side is pinned.
+static bool pageable(const void* p) { return !block_of(p); }
+// What the profiler shows: host to device 1, device to host 2, between devices 8; + 16 where the host's side is pinned.
 static int copy_kind(const void* to, const void* from) {
   if (on_device(to) && on_device(from)) return 8;
   return on_device(to) ? (pageable(from) ? 1 : 17) : (pageable(to) ? 2 : 18);
@@ -208,12 +198,10 @@ API cudaError_t cudaMemcpy(void* to, const void* from, size_t n, int) {
 API cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t n, Handle s) {
   return cudaMemcpyAsync(to, from, n, 4, s);
 }
-API cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
-                                  int, Handle s) {
-  ALIVE;
-  submit(stream_of(s), [=] {
-    for (size_t i = 0; i < height; i++) memmove((char*)to + i * to_pitch, (const char*)from + i * from_pitch, width);
-  });
+API cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                                  size_t height, int, Handle s) {
+  for (size_t i = 0; i < height; i++)
+    if (int e = cudaMemcpyAsync((char*)to + i * to_pitch, (const char*)from + i * from_pitch, width, 4, s)) return e;
   return kSuccess;
 }
 API cudaError_t cudaMemsetAsync(void* p, int value, size_t n, Handle handle) {
@@ -229,48 +217,44 @@ API cudaError_t cudaMemsetAsync(void* p, int value, size_t n, Handle handle) {
   return kSuccess;
 }
 API cudaError_t cudaMemset(void* p, int v, size_t n) { return cudaMemsetAsync(p, v, n, nullptr); }
-API cudaError_t cudaDeviceGetDefaultMemPool(Handle* pool, int d) { return *pool = Handle(uintptr_t(d + 1)), kSuccess; }
-API cudaError_t cudaMemPoolGetAttribute(Handle, int, uint64_t* v) { return *v = 0, kSuccess; }
 
 // ---- memory and events of other processes: an exported block becomes a file of the cluster's folder
 API cudaError_t cudaIpcGetMemHandle(IpcHandle* handle, void* p) {
   ALIVE;
-  Block b;
   drain_device(current_device());
-  if (!forget(p, &b)) return result(kInvalidValue);
-  if (b.file.empty()) {
+  auto b = forget(p);
+  if (!b) return result(kInvalidValue);
+  if (b->file.empty()) {
     static std::atomic<int> count{0};
-    b.file = settings().folder + "/memory-" + std::to_string(getpid()) + "-" + std::to_string(count++);
-    int fd = open(b.file.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-    bool ok = fd >= 0 && !ftruncate(fd, b.size) && write(fd, p, b.size) == ssize_t(b.size) &&
-              mmap(p, b.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == p;
-    if (fd >= 0) close(fd);
-    if (!ok) b.file.clear();
+    std::string path = settings().folder + print("/memory-%d-%d", getpid(), count++);
+    void* copy = map_file(path, b->size);  // then it takes the place of the block
+    constexpr int kPlace = MREMAP_MAYMOVE | MREMAP_FIXED;
+    if (copy && memcpy(copy, p, b->size) && mremap(copy, b->size, b->size, kPlace, p) == p) b->file = path;
   }
-  bool shared = !b.file.empty() && b.file.size() - settings().folder.size() < sizeof handle->name;
-  if (shared) snprintf(handle->name, sizeof handle->name, "%s", b.file.c_str() + settings().folder.size());
-  note(p, b);
+  snprintf(handle->name, sizeof handle->name, "%s", b->file.substr(b->file.rfind('/') + 1).c_str());
+  bool shared = !b->file.empty();
+  note(p, std::move(*b));
   return shared ? kSuccess : result(kOutOfMemory);
 }
 API cudaError_t cudaIpcOpenMemHandle(void** p, IpcHandle handle, unsigned) {
   CONTEXT;
-  int fd = open((settings().folder + handle.name).c_str(), O_RDWR | O_CLOEXEC);
+  int fd = open((settings().folder + "/" + handle.name).c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return result(kInvalidHandle);
   size_t size = size_t(lseek(fd, 0, SEEK_END));
   *p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
   if (*p == MAP_FAILED) return result(kOutOfMemory);
-  note(*p, {size, current_device(), Kind::kShared, ""});
+  note(*p, {size, current_device(), Kind::kShared});
   return kSuccess;
 }
 API cudaError_t cudaIpcCloseMemHandle(void* p) { return release(p) ? kSuccess : result(kInvalidValue); }
 
 // ---- streams
-API cudaError_t cudaStreamCreateWithPriority(Handle* s, unsigned flags, int priority) {
+API cudaError_t cudaStreamCreateWithPriority(Handle* s, unsigned, int priority) {
   CONTEXT;
-  return *s = new_stream(current_device(), flags, priority), kSuccess;
+  return *s = new_stream(current_device(), priority), kSuccess;
 }
-API cudaError_t cudaStreamCreateWithFlags(Handle* s, unsigned flags) { return cudaStreamCreateWithPriority(s, flags, 0); }
+API cudaError_t cudaStreamCreateWithFlags(Handle* s, unsigned) { return cudaStreamCreateWithPriority(s, 0, 0); }
 API cudaError_t cudaStreamCreate(Handle* s) { return cudaStreamCreateWithPriority(s, 0, 0); }
 API cudaError_t cudaStreamGetPriority(Handle s, int* p) { return *p = stream_of(s)->priority, kSuccess; }
 API cudaError_t cudaStreamQuery(Handle s) {
@@ -281,7 +265,7 @@ API cudaError_t cudaStreamSynchronize(Handle handle) {
   ALIVE;
   Call call(131);
   Stream* s = stream_of(handle);
-  run_and_report(s, call.correlation, {Activity::kSync, nullptr, 0, 0}, [s] { drain(s); });
+  run_and_report(s, call.correlation, kWait, [s] { drain(s); });
   ALIVE;
   return kSuccess;
 }
@@ -339,7 +323,7 @@ API cudaError_t cudaEventSynchronize(Handle handle) {
   ALIVE;
   Call call(137);
   EventPointer e = event(handle);
-  run_and_report(stream_of(nullptr), call.correlation, {Activity::kSync, nullptr, 0, 0}, [&] { wait_for(*e, e->recorded); });
+  run_and_report(stream_of(nullptr), call.correlation, kWait, [&] { wait_for(*e, e->recorded); });
   ALIVE;
   return kSuccess;
 }
@@ -365,7 +349,7 @@ API cudaError_t cudaStreamWaitEvent(Handle stream, Handle handle, unsigned) {
     complete = e->completed >= n;
     if (e->graph) s->capturing = e->graph;  // the stream joins the capture
   }
-  run_and_report(s, call.correlation, {Activity::kSync, nullptr, 0, 0}, [&] {
+  run_and_report(s, call.correlation, kWait, [&] {
     if (!complete) submit(s, [e, n] { wait_for(*e, n); }, true);
   });
   return kSuccess;
@@ -389,9 +373,11 @@ API cudaError_t cudaStreamEndCapture(Handle stream, Handle* out) {
     if (s->capturing == graph) s->capturing = nullptr;
   return graph ? kSuccess : result(kCaptureInvalidated);
 }
-API cudaError_t cudaStreamIsCapturing(Handle s, int* status) { return *status = stream_of(s)->capturing ? 1 : 0, kSuccess; }
-API cudaError_t cudaStreamGetCaptureInfo(Handle handle, int* status, unsigned long long* id, Handle* graph, void** nodes,
-                                         void** edges, size_t* count) {
+API cudaError_t cudaStreamIsCapturing(Handle s, int* status) {
+  return *status = stream_of(s)->capturing ? 1 : 0, kSuccess;
+}
+API cudaError_t cudaStreamGetCaptureInfo(Handle handle, int* status, unsigned long long* id, Handle* graph,
+                                         void** nodes, void** edges, size_t* count) {
   Stream* s = stream_of(handle);
   *status = s->capturing ? 1 : 0;
   if (id) *id = uintptr_t(s->capturing);
@@ -406,8 +392,9 @@ API cudaError_t cudaStreamGetCaptureInfo(Handle handle, int* status, unsigned lo
 #endif
   return kSuccess;
 }
-API cudaError_t cudaStreamGetCaptureInfo_v2(Handle s, int* status, unsigned long long* id, Handle* graph, void** nodes, size_t* n) {
-  return cudaStreamGetCaptureInfo(s, status, id, graph, nodes, (void**)n, nullptr);  // CUDA 12's name
+API cudaError_t cudaStreamGetCaptureInfo_v2(Handle s, int* status, unsigned long long* id, Handle* graph,
+                                            void** nodes, size_t* n) {  // CUDA 12's name
+  return cudaStreamGetCaptureInfo(s, status, id, graph, nodes, (void**)n, nullptr);
 }
 API cudaError_t cudaGraphInstantiateWithFlags(Handle* out, Handle graph, unsigned long long) {
   return *out = new Graph(*static_cast<Graph*>(graph)), kSuccess;
@@ -415,7 +402,9 @@ API cudaError_t cudaGraphInstantiateWithFlags(Handle* out, Handle graph, unsigne
 API cudaError_t cudaGraphInstantiate(Handle* out, Handle graph, unsigned long long) {
   return cudaGraphInstantiateWithFlags(out, graph, 0);
 }
-API cudaError_t cudaGraphGetNodes(Handle graph, Handle*, size_t* n) { return *n = static_cast<Graph*>(graph)->nodes.size(), kSuccess; }
+API cudaError_t cudaGraphGetNodes(Handle graph, Handle*, size_t* n) {
+  return *n = static_cast<Graph*>(graph)->nodes.size(), kSuccess;
+}
 API cudaError_t cudaGraphLaunch(Handle graph, Handle s) {
   CONTEXT;
   Call call(311);
@@ -430,7 +419,8 @@ static int unsupported() {
   trace("a driver call that is not modelled");
   return kNotSupported;
 }
-API cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** f, unsigned, unsigned long long, int* status) {
+API cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** f, unsigned, unsigned long long,
+                                                 int* status) {
   *f = dlsym(RTLD_DEFAULT, symbol);
   if (!*f) trace("%s is not modelled", symbol), *f = (void*)unsupported;
   if (status) *status = 0;

@@ -1,0 +1,123 @@
+"""Recorder dumps of any origin, read by a child process that can execute nothing: recorder_child.py."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from distdbg.collect.files.child_limits import MOST_WALL_S, LostTime, why_it_ended
+from distdbg.collect.files.recorder_child import MOST_CPU_S
+from distdbg.evidence import jsonl
+from distdbg.evidence.recorder.log import RecorderLog, Signatures
+from distdbg.evidence.recorder.packed import Unpacker
+
+#: Bytes of an answer: a million entries take 21 MiB, the signatures of 2,000 entries less than 1 MiB.
+_MOST_ANSWER = 64 << 20
+
+
+class RecorderUnreadable(Exception):
+    """Says why a file gave nothing."""
+
+
+class RecorderReader:
+    """Reads dumps one after another, in one child as long as it lives; `with` ends it."""
+
+    def __init__(self, signatures: Signatures) -> None:
+        self._signatures = signatures
+        self._child: subprocess.Popen[bytes] | None = None
+        self._unpacker = Unpacker(signatures)
+        self._buffer = bytearray()
+        self._lost = LostTime()
+
+    def __enter__(self) -> RecorderReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def read(self, path: Path) -> RecorderLog:
+        """Raises RecorderUnreadable."""
+        if self._lost.spent:
+            raise RecorderUnreadable(str(self._lost))
+        begun = time.monotonic()
+        try:
+            return self._answer(path, begun + MOST_WALL_S)
+        except RecorderUnreadable:
+            self._lost.add(time.monotonic() - begun)
+            raise
+
+    def _answer(self, path: Path, until: float) -> RecorderLog:
+        child = self._child or self._start()
+        assert child.stdin is not None
+        try:
+            child.stdin.write(json.dumps(str(path.absolute())).encode() + b"\n")
+            child.stdin.flush()
+            head = jsonl.whole(self._until_newline(until).decode())
+            if head is None:
+                raise RecorderUnreadable("its reader answered nonsense")
+            if "because" in head:
+                if head.get("last"):
+                    self._end()
+                raise RecorderUnreadable(str(head["because"]))
+            log = self._unpacker.unpack(head, self._exactly(head["bytes"], until))
+        except (BrokenPipeError, EOFError, TimeoutError):
+            raise RecorderUnreadable(self._why_it_ended()) from None
+        if log.unused and not (log.groups or log.transfers):
+            raise RecorderUnreadable("; ".join(f"{what} cannot be used: {why}" for what, why in log.losses()))
+        return log
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._buffer.clear()
+        self._unpacker = Unpacker(self._signatures)
+        self._child = subprocess.Popen(
+            [sys.executable, "-S", str(Path(__file__).with_name("recorder_child.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        return self._child
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.communicate()
+            self._child = None
+
+    def _why_it_ended(self) -> str:
+        child = self._child
+        assert child is not None
+        code = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = child.wait(1.0)
+        self._end()
+        return why_it_ended(code, MOST_CPU_S)
+
+    def _until_newline(self, until: float) -> bytes:
+        while (at := self._buffer.find(b"\n")) < 0:
+            self._more(until)
+        line = bytes(self._buffer[:at])
+        del self._buffer[: at + 1]
+        return line
+
+    def _exactly(self, count: int, until: float) -> bytes:
+        while len(self._buffer) < count:
+            self._more(until)
+        data = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return data
+
+    def _more(self, until: float) -> None:
+        assert self._child is not None and self._child.stdout is not None
+        ready, _, _ = select.select([self._child.stdout], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            raise TimeoutError
+        data = os.read(self._child.stdout.fileno(), 1 << 20)
+        if not data or len(self._buffer) > _MOST_ANSWER:
+            raise EOFError
+        self._buffer += data

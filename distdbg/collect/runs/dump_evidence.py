@@ -1,0 +1,106 @@
+"""A dump's folder on its own, without the run that it is of: RunEvidence whose ranks are those of the dump."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from distdbg.collect.files.bounded_read import read_whole
+from distdbg.collect.runs.dump_files import load_dump
+from distdbg.evidence import jsonl
+from distdbg.evidence.dump import Dump
+from distdbg.evidence.recorder.log import RecorderLog
+from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
+from distdbg.model import Unknown, fold_ranks
+
+_MOST_MANIFEST = 256 << 20
+
+
+def is_dump(folder: Path) -> bool:
+    """One of ours, whole or not: a manifest, or the part of a node."""
+    manifest = jsonl.whole(read_whole(folder / "manifest.json", _MOST_MANIFEST)[0] or "") or {}
+    return manifest.get("schema") == "distdbg.dump/1" or next((folder / "nodes").glob("[0-9]*.json"), None) is not None
+
+
+def load_dump_alone(folder: Path, name: str = "") -> RunEvidence:
+    """`name` begins the paths of citations; the folder's own name where it is empty. Never raises for bad content."""
+    dump, unknown = load_dump(folder, name or folder.name)
+    manifest = jsonl.whole(read_whole(folder / "manifest.json", _MOST_MANIFEST)[0] or "") or {}
+    told = manifest.get("job")
+    return evidence_of(dump, told if isinstance(told, dict) else {}, unknown)
+
+
+def unseen(dump: Dump) -> list[Unknown]:
+    """Ranks that a dump has nothing of, and those without a stack, folded by the reason."""
+    reasons: dict[tuple[str, str], list[int]] = {}
+    for rank, because in dump.missing.items():
+        reasons.setdefault(("the state", because), []).append(rank)
+    for rank, found in dump.ranks.items():
+        why = found.last.missing.get("stacks")
+        if why and not any(look.threads for look in found.looks):
+            reasons.setdefault(("stacks", why), []).append(rank)
+    return [
+        Unknown(f"{what} of rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}", why)
+        for (what, why), ranks in reasons.items()
+    ]
+
+
+def evidence_of(dump: Dump, told: Mapping[str, Any], unknown: list[Unknown]) -> RunEvidence:
+    """`told` is what the asker wrote of the job: name, argv, cwd, world_size, doubles."""
+    size = jsonl.world_size(told) or dump.world_size
+    hosts = dict(sorted({rank.node_rank: rank.host for rank in dump.ranks.values()}.items()))
+    doubles = told.get("doubles")
+    if isinstance(doubles, list) and doubles:
+        pids = ", ".join(str(pid) for pid in doubles[:8])
+        unknown = [*unknown, Unknown(f"what pid {pids} is", "it has the rank of a process that was started before it")]
+    unknown = [*unknown, *unseen(dump)]
+    everybody = tuple(range(size)) if size else ()
+    numbers = sorted({*dump.ranks, *dump.missing})
+    counted: dict[int, int] = {}
+    local = {n: _next(counted, dump.ranks[n].node_rank) for n in numbers if n in dump.ranks}
+    return RunEvidence(
+        job={"name": jsonl.text(told, "name") or None, "argv": _words(told.get("argv")), "cwd": jsonl.text(told, "cwd"),
+             "topology": {"world_size": size} if size else {}},
+        attempt=1,
+        ranks=tuple(_rank(dump, number, local.get(number, 0), everybody) for number in numbers),
+        nodes=tuple(NodeRecord(number, host) for number, host in hosts.items()),
+        unknown=tuple(unknown),
+        dump=dump,
+    )  # fmt: skip
+
+
+def _words(value: object) -> list[str]:
+    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
+
+
+def _next(counted: dict[int, int], key: int) -> int:
+    counted[key] = counted.get(key, -1) + 1
+    return counted[key]
+
+
+def _rank(dump: Dump, number: int, local_rank: int, everybody: tuple[int, ...]) -> RankRecord:
+    found = dump.ranks.get(number)
+    if found is None:
+        return RankRecord(number, 0, 0, "", exit_unknown_because=dump.missing[number])
+    log = found.recorder
+    page = found.last.page or {}
+    return RankRecord(
+        rank=number,
+        local_rank=local_rank,
+        node_rank=found.node_rank,
+        host=found.host,
+        pid=found.pid or None,
+        step=jsonl.integer(page, "step"),
+        phase=jsonl.text(page, "phase") or None,
+        initialised=log is not None and bool(log.groups),
+        groups=dict(_groups(log, everybody)) if log else {},
+    )
+
+
+def _groups(log: RecorderLog, everybody: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """What the recorder tells of groups: NCCL's names their ranks, and the default group is everybody's."""
+    for name, group in log.groups.items():
+        ranks = group.ranks or (everybody if group.description == "default_pg" else ())
+        if ranks:
+            yield name, ranks

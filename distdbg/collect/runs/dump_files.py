@@ -1,0 +1,237 @@
+"""A dump's folder becomes a Dump. A file that is missing, cut short, foreign or hostile becomes an Unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distdbg.collect.files.bounded_read import read_bytes, read_whole
+from distdbg.collect.files.recorder_files import RecorderReader, RecorderUnreadable
+from distdbg.evidence import jsonl
+from distdbg.evidence.dump import Dump, Look, RankDump
+from distdbg.evidence.recorder.calls import Call, read_calls
+from distdbg.evidence.recorder.log import RecorderLog, Signatures, read_recorder
+from distdbg.evidence.recorder.nccl_ras import read_ras
+from distdbg.evidence.stacks.threads import Frame, Thread, read_threads
+from distdbg.model import MOST_RANKS, Unknown
+
+#: Bytes of the manifest or of one node's part: 16,384 ranks have 30 MiB together.
+_MOST_PART = 128 << 20
+_MOST_STACKS = 16 << 20
+_MOST_RECORDER = 64 << 20
+_MOST_CALLS = 1 << 20
+_MOST_SOURCE = 1 << 20
+
+
+def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
+    """`name` is the folder as citations call it. Never raises for bad content."""
+    reader = _Reader(folder, name)
+    manifest = reader.json_object("manifest.json", _MOST_PART) or {}
+    ranks: dict[int, RankDump] = {}
+    sources: dict[str, str] = {}
+    ras: dict[str, Any] = {}
+    with reader.pickles:
+        for path in sorted((folder / "nodes").glob("*.json")) if (folder / "nodes").is_dir() else ():
+            file = f"nodes/{path.name}"
+            part = reader.json_object(file, _MOST_PART) or {}
+            said = part.get("ranks")
+            items, unusable = said if isinstance(said, list) else [], 0
+            for item in items:
+                rank = reader.rank(item, part) if isinstance(item, dict) else None
+                if rank is None:
+                    unusable += 1
+                elif rank.rank in ranks:
+                    reader.lost(f"rank {rank.rank} in {name}/{file}", "another node's part has that rank as well")
+                else:
+                    ranks[rank.rank] = rank
+            if unusable:
+                because = f"they have no rank below {MOST_RANKS:,} or no pid"
+                reader.lost(f"{unusable:,} of {len(items):,} ranks in {name}/{file}", because)
+            sources |= reader.sources(part.get("sources"))
+            ras = ras or reader.named(part.get("ras"))
+    stalled = manifest.get("stalled")
+    missing = _missing(manifest.get("ranks"), ranks)
+    world = jsonl.world_size(manifest)
+    if world is None and manifest.get("world_size") is not None:
+        said = str(manifest["world_size"])[:40]
+        reader.lost(f"the world size in {name}/manifest.json", f"{said} is none: a job has 1 to {MOST_RANKS:,} ranks")
+    for number in [number for number in ranks if world is not None and number >= world]:
+        reader.lost(f"rank {number} of {name}", f"the world size is {world}")
+        del ranks[number]
+    dump = Dump(
+        path=name,
+        t=jsonl.number(manifest, "t") or max((r.first.t for r in ranks.values()), default=0.0),
+        reason=jsonl.text(manifest, "reason") or "asked",
+        quiet_s=jsonl.number(stalled, "quiet_s") if isinstance(stalled, dict) else None,
+        world_size=world,
+        ranks=dict(sorted(ranks.items())),
+        missing=missing,
+        sources=sources,
+        signatures=reader.signatures,
+        communicators=read_ras(ras),
+        communicators_path=f"{name}/nccl-ras.json" if ras else "",
+    )
+    return dump, reader.unknown
+
+
+def _missing(said: object, ranks: Mapping[int, RankDump]) -> dict[int, str]:
+    found = {}
+    for name, what in said.items() if isinstance(said, dict) else ():
+        rank = jsonl.rank(name)
+        if rank is None or rank in ranks:  # collected, or no rank: the manifest repeats what the nodes' parts say
+            continue
+        because = jsonl.text(what, "failed") or jsonl.text(what, "not_tried") if isinstance(what, dict) else ""
+        found[rank] = because or "its node's part is missing"
+    return found
+
+
+class _Reader:
+    """Reads one folder and notes what could not be read."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self.unknown: list[Unknown] = []
+        self.signatures = Signatures()
+        self.pickles = RecorderReader(self.signatures)
+        self._frames: dict[Frame, Frame] = {}
+        #: of the rank that is read: looks that saw the same name one file
+        self._read: dict[str, Any] = {}
+
+    def lost(self, what: str, because: str) -> None:
+        """Evidence that is there and cannot be used."""
+        self.unknown.append(Unknown(what, because, decisive=True))
+
+    def named(self, said: object) -> dict[str, Any]:
+        """What the file holds that an item names; empty where it names none."""
+        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        return self.json_object(file, _MOST_PART) or {} if file else {}
+
+    def json_object(self, file: str, most: int) -> dict[str, Any] | None:
+        value = self._json(file, most)
+        return value if isinstance(value, dict) else None
+
+    def rank(self, item: Mapping[str, Any], part: Mapping[str, Any]) -> RankDump | None:
+        rank, pid = jsonl.rank(item.get("rank")), jsonl.integer(item, "pid")
+        if rank is None or pid is None:
+            return None
+        looks = jsonl.dicts(item.get("looks"))
+        self._read.clear()
+        native = next((look["native"] for look in looks if isinstance(look.get("native"), dict)), None)
+        return RankDump(
+            rank=rank,
+            pid=pid,
+            node_rank=jsonl.integer(part, "node_rank") or 0,
+            host=jsonl.text(part, "host"),
+            looks=tuple(self._look(look) for look in looks),
+            native=self._threads(native),
+            calls=self._calls(rank),
+        )
+
+    def _look(self, look: Mapping[str, Any]) -> Look:
+        page, children, stacks = look.get("page"), look.get("children"), look.get("stacks")
+        missing = {
+            name: why
+            for name in ("stacks", "recorder")
+            if isinstance(said := look.get(name), dict)
+            and (why := jsonl.text(said, "failed") or jsonl.text(said, "not_tried"))
+        }
+        return Look(
+            t=jsonl.number(look, "t") or 0.0,
+            process=look["process"] if isinstance(look.get("process"), dict) else {},
+            page=page if isinstance(page, dict) else None,
+            threads=self._threads(stacks),
+            threads_path=self._cited(stacks),
+            recorder=self._recorder(look.get("recorder")),
+            recorder_path=self._cited(look.get("recorder")),
+            children={int(pid): seen for pid, seen in children.items() if _is_pid(pid) and isinstance(seen, dict)}
+            if isinstance(children, dict)
+            else {},
+            missing=missing,
+        )
+
+    def _cited(self, said: object) -> str:
+        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        return f"{self._name}/{file}" if file else ""
+
+    def _threads(self, said: object) -> tuple[Thread, ...]:
+        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        if file and file not in self._read:
+            value = self._json(file, _MOST_STACKS)
+            self._read[file] = found = read_threads(value, self._frames)
+            count = len(value) if isinstance(value, list) else value is not None
+            if lost := count - len(found):
+                because = "they are not of the form that py-spy writes"
+                self.lost(f"{lost:,} of {count:,} threads of {self._name}/{file}", because)
+        threads: tuple[Thread, ...] = self._read[file] if file else ()
+        return threads
+
+    def _recorder(self, said: object) -> RecorderLog | None:
+        file = jsonl.text(said, "file") if isinstance(said, dict) else ""
+        if file and file not in self._read:
+            self._read[file] = self._pickled(file) if file.endswith(".pickle") else self._plain(file)
+        log: RecorderLog | None = self._read[file] if file else None
+        return log
+
+    def _plain(self, file: str) -> RecorderLog | None:
+        value = self._json(file, _MOST_RECORDER)
+        log = read_recorder(value, self.signatures)
+        if log is None and value is not None:
+            self.lost(f"{self._name}/{file}", "it is no flight recorder's dump")
+        return self._with_losses(file, log)
+
+    def _with_losses(self, file: str, log: RecorderLog | None) -> RecorderLog | None:
+        for what, because in log.losses() if log else ():
+            self.lost(f"of {self._name}/{file} {what}", because)
+        return log
+
+    def _pickled(self, file: str) -> RecorderLog | None:
+        path, why = self._inside(file), "it points out of its folder"
+        try:
+            if path is not None:
+                return self._with_losses(file, self.pickles.read(path))
+        except RecorderUnreadable as error:
+            why = str(error)
+        self.lost(f"{self._name}/{file}", why)
+        return None
+
+    def _calls(self, rank: int) -> tuple[Call, ...]:
+        raw, why = read_bytes(self._folder / f"calls/{rank:05d}.calls", _MOST_CALLS)
+        sites, why_not = read_whole(self._folder / f"calls/{rank:05d}.sites", _MOST_CALLS)
+        if why or why_not:  # empty for a missing file: most ranks have written down no call
+            self.lost(f"the calls of rank {rank} in {self._name}", why or why_not)
+        return tuple(read_calls(raw or b"", sites or ""))
+
+    def sources(self, said: object) -> dict[str, str]:
+        found = {}
+        for file, name in said.items() if isinstance(said, dict) else ():
+            path = self._inside(name)
+            text = read_whole(path, _MOST_SOURCE)[0] if path else None
+            if text is not None:
+                found[file] = text
+        return found
+
+    def _json(self, file: str, most: int) -> object:
+        path = self._inside(file)
+        text, why = read_whole(path, most) if path else (None, "it points out of its folder")
+        if text is None:
+            self.lost(f"{self._name}/{file}", why or "it is missing")
+            return None
+        try:
+            return jsonl.parse(text)
+        except jsonl.OutOfBounds as error:
+            self.lost(f"{self._name}/{file}", str(error))
+        except ValueError:
+            self.lost(f"{self._name}/{file}", why or "not JSON (cut short?)")
+        return None
+
+    def _inside(self, name: object) -> Path | None:
+        """A dump that somebody sends must not make us read other files."""
+        if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/"):
+            return None
+        return self._folder / name
+
+
+def _is_pid(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) < 10

@@ -1,0 +1,93 @@
+"""What `distdbg explain` is given becomes RunEvidence: a run, a dump of ours, files of others, or some of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+from distdbg.collect.files.folder_files import FolderFiles
+from distdbg.collect.files.foreign_files import ForeignFiles
+from distdbg.collect.runs.dump_evidence import is_dump, load_dump_alone, unseen
+from distdbg.collect.runs.run_evidence import load_evidence
+from distdbg.collect.runs.run_profiles import with_profiles
+from distdbg.collect.runs.run_snapshots import with_snapshots
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Unknown
+from distdbg.rundir import RunDir
+
+
+def load(given: Sequence[Path]) -> RunEvidence:
+    """All of it together. Raises NothingToAnalyse, EvidenceUnreadable, UsageError."""
+    ours = [path for path in given if path.is_dir() and (is_run(path) or is_dump(path))]
+    if len(ours) > 1:
+        raise UsageError(
+            f"{str(ours[0])!r} and {str(ours[1])!r} are two runs or dumps: a verdict is on one job",
+            "Explain one at a time; files of others can be named beside it.",
+        )
+    base = _ours(ours[0]) if ours else None
+    rest = [path for path in given if path not in ours]
+    if base is not None and not rest:
+        return base
+    foreign = ForeignFiles(base.dump.signatures if base and base.dump else None)
+    folders = [FolderFiles(path) for path in rest if path.is_dir()]
+    foreign.read(_files(rest, folders))
+    foreign.unknown += [Unknown(*left, decisive=True) for folder in folders for left in folder.unread]
+    if base is None:
+        _refuse_nothing(given, foreign)
+    return foreign.evidence(base)
+
+
+def is_run(path: Path) -> bool:
+    return os.access(path, os.X_OK) and ((path / "job.json").is_file() or (path / "attempts").is_dir())
+
+
+def _ours(path: Path) -> RunEvidence:
+    if not is_run(path):
+        return load_dump_alone(path, str(path))
+    run = RunDir(path.resolve())
+    evidence = with_profiles(with_snapshots(load_evidence(run), run), run)
+    if not (evidence.ranks or evidence.nodes or evidence.dump):
+        raise EvidenceUnreadable(f"{str(path)!r} holds no record of any rank", "Is it a whole copy of the run?")
+    return _with_unseen(evidence)
+
+
+def _with_unseen(evidence: RunEvidence) -> RunEvidence:
+    more = unseen(evidence.dump) if evidence.dump else []
+    return replace(evidence, unknown=(*evidence.unknown, *more)) if more else evidence
+
+
+def _files(given: Sequence[Path], folders: Sequence[FolderFiles]) -> Iterator[tuple[Path, str]]:
+    """Each file once, by whatever names it is reached, with the name that citations use."""
+    seen: set[tuple[int, int]] = set()
+    named = [(path, str(path)) for path in given if not path.is_dir()]
+    for file, name in chain(named, *(folder.named() for folder in folders)):
+        try:
+            found = file.stat()
+        except OSError:
+            yield file, name  # whoever reads it says why it cannot be read
+            continue
+        if (found.st_dev, found.st_ino) not in seen:
+            seen.add((found.st_dev, found.st_ino))
+            yield file, name
+
+
+def _refuse_nothing(given: Sequence[Path], foreign: ForeignFiles) -> None:
+    if foreign.useful:
+        return
+    names = ", ".join(repr(str(path)) for path in given[:4])
+    if not foreign.unknown:
+        lacks = "no rank is told of there" if foreign.recognised else "there is no file"
+        raise NothingToAnalyse(f"{names}: {lacks}", "Name a run, a dump, or the files that were collected.")
+    first = foreign.unknown[0]
+    if foreign.recognised:
+        raise EvidenceUnreadable(
+            f"nothing in {names} can be used; {first.what}: {first.because}", "Copy the files again, whole."
+        )
+    raise NothingToAnalyse(
+        f"nothing in {names} is of a kind that distdbg knows; {first.what}: {first.because}",
+        "It reads runs and dumps of its own, flight-recorder dumps, py-spy's dumps and torchrun's logs.",
+    )

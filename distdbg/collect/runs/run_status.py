@@ -1,0 +1,159 @@
+"""Whether a run still runs, how it ended, and how much room it takes: from its directory and /proc."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from distdbg.collect.files.bounded_read import read_whole
+from distdbg.evidence import jsonl
+from distdbg.protocol.launcher_events import Cancelled, Finished, Launched, NotStarted, Requeued, Submitted
+from distdbg.protocol.message import Message
+from distdbg.rundir import RunDir, open_regular
+
+_Event = tuple[int, dict[str, Any]]
+
+_TAIL_BYTES = 1 << 20
+#: Bytes of report.json: 16,384 ranks have 4 MiB.
+_MOST_REPORT = 64 << 20
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One line of `distdbg runs`.
+
+    `live` is None where it cannot be known from this machine; `why` says why then, and for an unknown outcome.
+    `started` and `ended` are epoch seconds, `size` bytes (0 where it was not asked for).
+    """
+
+    run: RunDir
+    live: bool | None
+    outcome: str
+    why: str = ""
+    exit_code: int | None = None
+    ranks: int = 0
+    started: float | None = None
+    ended: float | None = None
+    size: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "id": self.run.id,
+            "path": str(self.run.path),
+            "outcome": self.outcome,
+            "live": self.live,
+            "why": self.why or None,
+            "exit_code": self.exit_code,
+            "ranks": self.ranks,
+            "started": self.started,
+            "ended": self.ended,
+            "size_bytes": self.size,
+        }
+
+
+def run_status(run: RunDir, *, measure: bool = False) -> RunStatus:
+    """Look once. Never raises for what a run directory lacks: a run that was cut short has a status too."""
+    events = list(enumerate(_events(run.events)))
+    started = _time(Launched.newest(events)) or _time(Submitted.newest(events)) or _from_id(run.id)
+    events = _of_last_start(events)
+    finished = Finished.newest(events) or NotStarted.newest(events)
+    attempts = run.attempts()
+    live, why = (False, "") if finished else _lives(run)
+    code = finished.exit_code if isinstance(finished, Finished) else None
+    outcome = "running" if live else _outcome(run, finished, cancelled=Cancelled.is_in(events))
+    if live is None and (Submitted.is_in(events[-1:]) or Requeued.is_in(events[-1:])):
+        outcome = "submitted"
+    if live is False and not finished:
+        why = why or "its launcher is gone and wrote no end"
+    return RunStatus(
+        run=run,
+        live=live,
+        outcome=outcome,
+        why=why,
+        exit_code=code,
+        ranks=len(attempts[-1].ranks()) if attempts else 0,
+        started=started,
+        ended=_time(finished),
+        size=_size(run.path) if measure else 0,
+    )
+
+
+def _outcome(run: RunDir, finished: Finished | NotStarted | None, *, cancelled: bool) -> str:
+    """The report's word; without a report, what the launcher's last event allows to say."""
+    if word := jsonl.text(jsonl.whole(read_whole(run.report_json, _MOST_REPORT)[0] or "") or {}, "outcome"):
+        return word
+    if finished is None:
+        return "unknown"
+    if cancelled:
+        return "cancelled"
+    return "succeeded" if isinstance(finished, Finished) and finished.exit_code == 0 else "failed"
+
+
+def _of_last_start(events: list[_Event]) -> list[_Event]:
+    """A run that went back into the queue has not ended, whatever was written at the end of its start before."""
+    starts = (Launched.last_line(events), Requeued.last_line(events))
+    last = max((start for start in starts if start is not None), default=0)
+    return events[last:]
+
+
+def _lives(run: RunDir) -> tuple[bool | None, str]:
+    live, why = _launcher_lives(run.read_job().get("launcher"))
+    job = run.slurm_job
+    if live is None and job is not None:
+        return None, f"it is Slurm job {job}: `distdbg attach {run.id}` asks how it stands"
+    return live, why
+
+
+def _launcher_lives(launcher: object) -> tuple[bool | None, str]:
+    """Pid and start time together name a process for good: a pid that was given out again is another one."""
+    if not isinstance(launcher, dict) or not isinstance(launcher.get("pid"), int):
+        return None, "job.json does not say which process launched it"
+    host, pid = launcher.get("host"), launcher["pid"]
+    if host != socket.gethostname():
+        return None, f"it was launched on {host}, which cannot be looked at from here"
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return False, ""
+    alive = stat[0] not in ("Z", "X") and launcher.get("start_ticks") in (None, int(stat[19]))
+    return alive, ""
+
+
+def _events(path: Path) -> Iterator[dict[str, Any]]:
+    """The newest events of a timeline; a line cut short, or at the head of the tail, is passed over."""
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        if (value := jsonl.whole(line.decode("utf-8", "replace"))) is not None:
+            yield value
+
+
+def _time(message: Message | None) -> float | None:
+    return None if message is None else message.t
+
+
+def _from_id(run_id: str) -> float | None:
+    try:
+        return datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None
+
+
+def _size(folder: Path) -> int:
+    """Bytes in files below a folder; links are not followed, what cannot be read counts nothing."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118 - a run can hold 100,000 files
+    return total

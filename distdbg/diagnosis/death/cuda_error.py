@@ -1,0 +1,16 @@
+"""CUDA reported an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.diagnosis.failures.findings import findings_of
+from distdbg.evidence.run import RunEvidence
+from distdbg.findings import entries
+from distdbg.model import Finding
+
+DOCS = entries("cuda-error")
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    return findings_of(evidence, "cuda-error")

@@ -1,0 +1,38 @@
+"""The kernel killed a rank because memory ran out, or refused it memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from distdbg.diagnosis.death._children import children_of, grew
+from distdbg.diagnosis.death._memory import killed_for_memory, node_of, sizes, story
+from distdbg.diagnosis.failures.findings import finding, findings_of, who
+from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.findings import entries
+from distdbg.model import Finding
+
+DOCS = entries("host-oom")
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    yield from findings_of(evidence, "host-oom")
+    for failure in failures(evidence):
+        if failure.finding != "rank-killed" or not (reason := killed_for_memory(evidence, failure)):
+            continue
+        base = finding(evidence, [failure])
+        yield replace(
+            base,
+            id="host-oom",
+            confidence=reason.confidence,
+            summary=f"{who(evidence, base.ranks)} was killed (SIGKILL): {reason.how}",
+            cause=_cause(evidence, failure.rank),
+            remedy=DOCS[0].remedy,
+            evidence=(reason.citation, *base.evidence),
+        )
+
+
+def _cause(evidence: RunEvidence, rank: RankRecord) -> str:
+    size = sizes(node_of(evidence, rank), rank) or "How large it was is not known."
+    return " ".join(filter(None, (size, story(evidence, rank), grew(children_of(evidence, rank)))))

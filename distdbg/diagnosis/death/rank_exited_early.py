@@ -1,0 +1,122 @@
+"""A rank left with exit code 0 while its siblings still needed it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.findings import entries
+from distdbg.model import CauseClass, Citation, Confidence, Finding
+
+DOCS = entries("rank-exited-early")
+#: An agent notes the end of a process a little after its peers have felt it; and a script that destroys its process
+#: groups in its last lines ends a little after that.
+_LATE_NOTE_S = 0.5
+#: Kinds of message that tell of a wait for somebody, not of a peer that is gone.
+_TIMEOUTS = {"monitored-barrier", "gloo-timeout", "store-timeout"}
+_ABSENT = re.compile(r"Ranks? (\d[\d, ]{0,4000}) failed to pass monitoredBarrier")
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    found = failures(evidence)
+    lost = [f for f in found if f.cause_class is CauseClass.COMMUNICATION]
+    if not lost or any(f.cause_class < CauseClass.EARLY_EXIT for f in found):
+        return
+    first = min(lost, key=lambda f: (f.t or float("inf"), f.rank.rank))
+    aborted = {f.rank.rank for f in found if f.kind == "abort-at-exit"}
+    needed = _needed(evidence, first)
+    early = [
+        r
+        for r in evidence.ranks
+        if (r.exit_code == 0 or r.rank in aborted) and r.rank in needed.ranks and _left_before(r, first)
+    ]
+    if not early or len(early) + len(lost) > len(evidence.ranks):
+        return
+    ranks = tuple(sorted(r.rank for r in early))
+    how = {r.script_end_how for r in early}
+    way = "sys.exit(0)" if how == {"SystemExit"} else "the end of its script" if how == {"returned"} else "exit code 0"
+    others = tuple(sorted(f.rank.rank for f in lost))
+    step = early[0].step
+    yield Finding(
+        id="rank-exited-early",
+        severity="error",
+        confidence=_confidence(early, lost, first) if needed.known else "likely",
+        summary=f"{who(evidence, ranks)} left by {way}{f' at step {step}' if step else ''} while "
+        f"{who(evidence, others)} still needed {'it' if len(ranks) == 1 else 'them'}",
+        cause=f"After that, {who(evidence, others)} failed: {_told(first)}",
+        remedy=DOCS[0].remedy,
+        ranks=ranks,
+        nodes=hosts(evidence, ranks),
+        step=step,
+        evidence=(
+            *(Citation(r.exit_path, None, quote=f'"exit_code": {r.exit_code}') for r in early[:3]),
+            *((first.citation,) if first.citation else ()),
+        ),
+        cause_class=CauseClass.EARLY_EXIT,
+        first_seen=min(_left(r) for r in early),
+    )
+
+
+@dataclass(frozen=True)
+class _Needed:
+    """The ranks that one may have waited for, and whether all of them were surely needed."""
+
+    ranks: frozenset[int]
+    known: bool
+
+
+def _needed(evidence: RunEvidence, first: RankFailure) -> _Needed:
+    """Members of the group that it failed in: that of its last call, where it failed in that; else any of its groups.
+
+    Who waits for something until its time is up has often begun no new call: then the last one's group is meant, too.
+    """
+    everybody = frozenset(r.rank for r in evidence.ranks)
+    had = evidence.dump.ranks.get(first.rank.rank) if evidence.dump is not None else None
+    call = had.calls[-1] if had is not None and had.calls else None
+    made = [frozenset(ranks) for ranks in first.rank.groups.values()]
+    waited = first.known is not None and first.known.id in _TIMEOUTS
+    place = (first.where.file, first.where.line) if first.where is not None else None
+    there = call is not None and (call.file, call.line) == place
+    if call is not None and (there or waited):
+        group = first.rank.groups.get(call.group) if call.group else tuple(sorted(everybody))
+        if group is not None:
+            return _Needed(_absent(first, group) or frozenset(group), there)
+    return _Needed(everybody, bool(made) and all(group >= everybody for group in made) and not waited)
+
+
+def _absent(failure: RankFailure, group: tuple[int, ...]) -> frozenset[int]:
+    """Those that a monitored barrier names, by their number within the group; empty where it names none."""
+    if (named := _ABSENT.search(failure.message)) is None:
+        return frozenset()
+    numbers = (int(word) for word in re.findall(r"\d{1,9}", named[1]))
+    return frozenset(group[n] for n in numbers if n < len(group))
+
+
+def _told(failure: RankFailure) -> str:
+    return failure.known.symptom if failure.known else failure.headline[:200]
+
+
+def _left(rank: RankRecord) -> float:
+    return rank.script_ended or rank.ended or float("inf")
+
+
+def _left_before(rank: RankRecord, first: RankFailure) -> bool:
+    if rank.asked_to_stop is not None or any(e.uncaught for e in rank.exceptions):
+        return False
+    return first.t is not None and _left(rank) <= first.t + _LATE_NOTE_S
+
+
+def _confidence(early: list[RankRecord], lost: list[RankFailure], first: RankFailure) -> Confidence:
+    """Certain where it left by SystemExit, which no finished script does in passing, or steps behind the others."""
+    if any(_left(r) > (first.t or 0.0) for r in early):
+        return "likely"
+    steps = [f.rank.step for f in lost if f.rank.step is not None]
+    behind = steps and all(r.step is not None and r.step < max(steps) for r in early)
+    said = all(r.script_ended is not None for r in early)
+    if said and (behind or all(r.script_end_how == "SystemExit" for r in early)):
+        return "certain"
+    return "likely"

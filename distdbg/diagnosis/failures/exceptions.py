@@ -1,0 +1,189 @@
+"""Failures that are Python exceptions: from the worker side's facts, standard error or torchelastic's error file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from distdbg.diagnosis.failures.record import RankFailure, line_of_file
+from distdbg.evidence.frames import module_path
+from distdbg.evidence.logs.messages import KnownMessage, recognise
+from distdbg.evidence.run import ExceptionFact, RankRecord
+from distdbg.evidence.stacks.tracebacks import Frame, ParsedException, chain_text, last_chain, shortened
+from distdbg.model import CauseClass, Citation, Confidence
+
+#: Exceptions that programs raise and handle all day long: seen in flight they mean nothing.
+_ORDINARY = {"StopIteration", "StopAsyncIteration", "GeneratorExit", "Empty", "Full", "CancelledError",
+             "BlockingIOError", "InterruptedError", "KeyboardInterrupt", "SystemExit", "ImportError",
+             "ModuleNotFoundError", "SignalException"}  # fmt: skip
+_COMMUNICATION_TYPES = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistError"}
+_COMMUNICATION = re.compile(
+    r"gloo/transport/|ProcessGroup(NCCL|Gloo)|NCCL (error|communicator)|nccl\w{0,100}Error|TCPStore|c10d store|"
+    r"monitoredBarrier|connectFullMesh"
+)
+#: Said by any socket: about the ranks' own only below torch.distributed.
+_SOCKET = re.compile(r"Connection (closed by|reset by|refused)|Broken pipe|[Tt]imed out|No route to host")
+_OOM = {"cuda-oom", "host-oom"}
+#: The doubt of an error that a rank's main thread was handling; scripts poll, retry and clean up so.
+HANDLED = "it was still being handled when the job ended"
+#: Lines below a traceback that are no words of the script's: the rest of the message, and warnings of an end.
+_NO_WORDS = re.compile(
+    r"\s|$|\[rank\d+\]:\[|[WI]\d{4} \d\d:|.*Warning: |Exception ignored|"
+    r"CUDA kernel errors might|For debugging consider|Compile with `TORCH_USE_CUDA_DSA|Device-side assertion tracking"
+)
+_IMPORT = {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError"}
+
+
+def uncaught_fact(rank: RankRecord) -> ExceptionFact | None:
+    own = [e for e in rank.exceptions if e.uncaught]
+    main = [e for e in own if e.thread == "MainThread"]
+    return next(iter(main or own), None)
+
+
+def in_flight(rank: RankRecord) -> RankFailure | None:
+    """What the rank's main thread was still handling when a sibling died; other threads' say too little."""
+    for fact in rank.exceptions:
+        if fact.uncaught or fact.thread != "MainThread" or plain_name(fact.type) in _ORDINARY:
+            continue
+        failure = from_fact(rank, fact, late=False)
+        if failure.cause_class is CauseClass.COMMUNICATION:
+            return failure
+        told = replace(failure, confidence="likely", doubt=HANDLED, otherwise=None)
+        victim = replace(told, finding="rank-exception", cause_class=CauseClass.VICTIM)
+        return replace(told, cause_class=CauseClass.EXCEPTION_IN_FLIGHT, otherwise=victim)
+    return None
+
+
+def from_fact(rank: RankRecord, fact: ExceptionFact, late: bool) -> RankFailure:
+    chain = last_chain(fact.traceback)
+    where = chain[-1].where if chain else None
+    if where is None and fact.where is not None:
+        where = Frame(*fact.where)
+    if not chain:
+        chain = (ParsedException("", "", (where,) if where else (), fact.traceback, 0),)
+    last = replace(chain[-1], type=_short_type(fact.type), message=fact.message)
+    return exception_failure(rank, (*chain[:-1], last), where, fact.t, citation=fact.citation, late=late)
+
+
+def from_output(rank: RankRecord, late: bool) -> RankFailure | None:
+    """The last traceback on standard error: ranks without a worker side, and those that died before it could speak."""
+    chain = last_chain(rank.stderr_tail)
+    if not chain:
+        return None
+    citation = Citation(rank.stderr_path, line_of_file(rank, chain[-2:][0].line))
+    return exception_failure(rank, chain, chain[-1].where, rank.ended, citation=citation, late=late)
+
+
+def words_after(rank: RankRecord) -> list[str]:
+    """What the rank has said on standard error below its last traceback."""
+    chain = last_chain(rank.stderr_tail)
+    below = iter(rank.stderr_tail.split("\n")[chain[-1].line + 1 :] if chain else ())
+    next((line for line in below if line.strip() and not line.startswith(" ")), None)  # the error itself
+    return [line for line in below if not _NO_WORDS.match(line)]
+
+
+def from_error_file(rank: RankRecord) -> RankFailure | None:
+    """torchelastic's error file, as @record writes it: {"message": {"message": …, "extraInfo": {…}}}."""
+    inner = (rank.error_file or {}).get("message")
+    if not isinstance(inner, dict):
+        return None
+    extra = inner.get("extraInfo")
+    text = str(extra.get("py_callstack", "")) if isinstance(extra, dict) else ""
+    chain = last_chain(text)
+    if not chain:
+        name, _, message = str(inner.get("message", "")).partition(": ")
+        chain = (ParsedException(name[:200], message, (), "", 0),)
+    path = rank.exit_path.replace("exit.json", "error.json")
+    return exception_failure(rank, chain, chain[-1].where, rank.ended, citation=Citation(path), late=False)
+
+
+def exception_failure(
+    rank: RankRecord,
+    chain: tuple[ParsedException, ...],
+    where: Frame | None,
+    t: float | None,
+    *,
+    citation: Citation | None,
+    late: bool,
+    noticed: bool = False,
+) -> RankFailure:
+    """`noticed`: another rank has a cause of its own, and a communication error at the chain's end came of that."""
+    told, known, communication, doubt = _telling(chain, noticed)
+    otherwise = None
+    if doubt and not communication and not late:
+        otherwise = exception_failure(rank, chain, where, t, citation=citation, late=late, noticed=True)
+    if told is not chain[-1]:
+        where = told.where if told.where is not None and not told.where.is_library else where
+    confidence: Confidence = "likely" if communication or doubt else "certain"
+    finding = known.finding if known else _finding_without_entry(rank, told, communication)
+    cause_class = CauseClass.UNCAUGHT_ERROR
+    if late:
+        cause_class = CauseClass.VICTIM
+    elif communication:
+        cause_class = CauseClass.COMMUNICATION
+    elif finding in _OOM:
+        cause_class = CauseClass.KILLED_OR_OOM
+    shown = shortened(chain_text(chain[-2:]))
+    if citation is not None:
+        citation = replace(citation, where=str(where) if where else citation.where, quote=shown)
+    return RankFailure(
+        rank=rank, kind="exception", finding=finding, cause_class=cause_class, confidence=confidence, t=t,
+        type=_short_type(told.type), message=told.message, shown=shown, where=where, known=known, citation=citation,
+        doubt=doubt, otherwise=otherwise,
+    )  # fmt: skip
+
+
+def _telling(
+    chain: tuple[ParsedException, ...], noticed: bool
+) -> tuple[ParsedException, KnownMessage | None, bool, str]:
+    """Of a chain the exception that tells most, its kind, whether it is a consequence, and what is not certain."""
+    last, known = chain[-1], recognise(subject(chain[-1]))
+    if _is_communication(last, known):
+        own = next((e for e in chain[:-1] if not _is_communication(e, recognise(subject(e)))), None)
+        if own is not None and own.type not in _ORDINARY and chain[1].link == "context" and not noticed:
+            # Cleaning up after its own error, it met peers that had gone: the first error is the cause.
+            doubt = f"a communication error followed while it was being handled ({plain_name(last.type)})"
+            return own, recognise(subject(own)), False, doubt
+        return last, known, True, ""
+    first = chain[0]
+    if first is not last and _is_communication(first, recognise(subject(first))):
+        return last, known, True, f"it was raised while handling {first.type}: {first.first_line}"
+    for error, follower in zip(chain[-2::-1], chain[:0:-1], strict=True):
+        if follower.link != "cause":
+            break
+        if (better := recognise(subject(error))) is not None:
+            last, known = error, better
+    return last, known, False, ""
+
+
+def _finding_without_entry(rank: RankRecord, error: ParsedException, communication: bool) -> str:
+    if communication and "NCCL" in error.message:
+        return "nccl-error"
+    if plain_name(error.type) in _IMPORT and not rank.step:
+        return "launch-failed"
+    return "rank-exception"
+
+
+def _is_communication(error: ParsedException, known: KnownMessage | None) -> bool:
+    if known is not None:
+        return known.communication
+    if plain_name(error.type) in _COMMUNICATION_TYPES:
+        return True
+    said = error.message[:4096]
+    if _COMMUNICATION.search(said):
+        return True
+    return bool(_SOCKET.search(said)) and any(
+        module_path(frame.file).startswith("torch/distributed/") for frame in error.frames
+    )
+
+
+def subject(error: ParsedException) -> str:
+    return f"{_short_type(error.type)}: {error.message}"
+
+
+def plain_name(name: str) -> str:
+    return name.replace("::", ".").rpartition(".")[2]
+
+
+def _short_type(name: str) -> str:
+    return name.removeprefix("builtins.")

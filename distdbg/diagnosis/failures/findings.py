@@ -1,0 +1,133 @@
+"""Rank failures become findings: the same failure on many ranks is one finding that says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.evidence.exit_status import signal_name
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import CauseClass, Citation, Finding, fold_ranks
+
+#: Ids that a check of their own gives to rank failures; `known_error` gives all others.
+OWN_CHECKS = frozenset({"rank-exception", "rank-killed", "host-oom", "cuda-oom", "cuda-error", "nccl-error",
+                        "loader-worker-died", "shm-exhausted", "launch-failed", "abort-at-exit"})  # fmt: skip
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_MOST_HEADLINE = 300
+#: Longer lists of ranks are counted instead.
+_MOST_NAMED = 40
+#: Beside the first rank's own evidence, so many others are cited.
+_MOST_CITED = 3
+
+
+def findings_of(evidence: RunEvidence, finding_id: str) -> list[Finding]:
+    """A finding for each distinct failure that has this id."""
+    return [finding(evidence, group) for group in groups(f for f in failures(evidence) if f.finding == finding_id)]
+
+
+def groups(found: Iterable[RankFailure]) -> list[list[RankFailure]]:
+    """The same failure on several ranks together; in each group the one nearest to the root, then the first, leads."""
+    same: dict[tuple[str, ...], list[RankFailure]] = {}
+    for failure in sorted(found, key=_nearest):
+        same.setdefault(_sameness(failure), []).append(failure)
+    return list(same.values())
+
+
+def _nearest(failure: RankFailure) -> tuple[int, float, int]:
+    return int(failure.cause_class), failure.t or float("inf"), failure.rank.rank
+
+
+def _sameness(failure: RankFailure) -> tuple[str, ...]:
+    if failure.known is not None and failure.known.communication:
+        return (failure.known.id,)
+    where = f"{failure.where.file}:{failure.where.line}" if failure.where else ""
+    return failure.kind, str(failure.signal), where, _NUMBERS.sub("#", failure.headline)
+
+
+def finding(evidence: RunEvidence, group: list[RankFailure]) -> Finding:
+    """One finding for a group, told from its leader."""
+    lead = group[0]
+    ranks = tuple(sorted(f.rank.rank for f in group))
+    return Finding(
+        id=lead.finding,
+        severity="error",
+        confidence=lead.confidence,
+        summary=_summary(lead, who(evidence, ranks)),
+        cause=_cause(lead),
+        remedy=_remedy(lead),
+        ranks=ranks,
+        nodes=hosts(evidence, ranks),
+        step=lead.rank.step,
+        evidence=citations(group),
+        cause_class=lead.cause_class,
+        first_seen=lead.t,
+    )
+
+
+def citations(group: list[RankFailure]) -> tuple[Citation, ...]:
+    cited = [f.citation for f in group[: 1 + _MOST_CITED] if f.citation is not None]
+    lead, others = cited[:1], cited[1:]
+    return (*lead, *(Citation(c.path, c.line, c.where) for c in others))
+
+
+def who(evidence: RunEvidence, ranks: tuple[int, ...]) -> str:
+    """`rank 3`, `ranks 0-2`, `all 8 ranks`, `128 ranks (3,11,19,…)`."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) == len(evidence.ranks):
+        return f"all {len(ranks)} ranks"
+    folded = fold_ranks(ranks)
+    if len(folded) <= _MOST_NAMED:
+        return f"ranks {folded}"
+    return f"{len(ranks)} ranks ({folded[:_MOST_NAMED].rpartition(',')[0]},…)"
+
+
+def hosts(evidence: RunEvidence, ranks: Iterable[int]) -> tuple[str, ...]:
+    wanted = set(ranks)
+    return tuple(dict.fromkeys(r.host for r in evidence.ranks if r.rank in wanted and r.host))
+
+
+def _summary(lead: RankFailure, ranks: str) -> str:
+    at, one = f" at {lead.where}" if lead.where else "", ranks.startswith("rank ")
+    if lead.kind == "exit":
+        return f"{ranks} ended with {lead.message} and left no traceback"
+    if lead.cause_class is CauseClass.EXCEPTION_IN_FLIGHT:
+        were = "was" if one else "were"
+        return f"{ranks} raised {_headline(lead)}{at} and {were} still handling it when the others failed"
+    if lead.signal is not None and not lead.type:
+        return f"{ranks} aborted ({signal_name(lead.signal)}) after: {_headline(lead)}"
+    if lead.cause_class is CauseClass.COMMUNICATION and lead.known is not None:
+        return f"{ranks} failed in communication{at}: {lead.known.symptom.rstrip('.')}"
+    same = "" if one else " the same"
+    return f"{ranks} raised{same} {_headline(lead)}{at}"
+
+
+def _headline(lead: RankFailure) -> str:
+    text = lead.headline
+    return text if len(text) <= _MOST_HEADLINE else text[:_MOST_HEADLINE] + "…"
+
+
+def _cause(lead: RankFailure) -> str:
+    words = []
+    if lead.known is not None:
+        words.append(f"{lead.known.symptom} {lead.known.cause} [{lead.known.id}]")
+    elif lead.cause_class is CauseClass.COMMUNICATION:
+        words.append("A peer or the network went away; this rank only noticed.")
+    elif lead.where is not None and lead.where.source:
+        words.append(f"{lead.where} is: {lead.where.source}")
+    if lead.doubt:
+        words.append(f"Not certain: {lead.doubt}.")
+    return " ".join(words)
+
+
+def _remedy(lead: RankFailure) -> str:
+    if lead.known is not None:
+        return lead.known.fix
+    if lead.cause_class is CauseClass.COMMUNICATION:
+        return "Look at the rank that ended first, and at the network between the nodes where none did."
+    if lead.kind == "exit":
+        below = "; its last lines are below" if lead.citation and lead.citation.quote else ""
+        return f"Look for sys.exit, os._exit or a library that ends the process{below}."
+    place = f"{lead.where.file}:{lead.where.line}" if lead.where else "the last line of the traceback"
+    return f"Mend {place}; the whole traceback is in {lead.citation.path if lead.citation else 'the log'}."

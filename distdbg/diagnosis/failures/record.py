@@ -1,0 +1,48 @@
+"""One rank's failure, as checks see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distdbg.evidence.logs.messages import KnownMessage
+from distdbg.evidence.run import RankRecord
+from distdbg.evidence.stacks.tracebacks import Frame
+from distdbg.model import CauseClass, Citation, Confidence
+
+
+@dataclass(frozen=True)
+class RankFailure:
+    """One rank's failure. `finding` is the id it will get, `t` (epoch seconds) its first symptom.
+
+    `kind` says what there is to show: an exception, a signal, a bare exit code, or an abort after the script's end.
+    """
+
+    rank: RankRecord
+    kind: str
+    finding: str
+    cause_class: CauseClass
+    confidence: Confidence
+    t: float | None
+    type: str = ""
+    message: str = ""
+    #: a traceback or a stack, shortened for a reader; empty where there is none
+    shown: str = ""
+    where: Frame | None = None
+    known: KnownMessage | None = None
+    citation: Citation | None = None
+    #: what limits the confidence, in words
+    doubt: str = ""
+    signal: int | None = None
+    #: of an error that may be none of the end's causes: what to take it for where another rank has a cause of its own
+    otherwise: RankFailure | None = None
+
+    @property
+    def headline(self) -> str:
+        """`ValueError: the first line of the message`."""
+        first = self.message.split("\n", 1)[0].strip()
+        return f"{self.type}: {first}" if first and self.type else self.type or first
+
+
+def line_of_file(rank: RankRecord, at: int) -> int | None:
+    """1-based line of the file for a 0-based one of the tail; None where the file was too long to count."""
+    return rank.stderr_first_line + at if rank.stderr_first_line else None

@@ -1,0 +1,104 @@
+"""What every rule of a hang says in the same way: who waits, since when, where a rank is, and what is cited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.waits.graph import Wait
+from distdbg.diagnosis.waits.hang import Hang
+from distdbg.evidence.frames import Origin
+from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.stacks.threads import Frame
+from distdbg.model import Citation, fold_ranks
+
+_MOST_CITED = 3
+_MOST_FRAMES = 12
+
+
+def plural(phrase: str, ranks: tuple[int, ...]) -> str:
+    """`sleeps` of one rank, `sleep` of several: only the first word of a phrase is its verb."""
+    if len(ranks) == 1:
+        return phrase
+    verb, _, rest = phrase.partition(" ")
+    verb = {"is": "are", "has": "have", "burns": "burn"}.get(verb, verb.removesuffix("s"))
+    return f"{verb} {rest}".strip().replace(" its own", " their own")
+
+
+def short(frame: Frame) -> str:
+    """`train.py:88 (in step)`: the file's own name; the whole path stands in the evidence."""
+    name = frame.file.rpartition("/")[2]
+    inside = "" if frame.function in ("<module>", "") else f" (in {frame.function})"
+    return f"{name}:{frame.line}{inside}"
+
+
+def waited(evidence: RunEvidence, hang: Hang, waits: Iterable[Wait]) -> str:
+    """`Ranks 0-2 wait in all_reduce … at train.py:30, since 12:03:11 (14 s before the dump).`"""
+    words = []
+    for wait in waits:
+        lines = sorted({short(f) for r in wait.waiting if (f := hang.standings[r].frame)})
+        place = f" at {' and '.join(lines[:2])}" if lines else ""
+        subject = who(evidence, wait.waiting)
+        verb = "waits" if len(wait.waiting) == 1 else "wait"
+        words.append(f"{subject[:1].upper()}{subject[1:]} {verb} in {wait.what}{place}{_age(hang, wait.since)}.")
+    return " ".join(words[:4]) + (f" And {len(words) - 4} more waits." if len(words) > 4 else "")
+
+
+def _age(hang: Hang, when: float | None) -> str:
+    if when is None or not hang.dump.t or when > hang.dump.t:
+        return ""
+    clock = time_of(when)
+    return f", since {clock} ({hang.dump.t - when:.0f} s before the dump)"
+
+
+def time_of(when: float) -> str:
+    seconds = int(when) % 86400
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d} UTC"
+
+
+def since(hang: Hang, waits: Iterable[Wait]) -> float | None:
+    return min((wait.since for wait in waits if wait.since is not None), default=hang.dump.t or None)
+
+
+def step(hang: Hang, ranks: Iterable[int]) -> int | None:
+    for rank in ranks:
+        had = hang.dump.ranks.get(rank)
+        if had is not None and had.last.page and isinstance(found := had.last.page.get("step"), int) and found:
+            return found
+    return None
+
+
+def citations(hang: Hang, ranks: Iterable[int], waiting: Iterable[int]) -> tuple[Citation, ...]:
+    """The culprits' stacks, the first with its frames, then some of those who wait."""
+    ranks = tuple(ranks)
+    found = [_citation(hang, rank, quote=place == 0) for place, rank in enumerate(ranks[:_MOST_CITED])]
+    others = [rank for rank in dict.fromkeys(waiting) if rank not in ranks]
+    found += [_citation(hang, rank, quote=False) for rank in others[:1]]
+    return tuple(c for c in found if c is not None)
+
+
+def _citation(hang: Hang, rank: int, *, quote: bool) -> Citation | None:
+    had = hang.dump.ranks.get(rank)
+    look = next((look for look in had.looks if look.threads_path), None) if had is not None else None
+    if had is None:
+        return None
+    if look is None:
+        path = next((seen.recorder_path for seen in reversed(had.looks) if seen.recorder_path), "")
+        return Citation(path, None, f"rank {rank}, flight recorder") if path else None
+    standing = hang.standings[rank]
+    main = had.main(look)
+    frames = standing.worker or (main.frames if main is not None else ())
+    frames = tuple(f for f in frames if f.origin is not Origin.OURS)
+    lines = [f"{short(f) if f.users else f}{_source(hang, f)}" for f in frames[:_MOST_FRAMES]]
+    where = f"rank {rank}, {'loader worker' if standing.worker else 'main thread'}, innermost first"
+    return Citation(look.threads_path, None, where, "\n".join(lines) if quote else "")
+
+
+def _source(hang: Hang, frame: Frame) -> str:
+    text = hang.dump.line(frame.file, frame.line) if frame.users else ""
+    return f"    {text}" if text else ""
+
+
+def sides_text(sides: Iterable[tuple[str, tuple[int, ...]]]) -> str:
+    """`ranks 0-2 in all_reduce …, rank 3 in barrier`."""
+    return ", ".join(f"rank{'' if len(r) == 1 else 's'} {fold_ranks(r)} in {operation}" for operation, r in sides)

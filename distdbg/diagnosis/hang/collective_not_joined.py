@@ -1,0 +1,81 @@
+"""Ranks never came to an operation, and where they are instead is not known.
+
+Stacks and flight recorders say so, or, where neither names anybody, NCCL's own counts of what each rank has launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.hang._stuck import citations, plural, since, waited
+from distdbg.diagnosis.timeline.standing import Doing
+from distdbg.diagnosis.waits.hang import Hang, hang_of
+from distdbg.evidence.recorder.nccl_ras import behind, unreachable
+from distdbg.evidence.run import RunEvidence
+from distdbg.findings import entries
+from distdbg.model import CauseClass, Citation, Finding
+
+DOCS = entries("collective-not-joined")
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    hang = hang_of(evidence)
+    if hang is None or not hang.stands:
+        return
+    if not (hang.culprits or hang.circles or hang.mismatch is not None):
+        yield from _as_nccl_counts(evidence, hang)
+    for culprit in hang.culprits:
+        if culprit.standing.doing not in (Doing.UNKNOWN, Doing.ENDED) or not culprit.waits:
+            continue
+        waiting = tuple(sorted({rank for wait in culprit.waits for rank in wait.waiting}))
+        subject = who(evidence, culprit.ranks)
+        yield Finding(
+            id="collective-not-joined",
+            severity="error",
+            confidence="possible" if culprit.standing.doing is Doing.UNKNOWN else "likely",
+            summary=f"{who(evidence, waiting)} wait{'s' if len(waiting) == 1 else ''} in {culprit.waits[0].what} for "
+            f"{subject}, which {plural(culprit.standing.phrase, culprit.ranks)}",
+            cause=waited(evidence, hang, culprit.waits),
+            remedy=DOCS[0].remedy,
+            ranks=culprit.ranks,
+            nodes=hosts(evidence, culprit.ranks),
+            evidence=citations(hang, culprit.ranks, waiting),
+            cause_class=CauseClass.STUCK,
+            first_seen=since(hang, culprit.waits),
+        )
+
+
+def _as_nccl_counts(evidence: RunEvidence, hang: Hang) -> Iterable[Finding]:
+    """On GPUs all stacks may look alike. A process that NCCL does not reach comes first: the others wait for it."""
+    dump = hang.dump
+    rank_of = {had.pid: rank for rank, had in dump.ranks.items()}
+    if len(rank_of) < len(dump.ranks):
+        return  # two nodes have a process of one number: whose count it is cannot be told
+    gone = unreachable(dump.communicators)
+    told: list[tuple[tuple[int, ...], str, str]] = [((pid,), why, "missing_ranks") for pid, why in gone.items()]
+    for late in () if gone else behind(dump.communicators):
+        done = f"has launched {late.operation} {late.count} times in a communicator of {late.communicator.size} ranks"
+        told.append(
+            (
+                late.pids,
+                f"{done}, where others have done so {late.most} times",
+                f"communicator {late.communicator.name}",
+            )
+        )
+    for pids, phrase, where in told:
+        ranks = tuple(sorted(rank_of[pid] for pid in pids if pid in rank_of))
+        if not ranks:
+            continue
+        yield Finding(
+            id="collective-not-joined",
+            severity="error",
+            confidence="likely",
+            summary=f"{who(evidence, ranks)} {plural(phrase, ranks)}, says NCCL itself",
+            cause="Neither stacks nor flight recorders tell them from the others.",
+            remedy=DOCS[0].remedy,
+            ranks=ranks,
+            nodes=hosts(evidence, ranks),
+            evidence=(Citation(dump.communicators_path, where=where),),
+            cause_class=CauseClass.STUCK,
+        )

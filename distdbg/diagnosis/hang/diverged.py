@@ -1,0 +1,140 @@
+"""Ranks are in different collectives, or in one with different sizes: which are the few, and what sets them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.hang._handling import REMEDY, handled, raised
+from distdbg.diagnosis.hang._stuck import citations, short, sides_text, since, step, waited
+from distdbg.diagnosis.waits.divergence import Divergence, Kind, divergence_of, raised_apart
+from distdbg.diagnosis.waits.hang import Hang, hang_of
+from distdbg.evidence.dump import Dump
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.findings import entries
+from distdbg.model import CauseClass, Citation, Finding
+
+DOCS = entries(*(kind.value for kind in Kind))
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    for doc in DOCS:
+        yield from diverged(evidence, Kind(doc.id), doc.remedy)
+
+
+def diverged(evidence: RunEvidence, kind: Kind, remedy: str) -> Iterable[Finding]:
+    """The finding, where the ranks' difference is of this kind."""
+    hang, found = hang_of(evidence), divergence_of(evidence)
+    if found is not None and found.kind is kind and evidence.dump is not None and evidence.dump.reason == "death":
+        yield _at_death(evidence, evidence.dump, found, remedy)
+    if hang is None or found is None or found.kind is not kind or not hang.stands:
+        return
+    detail, waits = _detail(evidence, found), waited(evidence, hang, hang.waits_for(found.ranks))
+    cause = [detail, handled(evidence, found.ranks), waits]
+    yield Finding(
+        id=kind.value,
+        severity="error",
+        confidence="likely" if not found.others or hang.dump.missing else "certain",
+        summary=_summary(evidence, hang, found),
+        cause=" ".join(filter(None, cause)),
+        remedy=REMEDY if _error(evidence, found) else remedy,
+        ranks=found.ranks,
+        nodes=hosts(evidence, found.ranks),
+        step=step(hang, found.ranks),
+        evidence=citations(hang, found.ranks, found.others),
+        cause_class=CauseClass.STUCK,
+        first_seen=since(hang, hang.waits),
+    )
+
+
+def _at_death(evidence: RunEvidence, dump: Dump, found: Divergence, remedy: str) -> Finding:
+    """A desync that a rank died of: nobody stands anywhere any more, but the calls are kept."""
+    subject = who(evidence, found.ranks)
+    sides = sides_text((f"{operation}{_called(evidence, dump, ranks)}", ranks) for operation, ranks in found.sides)
+    verb = "came" if found.kind is Kind.SHAPE else "was" if len(found.ranks) == 1 else "were"
+    others = f" than {who(evidence, found.others)}" if found.others else ", equally many in each"
+    what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
+    dead = tuple(sorted(f.rank.rank for f in failures(evidence)))
+    return Finding(
+        id=found.kind.value,
+        severity="error",
+        confidence="likely",
+        summary=f"{subject} {verb} {what}{others}: {sides} ({found.place})",
+        cause=f"{who(evidence, dead).capitalize()} failed of it: gloo ends who gets more bytes than it expects, and "
+        "its peers lose the connection.",
+        remedy=remedy,
+        ranks=found.ranks,
+        nodes=hosts(evidence, found.ranks),
+        evidence=tuple(Citation(f"{dump.path}/recorder/{r:05d}.1.json") for r in (*found.ranks, *found.others[:1])
+                       if r in dump.ranks and dump.ranks[r].recorder is not None),
+        cause_class=CauseClass.UNCAUGHT_ERROR,
+        first_seen=min((f.t for f in failures(evidence) if f.t is not None), default=None),
+    )  # fmt: skip
+
+
+def _called(evidence: RunEvidence, dump: Dump, ranks: Iterable[int]) -> str:
+    """The line of the user's that one of `ranks` stood in when it failed, else that of the last call it made."""
+    where = {f.rank.rank: f.where for f in failures(evidence) if f.where is not None}
+    for rank in ranks:
+        calls = dump.ranks[rank].calls if rank in dump.ranks else ()
+        if rank in where:
+            return f" at {where[rank].file.rpartition('/')[2]}:{where[rank].line}"
+        if calls and calls[-1].file:
+            return f" at {calls[-1].file.rpartition('/')[2]}:{calls[-1].line}"
+    return ""
+
+
+def _summary(evidence: RunEvidence, hang: Hang, found: Divergence) -> str:
+    subject = who(evidence, found.ranks)
+    if not found.others:
+        return f"{subject} are in different collectives, equally many in each: {_sides(hang, found)}"
+    verb = "is" if len(found.ranks) == 1 else "are"
+    if found.kind is Kind.RANK_CONDITIONAL and found.condition is not None and found.frame is not None:
+        file = found.frame.file.rpartition("/")[2]
+        return f"{subject} {verb} alone in another collective, because of `{found.condition.text}` at " + (
+            f"{file}:{found.condition.line}: {_sides(hang, found)}"
+        )
+    if found.kind is Kind.UNEVEN:
+        return f"{subject} {verb} out of data, the others are not: {_sides(hang, found)}"
+    if found.kind is Kind.UNUSED:
+        return f"{subject} did not use all parameters, and the others wait for the gradients: {_sides(hang, found)}"
+    what = "with another size or type" if found.kind is Kind.SHAPE else "in another collective"
+    verb = "comes" if found.kind is Kind.SHAPE and len(found.ranks) == 1 else verb
+    if error := _error(evidence, found):
+        return f"{subject} raised {error} and {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
+    return f"{subject} {verb} {what} than {who(evidence, found.others)}: {_sides(hang, found)}"
+
+
+def _error(evidence: RunEvidence, found: Divergence) -> str:
+    """What the few have raised, where that and nothing else parts them from the others; else empty."""
+    apart = found.kind in (Kind.MISMATCH, Kind.SHAPE) and raised_apart(evidence, found.ranks, found.others)
+    return raised(evidence, found.ranks) if apart and found.others else ""
+
+
+def _sides(hang: Hang, found: Divergence) -> str:
+    """Each side's operation, ranks and line."""
+    parts = []
+    for operation, ranks in found.sides:
+        lines = sorted({short(f) for r in ranks if r in hang.standings and (f := hang.standings[r].frame)})
+        parts.append((f"{operation}{f' at {lines[0]}' if lines else ''}", ranks))
+    return sides_text(parts) + (f" ({found.place})" if found.place else "")
+
+
+def _detail(evidence: RunEvidence, found: Divergence) -> str:
+    records = {record.rank: record for record in evidence.ranks}
+    if found.kind is Kind.UNUSED:
+        return " ".join(_without(records[r]) for r in found.ranks if r in records)
+    if found.kind is Kind.RANK_CONDITIONAL and found.frame is not None and found.condition is not None:
+        where = "runs only where that does not hold" if found.condition.otherwise else "runs only where that holds"
+        return f"{short(found.frame)} {where}."
+    return ""
+
+
+def _without(record: RankRecord) -> str:
+    """All parameters without a gradient are those of an optimizer that has set them to None since."""
+    told = record.without_gradient
+    if told is None or not 0 < told.count < told.parameters:
+        return f"Rank {record.rank} has ended its backward without the reduction that its forward was prepared for."
+    names = ", ".join(told.names[:5]) + (", …" if told.count > 5 else "")
+    return f"Rank {record.rank} has no gradient for {told.count} of {told.parameters} parameters: {names}."

@@ -1,0 +1,66 @@
+"""Ranks wait for one another in a circle: in different groups, or in send and recv."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.hang._stuck import citations, short, since, step
+from distdbg.diagnosis.waits.divergence import divergence_of
+from distdbg.diagnosis.waits.hang import Hang, hang_of
+from distdbg.evidence.run import RunEvidence
+from distdbg.findings import entries
+from distdbg.model import CauseClass, Finding, fold_ranks
+
+DOCS = entries("group-deadlock")
+_MOST_STEPS = 8
+_BLIND = " No recorder tells their groups: ranks that call other collectives of the same group look like this, too."
+_EITHER = " One of them may wait for another rank, too: a receive may have been begun long ago, for later."
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    hang = hang_of(evidence)
+    if hang is None or not hang.stands or divergence_of(evidence) is not None:
+        return
+    for circle in hang.circles:
+        waits = [wait for wait in hang.waits if not set(circle).isdisjoint(wait.waiting)]
+        blind, either = any(wait.by_stacks for wait in waits), any(wait.either for wait in waits)
+        yield Finding(
+            id="group-deadlock",
+            severity="error",
+            confidence="likely" if blind or either or hang.dump.missing else "certain",
+            summary=f"{who(evidence, circle)} wait for one another in a circle: {_told(hang, circle)}",
+            cause=_lines(hang, circle) + (_BLIND if blind else "") + (_EITHER if either else ""),
+            remedy=DOCS[0].remedy,
+            ranks=circle,
+            nodes=hosts(evidence, circle),
+            step=step(hang, circle),
+            evidence=citations(hang, circle, ()),
+            cause_class=CauseClass.STUCK,
+            first_seen=since(hang, hang.waits_for(circle)),
+        )
+
+
+def _told(hang: Hang, circle: tuple[int, ...]) -> str:
+    inside = set(circle)
+    parts = []
+    for wait in hang.waits:
+        waiting = tuple(r for r in wait.waiting if r in inside)
+        awaited = tuple(r for r in wait.awaited if r in inside)
+        if waiting and awaited:
+            verb = "waits" if len(waiting) == 1 else "wait"
+            parts.append(f"{fold_ranks(waiting)} {verb} for {fold_ranks(awaited)} in {wait.what}")
+    more = f" … and {len(parts) - _MOST_STEPS} more" if len(parts) > _MOST_STEPS else ""
+    return "; ".join(parts[:_MOST_STEPS]) + more
+
+
+def _lines(hang: Hang, circle: tuple[int, ...]) -> str:
+    places: dict[str, list[int]] = {}
+    for rank in circle:
+        frame = hang.standings[rank].frame
+        if frame is not None:
+            text = hang.dump.line(frame.file, frame.line)
+            places.setdefault(f"{short(frame)}{f': {text}' if text else ''}", []).append(rank)
+    return " ".join(
+        f"{'Rank' if len(r) == 1 else 'Ranks'} {fold_ranks(r)} at {p}." for p, r in list(places.items())[:6]
+    )

@@ -1,0 +1,99 @@
+"""Ranks are stuck at one place, for a reason of their own host, and the others wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.hang._handling import handled
+from distdbg.diagnosis.hang._stuck import citations, plural, short, since, step, waited
+from distdbg.diagnosis.timeline.standing import Doing, Standing
+from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
+from distdbg.evidence.run import RunEvidence
+from distdbg.findings import entries
+from distdbg.model import CauseClass, Confidence, Finding, FindingDoc
+
+#: The other ways in which a culprit can stand have rules of their own.
+_IDS = {
+    Doing.STOPPED: "process-stopped",
+    Doing.LOADER: "stuck-in-dataloader",
+    Doing.LOCK: "stuck-on-lock",
+    Doing.IO: "stuck-on-io",
+    Doing.NATIVE: "stuck-in-native",
+    Doing.PYTHON: "stuck-in-python",
+}
+DOCS = entries(*_IDS.values())
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    hang = hang_of(evidence)
+    if hang is None or not hang.stands:
+        return
+    docs = dict(zip(_IDS, DOCS, strict=True))
+    for culprit in hang.culprits:
+        if (doc := docs.get(culprit.standing.doing)) is not None:
+            yield _finding(evidence, hang, culprit, doc)
+
+
+def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDoc) -> Finding:
+    standing = culprit.standing
+    subject = who(evidence, culprit.ranks)
+    summary = f"{subject} {plural(standing.phrase, culprit.ranks)}{_at(standing)}"
+    if culprit.waits:
+        waiting = sorted({rank for wait in culprit.waits for rank in wait.waiting})
+        summary += f", while {who(evidence, tuple(waiting))} wait{'s' if len(waiting) == 1 else ''} for " + (
+            "it" if len(culprit.ranks) == 1 else "them"
+        )
+    at_work = hang.may_work(culprit)
+    cause = [_line(hang, standing), handled(evidence, culprit.ranks), waited(evidence, hang, culprit.waits)]
+    cause.append(_outlook(hang, culprit))
+    return Finding(
+        id=doc.id,
+        severity="warning" if at_work else "error",
+        confidence="possible" if at_work else _confidence(hang, culprit),
+        summary=summary,
+        cause=" ".join(filter(None, cause)),
+        remedy=doc.remedy,
+        ranks=culprit.ranks,
+        nodes=hosts(evidence, culprit.ranks),
+        step=step(hang, culprit.ranks),
+        evidence=citations(hang, culprit.ranks, [w for wait in culprit.waits for w in wait.waiting]),
+        cause_class=CauseClass.STUCK,
+        first_seen=since(hang, culprit.waits),
+    )
+
+
+def _outlook(hang: Hang, culprit: Culprit) -> str:
+    """Whether it may come to an end by itself, as far as that was seen."""
+    quiet_s = hang.quiet_of(culprit.ranks)
+    if hang.may_work(culprit) and quiet_s is not None:
+        return f"It may go on by itself: nothing was heard of it for {quiet_s:.0f} s only."
+    if hang.computes(culprit):
+        return "It went from line to line meanwhile: it may be slow and no more, and go on by itself."
+    return ""
+
+
+def _confidence(hang: Hang, culprit: Culprit) -> Confidence:
+    """Certain where the whole chain was seen: the stack, the waiting ranks' operations, and that nothing moves."""
+    if any(wait.either for wait in culprit.waits):
+        return "possible"
+    if not culprit.standing.sure or hang.dump.missing or hang.computes(culprit):
+        return "likely"
+    seen = all(wait.sequence is not None or wait.awaited_known for wait in culprit.waits)
+    return "certain" if seen and culprit.waits else "likely"
+
+
+def _at(standing: Standing) -> str:
+    if standing.worker or standing.frame is None:
+        return ""
+    return f" at {short(standing.frame)}"
+
+
+def _line(hang: Hang, standing: Standing) -> str:
+    frame = standing.worker[0] if standing.worker else standing.frame
+    if frame is None:
+        return ""
+    text = hang.dump.line(frame.file, frame.line)
+    outer = (standing.worker or standing.frames)[1:2]
+    called = f" Called from {short(outer[0])}." if outer else ""
+    return f"{short(frame)} is: {text}.{called}" if text else f"It stands at {frame}.{called}"

@@ -1,0 +1,154 @@
+"""What several checks ask of a run's memory over its steps: what grows, and where it would end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from distdbg.evidence.memory.answer import gib
+from distdbg.evidence.memory.children import Child
+from distdbg.evidence.memory.growth import FEWEST, MIB, Growth, Point, growth
+from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
+from distdbg.model import Citation
+
+#: Less than this is not worth a word, whatever its slope: on the host, and on a device.
+LEAST, SHARE = 24 * MIB, 0.04
+LEAST_ON_DEVICE, SHARE_ON_DEVICE = 64 * MIB, 0.03
+#: Steps need more and more where what they give back at their end grows as evenly: by at least this share of what is
+#: kept, and of itself.
+_SWELLS, _SWELLS_ITSELF = 0.05, 0.25
+#: What grows was asked for before where less than this share of it was asked for meanwhile.
+_ASKED = 0.4
+
+
+@dataclass(frozen=True)
+class Growing:
+    rank: RankRecord
+    growth: Growth
+    #: the step at which it ends, of what; None where nothing says what there is
+    ends_at: int | None
+    of: str
+    path: str
+    #: whose memory it is, where it is not the rank's own
+    child: Child | None = None
+    #: its steps themselves need more and more, as those of longer sequences or larger batches do
+    swells: bool = False
+    #: the step at which it ends by itself, where that is known
+    filled_at: int | None = None
+
+    @property
+    def citation(self) -> Citation:
+        shown = self.growth.levels
+        steps = f"steps {self.growth.first} to {self.growth.last}"
+        return Citation(self.path, None, f"memory that is the process's own, {steps}", " -> ".join(map(gib, shown)))
+
+    @property
+    def lasts(self) -> bool:
+        """Nothing is known that would end it: an epoch was over (-1: there is no loader, and so none in which a cache
+        could be filled), and steps need no more than before."""
+        return self.growth.epochs != 0 and not self.swells
+
+    @property
+    def certain(self) -> bool:
+        return self.growth.epochs > 0 and not self.swells
+
+    @property
+    def soon(self) -> bool:
+        """It ends before as many steps again are done; of a child, which may end with its epoch, as it has seen."""
+        born = self.child.points[0][0] if self.child else 0
+        return self.ends_at is not None and self.ends_at <= 2 * self.growth.last - born
+
+
+def growing(run: RunEvidence) -> Iterator[Growing]:
+    """Ranks whose own memory grows with their steps, each with the step at which its node has no more."""
+    return (one for one in _all(run) if one.child is None)
+
+
+def children_growing(run: RunEvidence) -> Iterator[tuple[Growing, Child]]:
+    """The same of their children, loaders' workers mostly: what a data set keeps grows there, and not in the rank."""
+    return ((one, one.child) for one in _all(run) if one.child is not None)
+
+
+def device_growing(rank: RankRecord) -> Growing | None:
+    """What a rank has allocated of its GPU at the ends of steps."""
+    if rank.memory is None:
+        return None
+    points = on_device(rank)
+    told = growth([(p.step, p.standing or 0, p.epochs) for p in points], LEAST_ON_DEVICE, SHARE_ON_DEVICE)
+    if told is None:
+        return None
+    path = f"{rank.memory.path}/memory.jsonl"
+    swells = _swells([(p.step, (p.peak or 0) - (p.standing or 0), p.epochs) for p in points], told)
+    return Growing(rank, told, full_step(points, told.slope), "its GPU", path, swells=swells)
+
+
+def on_device(rank: RankRecord) -> list[Point]:
+    return [p for p in (rank.memory.points if rank.memory else ()) if p.reserved is not None]
+
+
+def full_step(points: Sequence[Point], slope: float) -> int | None:
+    """What the device has, less what is in use of it, at this slope (bytes a step)."""
+    last = next((p for p in reversed(points) if p.used is not None and p.total), None)
+    if last is None or last.used is None or last.total is None:
+        return None
+    return last.step + int((last.total - last.used) / slope)
+
+
+def _all(run: RunEvidence) -> Iterator[Growing]:
+    """A node's memory is its ranks' and their children's together: all that still grows brings its end nearer."""
+    for node in run.nodes:
+        mine = [rank for rank in run.ranks if rank.node_rank == node.node_rank]
+        found = [one for rank in mine for one in (*_own(rank, node), *_children(rank, node))]
+        rate = sum(one.growth.slope for one, step in found if step is not None)
+        for one, step in found:
+            if node.memory.headroom is not None and step is not None:
+                ends_at = max(one.growth.last, step + int(node.memory.headroom / rate))
+                one = replace(one, ends_at=ends_at, of=node.memory.of)  # noqa: PLW2901
+            if not ends_by_itself(one, one.filled_at):
+                yield one
+
+
+def ends_by_itself(one: Growing | None, at: int | None) -> bool:
+    """Before there is no memory left, or where nobody knows how much there is."""
+    return at is not None and (one is None or one.ends_at is None or at <= one.ends_at)
+
+
+def _own(rank: RankRecord, node: NodeRecord) -> Iterator[tuple[Growing, int]]:
+    """With its step when the node was looked at. The rank's own lines where they are enough; else its agent's."""
+    points, path = node.memory.points.get(rank.rank, ()), node.memory.path
+    if rank.memory and len(rank.memory.points) >= FEWEST:
+        points, path = rank.memory.points, f"{rank.memory.path}/memory.jsonl"
+    told = growth([(p.step, p.anon, p.epochs) for p in points], LEAST, SHARE)
+    if told is not None:
+        swells = _swells([(p.step, p.within or 0, p.epochs) for p in points], told)
+        step = node.memory.steps.get(rank.rank, points[-1].step)
+        yield Growing(rank, told, None, "", path, swells=swells, filled_at=_filled_at(points, told)), step
+
+
+def _swells(within: Sequence[tuple[int, int, int]], told: Growth) -> bool:
+    return growth(within, int(_SWELLS * told.total), _SWELLS_ITSELF) is not None
+
+
+def _filled_at(points: Sequence[Point], told: Growth) -> int | None:
+    """Where what grows was asked for long before, and comes to be touched: an array that is filled from step to step.
+
+    It may be that all that was asked for will be touched. What a leak keeps is asked for as it goes.
+    """
+    asked = [p.asked for p in points if told.first <= p.step <= told.last and p.asked is not None]
+    last, third = points[-1], len(asked) // 3
+    if not third or last.asked is None:
+        return None
+    if min(asked[-third:]) - min(asked[:third]) >= _ASKED * told.total:
+        return None
+    return last.step + int(max(0, last.asked - last.anon) / told.slope)
+
+
+def _children(rank: RankRecord, node: NodeRecord) -> Iterator[tuple[Growing, int | None]]:
+    """Without a step: the newest look has not seen it, and what it had was given back."""
+    mine = node.memory.children.get(rank.rank, ())
+    looks = [child.points[-1][0] for child in mine] + [p.step for p in node.memory.points.get(rank.rank, ())[-1:]]
+    for child in mine:
+        told = growth(child.points, LEAST, SHARE)
+        if told is not None:
+            step = child.points[-1][0]
+            yield Growing(rank, told, None, "", node.memory.path, child), step if step == max(looks) else None

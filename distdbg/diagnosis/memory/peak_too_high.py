@@ -1,0 +1,134 @@
+"""A peak that one line makes, or that one rank has and the others have not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from statistics import median
+
+from distdbg.diagnosis.memory._snapshots import holders_words, kinds_words, stack_citation
+from distdbg.evidence.memory import thresholds
+from distdbg.evidence.memory.answer import ACTIVATIONS, PARAMETERS, WORKSPACE, Holder, MemoryAnswer, gib
+from distdbg.evidence.memory.device_peak import device_peak
+from distdbg.evidence.run import RunEvidence
+from distdbg.findings import entries
+from distdbg.model import Citation, Finding
+
+DOCS = entries("peak-too-high")
+#: what a snapshot of ours was taken for, by its name
+_TAKEN = re.compile(r"([a-z]+)-step\d+-\d+\.")
+
+
+def check(evidence: RunEvidence) -> Iterator[Finding]:
+    for answer in evidence.snapshots:
+        if answer.oom is None and (holder := _decides(answer)) is not None:  # else cuda-oom tells of it
+            yield _line(answer, holder)
+    outliers = _outliers([a for a in evidence.snapshots if a.rank is not None])
+    yield from outliers.values()
+    yield from _over_the_run(evidence, set(outliers))
+
+
+def _decides(answer: MemoryAnswer) -> Holder | None:
+    """The passing holder without which the peak would be lowest, where that is much lower."""
+    peak = answer.peak.active
+    found = [
+        h
+        for h in answer.peak.holders
+        if h.without
+        and peak - h.without >= max(thresholds.WORTH_SAVING, thresholds.SAVED * peak)
+        and sum(h.kinds.get(kind, 0) for kind in (ACTIVATIONS, WORKSPACE)) >= thresholds.SHORT_LIVED * h.bytes
+        and not any(leak.stack == h.stack for leak in answer.leaks)
+    ]
+    return min(found, key=lambda h: h.without, default=None)
+
+
+def _line(answer: MemoryAnswer, holder: Holder) -> Finding:
+    stack, peak = answer.stacks[holder.stack], answer.peak.active
+    share = 100 * (peak - holder.without) // peak
+    return Finding(
+        "peak-too-high",
+        "info",
+        "certain",
+        f"{stack.label} makes {share} % of the peak of {answer.who}: without it {gib(holder.without)}, with it "
+        f"{gib(peak)}",
+        cause=f"At the peak {holder.count} of its tensors held {gib(holder.bytes)} ({', '.join(holder.kinds)}).",
+        remedy="Do it in parts (chunks of the batch or of the vocabulary, in-place operations), or checkpoint it: up "
+        f"to {gib(peak - holder.without)} is to be had.",
+        ranks=(answer.rank,) if answer.rank is not None else (),
+        evidence=(stack_citation(answer, stack, f"{answer.peak.when}, the peak"),),
+    )
+
+
+def _outliers(answers: list[MemoryAnswer]) -> dict[int, Finding]:
+    """Of each rank its highest snapshot, among those that were taken for the same reason: one of running out of memory
+    says nothing against another rank's, taken elsewhere in its step. A rank is told once, by the highest of all."""
+    taken: dict[str, dict[int, MemoryAnswer]] = {}
+    for answer in sorted(answers, key=lambda a: a.peak.active):
+        why = _TAKEN.match(PurePath(answer.path).name)
+        taken.setdefault(why[1] if why else "", {})[answer.rank or 0] = answer
+    found: list[tuple[int, int, Finding]] = []
+    for highest in taken.values():
+        peaks = {rank: answer.peak.active for rank, answer in highest.items()}
+        own = {rank: answer.peak.kinds.get(PARAMETERS, 0) for rank, answer in highest.items()}
+        usual, above = _above(peaks)
+        for rank in above:
+            by_nature = _differs(own[rank], median(own.values()))
+            found.append((peaks[rank], rank, _outlier(highest[rank], usual, by_nature=by_nature)))
+    return {rank: finding for _, rank, finding in sorted(found, key=lambda f: f[:2])}
+
+
+def _differs(parameters: int, usual: float) -> bool:
+    """Another part of the model: a pipeline's stage, an expert."""
+    return usual > 0 and abs(parameters - usual) > thresholds.SAME_MODEL * usual
+
+
+def _outlier(answer: MemoryAnswer, usual: int, *, by_nature: bool) -> Finding:
+    stage = " It has another part of the model than they have, and may need more by nature." if by_nature else ""
+    return Finding(
+        "peak-too-high",
+        "info" if by_nature else "warning",
+        "certain",
+        f"{answer.who} peaks at {gib(answer.peak.active)}, the other ranks at about {gib(usual)}",
+        cause=f"It holds {kinds_words(answer.peak)}; most by {holders_words(answer, answer.peak)}.{stage}",
+        remedy=f"`distdbg memory diff` of {answer.path} and another rank's file says where the difference is.",
+        ranks=(answer.rank or 0,),
+        evidence=(Citation(answer.path, None, f"{answer.peak.when}, the peak"),),
+    )
+
+
+def _over_the_run(run: RunEvidence, told: set[int]) -> Iterator[Finding]:
+    """By torch's own maximum, for ranks whose snapshots have not told it."""
+    series = {record.rank: record.memory for record in run.ranks if record.memory is not None}
+    peaks = {rank: peak for rank, one in series.items() if (peak := device_peak(one)) is not None}
+    usual, above = _above({rank: peak.bytes for rank, peak in peaks.items()})
+    for rank in above:
+        if rank in told:
+            continue
+        peak = peaks[rank]
+        yield Finding(
+            "peak-too-high",
+            "info",
+            "certain",
+            f"rank {rank} had up to {gib(peak.bytes)} of its GPU allocated ({peak.when}), the middle rank up to "
+            f"{gib(usual)}",
+            cause=f"It is the highest of torch's own maxima (Max_MA) in the lines of {peak.steps:,} steps that were "
+            f"read, {peak.first} to {peak.last}. Each counts from the start, or from when the script last reset it.",
+            remedy=f"`--memory-steps {peak.step}:{peak.step}` takes a snapshot of each rank at that step's end, and "
+            f"`distdbg memory diff RUN --ranks {min(set(peaks) - {rank})},{rank}` says where the difference is.",
+            ranks=(rank,),
+            step=peak.step,
+            evidence=(Citation(f"{series[rank].path}/memory.jsonl", None, "Max_MA, the highest", gib(peak.bytes)),),
+        )
+
+
+def _above(most: Mapping[int, int]) -> tuple[int, list[int]]:
+    """(what the middle rank has, who has much more); nobody stands out of two."""
+    if len(most) < 3:
+        return 0, []
+    usual = int(median(most.values()))
+    return usual, [
+        rank
+        for rank, size in most.items()
+        if size > (1 + thresholds.SAVED) * usual and size - usual >= thresholds.WORTH_SAVING
+    ]

@@ -1,0 +1,36 @@
+"""Tensors that live until the garbage collector comes by, for something points at itself and at them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.evidence.memory.answer import gib
+from distdbg.evidence.run import RunEvidence
+from distdbg.findings import entries
+from distdbg.model import Citation, Finding
+
+DOCS = entries("reference-cycle")
+_COUNTS = 2
+
+
+def check(run: RunEvidence) -> Iterable[Finding]:
+    found = [(rank, rank.memory.cycles) for rank in run.ranks if rank.memory and len(rank.memory.cycles) >= _COUNTS]
+    if not found:
+        return
+    ranks = tuple(rank.rank for rank, _ in found)
+    rank, cycles = max(found, key=lambda one: max(cycle.bytes for cycle in one[1]))
+    worst = max(cycles, key=lambda cycle: cycle.bytes)
+    owner = f", held by {worst.owner}" if worst.owner else ""
+    yield Finding(
+        "reference-cycle",
+        "warning",
+        "certain",
+        f"{gib(worst.bytes)} of tensors were freed by the garbage collector only{owner} ({who(run, ranks)})",
+        cause=f"{worst.freed} of the tensors watched up to step {worst.step} went in the middle of a collection.",
+        remedy=DOCS[0].remedy,
+        ranks=ranks,
+        nodes=hosts(run, ranks),
+        step=worst.step,
+        evidence=(Citation(f"{rank.memory.path if rank.memory else ''}/facts.jsonl", worst.line, "cycles"),),
+    )

@@ -1,0 +1,98 @@
+"""GPU memory that torch's allocator knows nothing of: it grows, or takes a large share of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.memory._on_device import full_at
+from distdbg.evidence.host.gpus import OtherProcess
+from distdbg.evidence.memory.answer import gib
+from distdbg.evidence.memory.growth import MIB, Growth, growth
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.findings import entries
+from distdbg.model import Citation, Finding, fold_ranks
+
+DOCS = entries("untracked-gpu-memory")
+_LEAST, _PART = 128 * MIB, 0.05
+#: A share of the device that nobody expects there, at so many looks on end.
+_LARGE, _LOOKS = 0.25, 3
+
+
+def check(run: RunEvidence) -> Iterable[Finding]:
+    large: list[tuple[RankRecord, int, int]] = []
+    for rank in run.ranks:
+        found = _outside(rank)
+        told = growth([(step, size, epochs) for step, size, epochs, _ in found], _LEAST, _PART)
+        if told is not None:
+            yield _grows(run, rank, told)
+        elif len(found) >= _LOOKS and all(size >= _LARGE * total for _, size, _, total in found[-_LOOKS:]):
+            large.append((rank, found[-1][1], found[-1][3]))
+    if large:
+        yield _much(run, large)
+
+
+def _outside(rank: RankRecord) -> list[tuple[int, int, int, int]]:
+    """(step, bytes, epochs, device's bytes) where both figures were taken."""
+    points = rank.memory.points if rank.memory else ()
+    return [
+        (p.step, max(0, p.used - p.reserved), p.epochs, p.total or 0)
+        for p in points
+        if p.used is not None and p.reserved is not None and p.total
+    ]
+
+
+def _citation(rank: RankRecord, quote: str) -> Citation:
+    return Citation(f"{rank.memory.path if rank.memory else ''}/memory.jsonl", None, "NV minus CA", quote)
+
+
+def _grows(run: RunEvidence, rank: RankRecord, told: Growth) -> Finding:
+    return Finding(
+        "untracked-gpu-memory",
+        "warning",
+        "likely",
+        f"GPU memory outside of torch grows on the device of rank {rank.rank}, {gib(told.slope)} a step"
+        + full_at(rank.memory.points if rank.memory else (), told.slope),
+        cause=f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}. "
+        + _whose(run, rank),
+        remedy=DOCS[0].remedy,
+        ranks=(rank.rank,),
+        nodes=hosts(run, (rank.rank,)),
+        step=told.last,
+        evidence=(_citation(rank, " -> ".join(map(gib, told.levels))),),
+    )
+
+
+def _whose(run: RunEvidence, rank: RankRecord) -> str:
+    """What NVML's list of processes adds to its figure for the device; without one nothing is known of others."""
+    gpus = next((node.gpus for node in run.nodes if node.node_rank == rank.node_rank), ())
+    course = next((gpu for gpu in gpus if rank.rank in gpu.ranks), None)
+    if course is None:
+        return "Whose it is, this rank's or another process's, the driver's figure does not say."
+    if course.others:
+        return f"On GPU {course.index} beside it: {', '.join(map(_who, course.others))}."
+    beside = fold_ranks(other for other in course.ranks if other != rank.rank)
+    if beside:
+        return f"Beside it ranks {beside} are on GPU {course.index}, and nobody else that NVML shows."
+    return f"NVML shows nobody else on GPU {course.index}: it is NCCL's, the context's or a library's."
+
+
+def _who(process: OtherProcess) -> str:
+    name = f"process {process.pid}" + (f" ({process.command})" if process.command else "")
+    return name + (f" with {gib(process.bytes)}" if process.bytes else "")
+
+
+def _much(run: RunEvidence, large: list[tuple[RankRecord, int, int]]) -> Finding:
+    ranks = tuple(rank.rank for rank, _, _ in large)
+    rank, size, total = max(large, key=lambda one: one[1] / one[2])
+    return Finding(
+        "untracked-gpu-memory",
+        "warning",
+        "possible",
+        f"{gib(size)} of {gib(total)} are in use outside of torch's allocator ({who(run, ranks)})",
+        cause=_whose(run, rank),
+        remedy=DOCS[0].remedy,
+        ranks=ranks,
+        nodes=hosts(run, ranks),
+        evidence=(_citation(rank, f"{gib(size)} of {gib(total)}"),),
+    )

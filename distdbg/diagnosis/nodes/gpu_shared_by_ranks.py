@@ -1,0 +1,45 @@
+"""Ranks on one GPU, as NVML sees their processes while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distdbg.evidence.host.gpus import GpuCourse
+from distdbg.evidence.run import NodeRecord, RunEvidence
+from distdbg.findings import entries
+from distdbg.model import Citation, Finding, fold_ranks
+
+DOCS = entries("gpu-shared-by-ranks")
+
+
+def check(run: RunEvidence) -> Iterator[Finding]:
+    for node in run.nodes:
+        gpus = [gpu for gpu in node.gpus if gpu.ranks]
+        if not any(gpu.parted for gpu in gpus):
+            yield from _node(node, gpus)
+
+
+def _node(node: NodeRecord, gpus: list[GpuCourse]) -> Iterator[Finding]:
+    on: dict[int, list[GpuCourse]] = {}
+    for gpu in gpus:
+        for rank in gpu.ranks:
+            on.setdefault(rank, []).append(gpu)
+    for gpu in gpus:
+        only = [rank for rank in gpu.ranks if len(on[rank]) == 1]
+        beside = [r for r in gpu.ranks if any(own is not gpu and own.ranks == (r,) for own in on[r])]
+        if len(only) > 1:
+            yield _finding(node, gpu, only, f"ranks {fold_ranks(only)} run on one GPU, {gpu.index} of {node.host}")
+        elif beside and only:
+            have = "has a GPU of its own" if len(beside) == 1 else "have GPUs of their own"
+            ranks = f"rank{'s' if len(beside) > 1 else ''} {fold_ranks(beside)}"
+            yield _finding(
+                node, gpu, beside, f"{ranks} {have}, and memory on rank {only[0]}'s, {gpu.index} of {node.host}"
+            )
+
+
+def _finding(node: NodeRecord, gpu: GpuCourse, ranks: list[int], summary: str) -> Finding:
+    told = f"GPU {gpu.index}: processes of ranks {fold_ranks(gpu.ranks)}"
+    return Finding(
+        DOCS[0].id, "warning", "likely", summary, remedy=DOCS[0].remedy, ranks=tuple(ranks), nodes=(node.host,),
+        evidence=(Citation(node.metrics_path, None, "gpus", told),),
+    )  # fmt: skip

@@ -1,0 +1,33 @@
+"""The ranks ran a smaller model, or were to: said in every report, so that nobody takes its figures for the job's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.evidence.run import RunEvidence
+from distdbg.findings import entries
+from distdbg.model import Citation, Finding
+
+DOCS = entries("model-shrunk")
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    told = [rank for rank in evidence.ranks if rank.shrunk is not None]
+    if not told:
+        return
+    first = told[0]
+    words = first.shrunk.words if first.shrunk else ""
+    differ = tuple(rank.rank for rank in told if rank.shrunk and rank.shrunk.words != words)
+    whole = first.shrunk is not None and first.shrunk.whole
+    yield Finding(
+        id="model-shrunk",
+        severity="warning",
+        confidence="certain",
+        summary=(
+            "nothing of the model could be made smaller: it ran whole" if whole else f"THE MODEL WAS SHRUNK: {words}"
+        )
+        + (f" (not the same on ranks {', '.join(map(str, differ))})" if differ else ""),
+        remedy=DOCS[0].remedy,
+        ranks=tuple(rank.rank for rank in told),
+        evidence=(Citation(first.exit_path.replace("exit.json", "facts.jsonl"), None, f"rank {first.rank}"),),
+    )

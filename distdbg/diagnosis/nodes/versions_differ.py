@@ -1,0 +1,70 @@
+"""The ranks of one job, or the nodes before it, run different versions of something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from distdbg.diagnosis import guards as _guards
+from distdbg.diagnosis.nodes._nodes import of_nodes, parted
+from distdbg.evidence.host.preflight import Preflight, names_of
+from distdbg.evidence.run import GuardFact, RunEvidence
+from distdbg.findings import entries
+from distdbg.model import Finding, fold_ranks
+
+DOCS = entries("versions-differ")
+
+
+#: Ranks that differ in these do not understand each other.
+_MUST = ("python", "torch", "cuda", "nccl")
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    told = {fact.rank: fact for fact in _guards.facts(evidence, "versions-differ")}
+    yield from _ranks(evidence, told)
+    if evidence.preflight is not None:
+        yield from _nodes(evidence.preflight)
+
+
+def _ranks(evidence: RunEvidence, told: dict[int, GuardFact]) -> Iterable[Finding]:
+    having: dict[str, dict[int, str]] = {}
+    for rank, fact in told.items():
+        versions = fact.fields.get("versions")
+        for name, version in versions.items() if isinstance(versions, dict) else ():
+            having.setdefault(name, {})[rank] = str(version)
+    for name, by_rank in having.items():
+        sides = parted(by_rank)
+        if len(sides) > 1:
+            words = [f"{version} on {fold_ranks(those)}" for version, those in sides]
+            odd = [told[rank] for _, those in sides[1:] for rank in those]
+            yield _guards.observe(evidence, DOCS[0], odd, f"{name} is not the same on all ranks: {'; '.join(words)}")
+
+
+def _nodes(preflight: Preflight) -> Iterable[Finding]:
+    looks = dict(preflight.each("software"))
+    for name in sorted({name for facts in looks.values() for name in _software(facts)}):
+        said = {node: _software(facts).get(name, "none") for node, facts in looks.items()}
+        sides = parted({node: version for node, version in said.items() if name != "the commit" or version != "none"})
+        if len(sides) > 1:
+            odd = [node for _, nodes in sides[1:] for node in nodes]
+            words = [f"{value} on {names_of([node.name for node in nodes])}" for value, nodes in sides]
+            yield of_nodes(
+                DOCS[0], odd, f"{name} is not the same on all nodes: {'; '.join(words)}",
+                severity="error" if name in _MUST and _apart(name, [value for value, _ in sides]) else "warning",
+            )  # fmt: skip
+
+
+def _apart(name: str, values: Sequence[str]) -> bool:
+    """Python 3.11.7 and 3.11.9 get along."""
+    parts = 2 if name == "python" else 4
+    return len({".".join(value.split(".")[:parts]) for value in values}) > 1
+
+
+def _software(facts: Mapping[str, Any]) -> dict[str, str]:
+    """All that is compared, by the name under which a person knows it."""
+    git = facts.get("git", {})
+    commit = (
+        {"the commit": str(git["commit"])[:12] + (", changed" if git.get("dirty") else "")} if git.get("commit") else {}
+    )
+    environment = {f"${name}": str(value) for name, value in facts.get("environment", {}).items()}
+    return {**facts.get("versions", {}), **commit, **environment}

@@ -1,0 +1,51 @@
+"""Steps wait for their batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distdbg.diagnosis.slow._profiles import cost, found, starved_us, starves, times
+from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.trace.profile import Dear, RankProfile
+from distdbg.findings import entries
+from distdbg.model import Finding
+
+DOCS = entries("data-starved")
+_MOST_OF_IT = 0.5
+_SURE_STEPS = 3
+_WITHOUT_WORKERS = (
+    "Give the DataLoader num_workers=2 or more, and persistent_workers=True: now the step itself loads. Make the line "
+    "that is named cheaper, or do its work once and store it."
+)
+
+
+def check(evidence: RunEvidence) -> Iterator[Finding]:
+    sick = sorted((p for p in evidence.profiles if starves(p)), key=lambda p: -p.share(starved_us(p)))
+    if not sick:
+        return
+    worst = sick[0]
+    lost, single = starved_us(worst), "_SingleProcess" in worst.loader
+    loads = [d for d in worst.dear if d.kind == "load" and d.us >= _MOST_OF_IT * worst.data_us]
+    dearest = max(loads, key=lambda dear: dear.us, default=None)
+    yield found(
+        evidence,
+        DOCS[0],
+        sick,
+        summary=f"steps wait for their data: {worst.share(lost):.0%} of the step{_at(dearest)}",
+        cause=f"At most {cost(worst, lost)}, can be gained. {_loader(worst)}".strip(),
+        quote=f"{worst.loader or 'loader'}: {worst.parts['data wait'] / 1000:.2f} ms a step",
+        remedy=_WITHOUT_WORKERS if single else "",
+        confidence="certain" if worst.steps >= _SURE_STEPS else "likely",
+    )
+
+
+def _at(dearest: Dear | None) -> str:
+    if dearest is None or dearest.place is None:
+        return ""
+    return f", most of it in {dearest.place.callee}() at {dearest.where}, {times(dearest.calls)}"
+
+
+def _loader(profile: RankProfile) -> str:
+    if "_SingleProcess" in profile.loader:
+        return "The loader has no workers (num_workers=0)."
+    return "The loader has workers, and they are too slow." if "_MultiProcessing" in profile.loader else ""

@@ -1,0 +1,50 @@
+"""A GPU that runs slower than it could: one such rank slows down all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distdbg.diagnosis.nodes._nodes import of_nodes
+from distdbg.evidence.host.gpus import STEADY
+from distdbg.evidence.run import NodeRecord, RunEvidence
+from distdbg.findings import entries
+from distdbg.model import Citation, Finding, fold_ranks
+
+DOCS = entries("gpu-throttled")
+#: Of the looks at a device.
+_SHARE = 0.25
+#: NVML sets this bit beside that of the hardware's own reason, which says more.
+_ANY_HARDWARE = "hardware slowdown"
+_BAD = (_ANY_HARDWARE, "software thermal slowdown", "hardware thermal slowdown", "power brake", "reliability")
+
+
+def check(evidence: RunEvidence) -> Iterator[Finding]:
+    for record in evidence.nodes:
+        yield from _while_it_ran(record)
+    if evidence.preflight is None:
+        return
+    for node, facts in evidence.preflight.each("gpus"):
+        for gpu in facts.get("gpus", ()):
+            reasons = [reason for reason in gpu.get("throttle") or () if reason in _BAD]
+            if reasons:
+                warm = f", at {gpu['temperature']} °C" if gpu.get("temperature") is not None else ""
+                yield of_nodes(
+                    DOCS[0], (node,), f"GPU {gpu['index']} of {node.name} is throttled: {', '.join(reasons)}{warm}"
+                )
+
+
+def _while_it_ran(node: NodeRecord) -> Iterator[Finding]:
+    for gpu in node.gpus:
+        bad = {reason: slowed for reason, slowed in gpu.slowed.items() if reason in _BAD}
+        reason = max(bad, key=lambda word: (bad[word].times, word != _ANY_HARDWARE), default="")
+        if not bad or bad[reason].times < max(STEADY, _SHARE * gpu.looks):
+            continue
+        whose = f", of rank{'s' if len(gpu.ranks) > 1 else ''} {fold_ranks(gpu.ranks)}," if gpu.ranks else ""
+        warm = f", at up to {bad[reason].hottest} °C" if bad[reason].hottest is not None else ""
+        told = f"{reason} at {bad[reason].times} of {gpu.looks} looks{warm}"
+        yield Finding(
+            DOCS[0].id, "warning", "certain",
+            f"GPU {gpu.index} of {node.host}{whose} was throttled while the job ran: {told}",
+            remedy=DOCS[0].remedy, ranks=gpu.ranks, nodes=(node.host,), first_seen=bad[reason].since,
+            evidence=(Citation(node.metrics_path, None, "gpus", told),),
+        )  # fmt: skip

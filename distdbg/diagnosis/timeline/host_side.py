@@ -1,0 +1,136 @@
+"""What a rank does that waits for no other rank: its loader, a lock, a file, native code, a loop of its own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from distdbg.diagnosis.timeline.seen import LOCKS, MANY, SLEEP, Seen
+from distdbg.diagnosis.timeline.standing import Doing, Standing
+from distdbg.evidence.frames import Activity
+from distdbg.evidence.stacks.classes import idle, since_birth
+from distdbg.evidence.stacks.threads import Frame, Thread
+
+ON_FILE = {"read", "write", "pread64", "pwrite64", "readv", "writev", "connect", "accept", "accept4", "sendto",
+           "recvfrom", "sendmsg", "recvmsg", "fcntl", "flock", "fsync", "fdatasync", "openat"}  # fmt: skip
+CHILD = {"wait4", "waitid"}
+_SIGNALS = {"pause", "rt_sigtimedwait", "rt_sigsuspend"}
+_LOCK_LINE = re.compile(r"\bacquire\(|^with\b|\.join\(|\.wait\(|\.result\(|\.get\(|\.put\(")
+_NATIVE_LOCK = re.compile(r"PyThread_acquire_lock|take_gil|_PyMutex_Lock|lock_PyThread")
+#: Waits with a C frame only; what calls them is Python's own: logging's handlers, the lock around an import.
+_ACQUIRES = re.compile(r"(?:^|\.)_?acquire(?:_?lock)?$", re.IGNORECASE)
+_HANDLES = re.compile(r"(?:^|\.)handle$")
+
+
+def standing(seen: Seen) -> Standing:
+    """Of a rank whose main thread has a stack and is in no communication."""
+    return _loader(seen) or _lock(seen) or _io(seen) or _own_code(seen)
+
+
+def _loader(seen: Seen) -> Standing | None:
+    if seen.main is None or not any(f.activity is Activity.LOADER for f in seen.main.frames):
+        return None
+    if seen.users and _in_dataset(seen):
+        words = (_lock(seen) or _io(seen) or _own_code(seen)).phrase
+        return seen.stands(Doing.LOADER, f"waits for data in its own data set, which {words}")
+    workers = [t for t in seen.rank.first.threads if t.pid != seen.rank.pid and t.main]
+    own = [(t, frames) for t in workers if (frames := tuple(f for f in since_birth(t) if f.users))]
+    busy = own or [(t, frames) for t in workers if (frames := _loads(t))]
+    if not busy:
+        return seen.stands(Doing.LOADER, "waits for its loader's workers" if workers else "waits for its loader")
+    worker, frames = busy[0]
+    many = sum(others[0] == frames[0] for _, others in busy) - 1
+    call = str(seen.rank.first.children.get(worker.pid, {}).get("syscall") or "")
+    words = f"{_of_call(call, seen.dump.line(frames[0].file, frames[0].line))} at {_place(frames[0])}"
+    helpers = seen.other_threads(worker.pid) if call == "futex" else []
+    if helpers:  # it waits for one of them
+        frames = helpers[0].user_frames
+        words = f"waits for a thread of its own at {_place(frames[0])}"
+    so = f"; so do {many} more" if many > 1 else "; so does another one" if many else ""
+    found = seen.stands(Doing.LOADER, f"waits for its loader: worker pid {worker.pid} {words}{so}")
+    return replace(found, worker=frames)
+
+
+def _loads(worker: Thread) -> tuple[Frame, ...]:
+    """Where one stands that loads by libraries alone; empty while it waits for what to load next."""
+    frames = since_birth(worker)
+    return frames if frames and frames[-1].activity is Activity.LOADER_WORKER and not idle(frames) else ()
+
+
+def _in_dataset(seen: Seen) -> bool:
+    """The user's innermost line runs below the loader, and not above it."""
+    frames = seen.main.frames if seen.main else ()
+    user = next(i for i, f in enumerate(frames) if f.users)
+    return any(f.activity is Activity.LOADER for f in frames[user:])
+
+
+def _lock(seen: Seen) -> Standing | None:
+    locked = seen.idle or seen.call in ("futex", "semop", "semtimedop", "restart_syscall")
+    if not locked or seen.busy:
+        return None
+    if seen.locks:
+        outer = next(f for f in reversed(seen.library) if f.activity in LOCKS)
+        others = seen.other_threads(seen.rank.pid)
+        where = (
+            f" (thread {others[0].name or others[0].os_id} at {_place(others[0].user_frames[0])})"
+            if len(others) == 1
+            else ""
+        )
+        return seen.stands(Doing.LOCK, f"waits for another thread in {outer.function}{where}")
+    if seen.library and _ACQUIRES.search(seen.library[0].function):
+        outer = next((f for f in seen.library if not _ACQUIRES.search(f.function)), seen.library[0])
+        return seen.stands(Doing.LOCK, f"waits for a lock in {outer.function}")
+    if seen.library and seen.library[0].activity is Activity.LOGGING and _HANDLES.search(seen.library[0].function):
+        # from Python 3.13 on it enters the lock itself
+        return seen.stands(Doing.LOCK, f"waits for a lock in {seen.library[0].function}")
+    if _NATIVE_LOCK.search(seen.native) or (not seen.native and _LOCK_LINE.search(seen.line)):
+        return seen.stands(Doing.LOCK, "waits for a lock", sure=bool(seen.native))
+    return None
+
+
+def _io(seen: Seen) -> Standing | None:
+    if "TCPStore" in seen.native:
+        return seen.stands(Doing.IO, "waits in the rendezvous store for a key that nobody has set")
+    words = None
+    if seen.state == "D":
+        wchan = seen.rank.last.process.get("wchan") or "no more is known"
+        words = f"waits in the kernel for a disk or a file system (state D, {wchan})"
+    elif seen.call in CHILD:
+        words = "waits for a child process to end"
+    elif seen.call == "openat":
+        words = "waits in open()"
+    elif seen.call in ON_FILE:
+        words = f"waits in {seen.call}: {seen.target or 'a file'}"
+    elif seen.call in MANY and not seen.busy and seen.event_loop:
+        words = "waits in its asyncio event loop, none of whose tasks can go on,"
+    elif seen.call in MANY and not seen.busy and "sleep" not in seen.line:
+        words = f"waits in {seen.call} for a socket, a pipe or a file"
+    return seen.stands(Doing.IO, words) if words else None
+
+
+def _own_code(seen: Seen) -> Standing:
+    if seen.busy:
+        if seen.same_place and seen.library and seen.main and seen.main.holds_gil:
+            return seen.stands(Doing.NATIVE, f"burns CPU inside {seen.library[0].function}, which never returns")
+        return seen.stands(Doing.PYTHON, "burns CPU in Python code of its own")
+    if seen.call in SLEEP or "sleep" in seen.line:
+        return seen.stands(Doing.PYTHON, "sleeps")
+    gil = " and keeps the GIL" if seen.main and seen.main.holds_gil else ""
+    if seen.call in _SIGNALS:
+        return seen.stands(Doing.NATIVE, f"waits for a signal in a C function ({seen.call}){gil}")
+    if seen.call or gil:
+        what = f"blocks in a C function ({seen.call or 'no system call'}){gil}"
+        return seen.stands(Doing.NATIVE, what, sure=seen.call != "futex")
+    return seen.stands(Doing.PYTHON, "stands" if seen.idle else "runs", sure=False)
+
+
+def _place(frame: Frame) -> str:
+    return f"{frame.file.rpartition('/')[2]}:{frame.line}"
+
+
+def _of_call(call: str, line: str) -> str:
+    if call in SLEEP or (call == "restart_syscall" and "sleep" in line):
+        return "sleeps"
+    if call == "futex":
+        return "waits for a lock"
+    return f"waits in {call}" if call else "stands"

@@ -1,0 +1,223 @@
+"""Decides where one rank stands: from its main thread's stack, the state of its process and its flight recorder
+together, never from one of them alone. Two looks tell looping from blocked. What is not seen is unknown, and says why.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from distdbg.diagnosis.timeline import host_side
+from distdbg.diagnosis.timeline.seen import MANY, READS_DEVICE, SLEEP, Seen, parts
+from distdbg.diagnosis.timeline.standing import Doing, Standing
+from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.frames import Activity, Origin
+from distdbg.evidence.ops import RECEIVE, SEND, of_kind
+from distdbg.evidence.run import RankRecord
+from distdbg.evidence.stacks.threads import Frame, Thread
+
+_TRANSFERS = of_kind(SEND, RECEIVE)
+_OF_DISTRIBUTED = {Activity.COLLECTIVE, Activity.GROUP_SETUP, Activity.PICKLING, Activity.DISTRIBUTED}
+_NUMBER = re.compile(r"\d{1,9}")
+_WAIT_LINE = re.compile(r"\.wait\(|\.result\(|\.synchronize\(|wait_tensor\(")
+_NATIVE_COLLECTIVE = re.compile(r"c10d::Work::|c10d::Reducer|gloo::|nccl|cudaStreamSync|cudaEventSync|cuStreamSync")
+
+
+def stand(rank: RankDump, record: RankRecord | None, dump: Dump, *, delegates: bool = True) -> Standing:
+    """Never raises; a rank of which nothing was had is UNKNOWN.
+
+    With `delegates`, a main thread that waits for a thread of its own stands where that one does, if that one waits
+    for ranks.
+    """
+    return _judge(Seen(rank, record, dump), delegates=delegates)
+
+
+def _judge(seen: Seen, *, delegates: bool) -> Standing:
+    if not seen.rank.last.process or seen.state in ("Z", "X"):
+        return seen.stands(Doing.ENDED, "has ended")
+    if seen.state in ("T", "t"):
+        return seen.stands(Doing.STOPPED, "is stopped (state T: by SIGSTOP, a debugger or the batch system)")
+    if seen.main is None:
+        return _without_a_stack(seen)
+    found = _ended_script(seen) or _communication(seen) or host_side.standing(seen)
+    return (_delegated(seen, found) if delegates else None) or _watched(seen, found) or found
+
+
+def _without_a_stack(seen: Seen) -> Standing:
+    because = seen.rank.last.missing.get("stacks", "no stack was taken")
+    if seen.open:
+        return seen.stands(Doing.COLLECTIVE, "waits in a collective, by its flight recorder", sure=False)
+    return Standing(seen.rank.rank, Doing.UNKNOWN, f"stands somewhere unknown: {because}", because=because)
+
+
+def _ended_script(seen: Seen) -> Standing | None:
+    """The main thread has left the script, and waits for threads that are no daemons."""
+    if not any(f.activity is Activity.SHUTDOWN for f in seen.library):
+        return None
+    raised = seen.record is not None and any(e.uncaught for e in seen.record.exceptions)
+    others = seen.other_threads(seen.rank.pid)
+    where = f" (thread {others[0].name or others[0].os_id} at {others[0].user_frames[0]})" if others else ""
+    if raised:
+        return seen.stands(Doing.RAISED, f"has ended its script by an exception, and a thread keeps it alive{where}")
+    return seen.stands(Doing.LOCK, f"has ended its script and waits for a thread that does not end{where}")
+
+
+# -- for other ranks --------------------------------------------------------------------------------------------------
+
+
+def _communication(seen: Seen) -> Standing | None:
+    found = _in_torch(seen, seen.library)
+    return found if found is not None else _silent_communication(seen)
+
+
+def _in_torch(seen: Seen, library: tuple[Frame, ...]) -> Standing | None:
+    """By the frames of torch.distributed, which the user's innermost line has called."""
+    activities = {f.activity for f in library}
+    if Activity.PICKLING in activities:
+        return None
+    if Activity.GROUP_SETUP in activities:
+        forming = [f for f in library if f.activity is Activity.GROUP_SETUP]
+        again = any(f.function in ("new_group", "_new_group_with_tag") for f in forming)
+        function = "new_group" if again else "init_process_group"
+        return replace(seen.stands(Doing.FORMING, f"waits in {function}", function), members=_members(library))
+    c10d = [f for f in library if f.activity is Activity.COLLECTIVE]
+    names = {f.function for f in c10d}
+    if names & _TRANSFERS:
+        inner = next(f for f in c10d if f.function in _TRANSFERS)
+        return _transfer(seen, inner.function, _peer(inner))
+    if "batch_isend_irecv" in names:
+        return _transfer(seen, "batch_isend_irecv", None)
+    return _collective(seen, c10d[-1].function) if c10d else None
+
+
+def _silent_communication(seen: Seen) -> Standing | None:
+    """Waits that leave no frame of torch.distributed: backward, Work.wait(), a synchronisation of the device."""
+    if seen.call in host_side.ON_FILE | host_side.CHILD | SLEEP:
+        return None
+    if "SendWork" in seen.native or "RecvWork" in seen.native:
+        return _transfer(seen, "send" if "SendWork" in seen.native else "recv", None)
+    native = _NATIVE_COLLECTIVE.search(seen.native) is not None
+    if (native and (seen.open or seen.unrecorded)) or (seen.open and _torch_waits(seen)):
+        return _collective(seen, _function(seen))
+    if seen.unrecorded and _function(seen) != "wait" and _torch_waits(seen):
+        return _collective(seen, _function(seen), sure=False)
+    return _by_the_line(seen) if seen.device or not seen.native else None
+
+
+def _by_the_line(seen: Seen) -> Standing | None:
+    """The source has to do where the C frames were not taken: `handle.wait()`, `loss.item()`; not where the wait is
+    one of Python's own, as `event.wait()`. A transfer is only told by the calls: gloo records none.
+    """
+    if seen.locks:
+        return None
+    waits = _WAIT_LINE.search(seen.line) is not None or _in_distributed(seen)
+    if seen.open and (waits or (seen.device and READS_DEVICE.search(seen.line))):
+        return _collective(seen, "wait", sure=False)
+    if waits and seen.call == "futex" and seen.rank.calls and seen.rank.calls[-1].operation in _TRANSFERS:
+        return _transfer(seen, "wait", None)
+    return None
+
+
+def _in_distributed(seen: Seen) -> bool:
+    """Some module of torch.distributed was left for C++: a pipeline's schedule waits so for its neighbours."""
+    return bool(seen.library) and seen.library[0].activity in _OF_DISTRIBUTED
+
+
+def _torch_waits(seen: Seen) -> bool:
+    """Without C frames: torch's own Python code was left for C++, which sleeps."""
+    if (seen.native and not seen.device) or seen.locks:
+        return False
+    torchs = any(f.origin is Origin.TORCH for f in seen.library)
+    return torchs and (seen.call == "futex" or seen.device or seen.idle)
+
+
+def _function(seen: Seen) -> str:
+    activities = {f.activity for f in seen.library}
+    if Activity.AUTOGRAD in activities:
+        return "backward"
+    return "forward" if Activity.DATA_PARALLEL in activities else "wait"
+
+
+def _collective(seen: Seen, function: str, *, sure: bool = True) -> Standing:
+    return seen.stands(Doing.COLLECTIVE, f"waits in {function}", function, sure=sure)
+
+
+def _transfer(seen: Seen, function: str, peer: int | None) -> Standing:
+    return seen.stands(Doing.TRANSFER, f"waits in {function}", function, peer=peer)
+
+
+def _peer(frame: Frame) -> int | None:
+    """From the variables of send or recv: only where they were given as global ranks."""
+    for name in ("src", "dst"):
+        if (value := frame.variables.get(name, "")).isdecimal():
+            return int(value)
+    return None
+
+
+def _members(library: tuple[Frame, ...]) -> tuple[int, ...]:
+    """Who makes the group, from the variables of torch's function that connects them. Not where a communicator is
+    split, which takes all ranks of the one that it is split from, nor where py-spy has cut a long list short."""
+    for frame in library:
+        told = frame.variables.get("global_ranks_in_group", "")
+        if frame.variables.get("split_from") == "None" and "..." not in told:
+            return tuple(int(rank) for rank in _NUMBER.findall(told))
+    return ()
+
+
+# -- through a thread of its own --------------------------------------------------------------------------------------
+
+
+def _delegated(seen: Seen, own: Standing) -> Standing | None:
+    """The main thread waits for a thread that waits for ranks, a checkpoint in the background or an executor, or
+    watches one that trains."""
+    waits = own.doing is Doing.LOCK or (seen.event_loop and seen.call in MANY)
+    if not waits and not (_watches(seen, own) and _one_group(seen)):
+        return None
+    for thread in seen.other_threads(seen.rank.pid):
+        library, users = parts(thread.frames)
+        found = _in_torch(seen, library)
+        if found is not None and (seen.open or (waits and found.doing is not Doing.COLLECTIVE)):
+            name = _name(thread)
+            return replace(
+                found,
+                phrase=f"waits for its {name}, which {found.phrase}",
+                frame=users[0],
+                frames=(*users, *seen.users),
+                sure=False,
+                thread=name,
+            )
+    return None
+
+
+def _watched(seen: Seen, own: Standing) -> Standing | None:
+    """The main thread watches the one that makes the calls of torch.distributed, and that one stands elsewhere."""
+    if not seen.rank.calls or not _watches(seen, own) or _called_by(seen, seen.users):
+        return None
+    for thread in seen.other_threads(seen.rank.pid):
+        users = parts(thread.frames)[1]
+        if _called_by(seen, users):
+            phrase = f"watches its {_name(thread)}, which stands"
+            return replace(own, phrase=phrase, frame=users[0], frames=users, sure=False)
+    return None
+
+
+def _called_by(seen: Seen, users: tuple[Frame, ...]) -> bool:
+    """One of these functions has made the rank's newest call; py-spy has the class before a method's name."""
+    last = seen.rank.calls[-1]
+    names = {(frame.file, frame.function.rpartition(".")[2]) for frame in users}
+    return (last.file, last.function.rpartition(".")[2]) in names
+
+
+def _watches(seen: Seen, own: Standing) -> bool:
+    """It sleeps or polls."""
+    return own.doing in (Doing.PYTHON, Doing.IO) and seen.call in SLEEP | MANY | {"restart_syscall"}
+
+
+def _one_group(seen: Seen) -> bool:
+    """That was used: by the thread that is in it, since two would not share it."""
+    recorder = seen.rank.recorder
+    return seen.open and recorder is not None and len(recorder.groups) == 1
+
+
+def _name(thread: Thread) -> str:
+    return f"thread {thread.name or thread.os_id}"

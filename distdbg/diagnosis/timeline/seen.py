@@ -1,0 +1,90 @@
+"""What a dump shows of one rank, as the questions that its judge asks: which lines, which system call, is it busy?"""
+
+from __future__ import annotations
+
+import re
+
+from distdbg.diagnosis.timeline.standing import Doing, Standing
+from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, RankDump
+from distdbg.evidence.frames import Activity
+from distdbg.evidence.run import RankRecord
+from distdbg.evidence.stacks.threads import Frame, Thread
+
+#: Python's own means of waiting for another thread, process or task
+LOCKS = {Activity.LOCK, Activity.SHARED_LOCK, Activity.SHUTDOWN, Activity.EVENT_LOOP}
+SLEEP = {"clock_nanosleep", "nanosleep"}
+MANY = {"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait"}
+#: A line that waits for what its device is at, to have a value of it.
+READS_DEVICE = re.compile(r"\.item\(|\.cpu\(|\.tolist\(|synchronize\(|\.numpy\(|\bfloat\(|\bint\(|\bprint\(")
+#: Of the time between two looks, so much on a CPU is work and not the wake-ups of a wait.
+_BUSY = 0.4
+
+
+class Seen:
+    """`library` are the frames below the user's innermost line, `users` the user's own; both innermost first."""
+
+    def __init__(self, rank: RankDump, record: RankRecord | None, dump: Dump) -> None:
+        self.rank, self.record, self.dump = rank, record, dump
+        look = next((look for look in rank.looks if look.threads), rank.first)
+        self.main: Thread | None = rank.main(look)
+        self.threads = look.threads
+        frames = self.main.frames if self.main else ()
+        self.library, self.users = parts(frames)
+        self.state = str(rank.last.process.get("state", ""))
+        self.call = str(rank.first.process.get("syscall") or rank.last.process.get("syscall") or "")
+        self.target = str(rank.first.process.get("target") or "")
+        #: a stack that somebody else took tells only whether the thread was on a CPU
+        self.unseen = self.state == NOT_LOOKED_AT
+        self.idle = self.unseen and self.main is not None and not self.main.active
+        native = rank.native_main
+        names = [f.function for f in native.frames if f.native] if native else []
+        #: empty, too, where a stripped library gives addresses and no names
+        self.native = " ".join(names) if any(not name.startswith("0x") for name in names) else ""
+        recorder = rank.recorder
+        self.unrecorded = recorder is None
+        self.open = recorder is not None and any(g.first_open is not None for g in recorder.groups.values())
+        self.device = recorder is not None and recorder.comm == "nccl"
+        self.line = dump.line(self.users[0].file, self.users[0].line) if self.users else ""
+
+    def stands(
+        self, doing: Doing, phrase: str, function: str = "", *, peer: int | None = None, sure: bool = True
+    ) -> Standing:
+        frame = self.users[0] if self.users else None
+        return Standing(self.rank.rank, doing, phrase, frame, self.users, function, peer, sure)
+
+    @property
+    def locks(self) -> bool:
+        """It waits in Python's own means between threads."""
+        return any(f.activity in LOCKS for f in self.library)
+
+    @property
+    def event_loop(self) -> bool:
+        return any(f.activity is Activity.EVENT_LOOP for f in self.library)
+
+    @property
+    def busy(self) -> bool:
+        """Between the looks, or in both of them: on a crowded machine a loop gets little of a CPU."""
+        if self.unseen:
+            return self.main is not None and self.main.active
+        first, last = self.rank.first, self.rank.last
+        burnt = float(last.process.get("cpu_s") or 0) - float(first.process.get("cpu_s") or 0)
+        if last.t <= first.t or self.call in SLEEP:
+            return False
+        running = self.main is not None and self.main.active and not self.call
+        return burnt >= _BUSY * (last.t - first.t) or (running and first.process.get("state") == self.state == "R")
+
+    @property
+    def same_place(self) -> bool:
+        """In both looks."""
+        last = self.rank.main(self.rank.last)
+        return last is not None and self.main is not None and last.frames == self.main.frames
+
+    def other_threads(self, pid: int) -> list[Thread]:
+        """Of a process, those that run the user's code beside the main one: an idle thread of a pool does not."""
+        return [t for t in self.threads if t.pid == pid and not t.main and not t.ours and t.user_frames]
+
+
+def parts(frames: tuple[Frame, ...]) -> tuple[tuple[Frame, ...], tuple[Frame, ...]]:
+    """(library frames below the user's innermost line, all lines of the user's)."""
+    first = next((i for i, f in enumerate(frames) if f.users), len(frames))
+    return frames[:first], tuple(f for f in frames if f.users)

@@ -1,0 +1,58 @@
+"""Where one rank stands: does it wait for other ranks, or for something on its own host, and at which line?
+
+judge.py decides it; this is what it decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from distdbg.evidence.stacks.threads import Frame
+
+
+class Doing(Enum):
+    """What a rank does. The first three wait for other ranks."""
+
+    COLLECTIVE = "waits in a collective"
+    TRANSFER = "waits for a send or recv"
+    FORMING = "waits for a process group to be formed"
+    ENDED = "has ended"
+    STOPPED = "is stopped"
+    RAISED = "has raised, and a thread keeps its process alive"
+    LOADER = "waits for data"
+    LOCK = "waits for a lock"
+    IO = "waits for a file, a socket or a child"
+    NATIVE = "is inside native code"
+    PYTHON = "is in Python code of its own"
+    UNKNOWN = "stands somewhere unknown"
+
+    @property
+    def waits_for_ranks(self) -> bool:
+        return self in (Doing.COLLECTIVE, Doing.TRANSFER, Doing.FORMING)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """`frame` is the innermost line of the user's code, `phrase` what the rank does there, in words after "rank 3"."""
+
+    rank: int
+    doing: Doing
+    phrase: str
+    frame: Frame | None = None
+    #: all lines of the user's code, innermost first
+    frames: tuple[Frame, ...] = ()
+    #: torch's function where it waits for ranks: all_reduce, recv, new_group, backward
+    function: str = ""
+    #: the rank at the other side that the stack names
+    peer: int | None = None
+    #: False where the stack alone could mean something else, too
+    sure: bool = True
+    #: why it is not known, for UNKNOWN
+    because: str = ""
+    #: the thread that waits for ranks, where the main thread only waits for that one
+    thread: str = ""
+    #: frames of a loader's worker, where one of those is what is waited for
+    worker: tuple[Frame, ...] = field(default=(), compare=False)
+    #: who makes the process group that it waits for, itself among them; empty where that is not known
+    members: tuple[int, ...] = ()

@@ -1,0 +1,92 @@
+"""Ranks that are trained in step have loaders of different lengths, and one came to its end before the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from distdbg.diagnosis.guards import facts, observe, place
+from distdbg.diagnosis.hang.diverged import diverged
+from distdbg.diagnosis.waits.divergence import Kind
+from distdbg.evidence.run import GuardFact, RunEvidence
+from distdbg.findings import entries
+from distdbg.model import Finding, fold_ranks
+
+DOCS = entries("loader-lengths-differ")
+
+
+@dataclass
+class _Pass:
+    """One loop's pass, as each rank told it."""
+
+    begins: dict[int, GuardFact] = field(default_factory=dict)
+    steps: dict[int, int] = field(default_factory=dict)
+
+    def batches(self) -> Mapping[int, int]:
+        told = {rank: fact.fields.get("batches") for rank, fact in self.begins.items()}
+        return {rank: count for rank, count in told.items() if isinstance(count, int)}
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    told = set()
+    totals = _totals(evidence)
+    for one in _passes(evidence):
+        batches = one.batches()
+        least = min(batches.values(), default=0)
+        ended = [rank for rank, count in batches.items() if count == least and rank in one.steps]
+        longer = [rank for rank, count in batches.items() if count > least]
+        where = next(iter(one.begins.values())).where if one.begins else None
+        if not ended or not longer or where in told:
+            continue
+        most = max(one.steps[short] for short in ended)
+        went_on = [rank for rank in longer if one.steps.get(rank, 0) > most and _has_more(totals, rank, ended)]
+        hangs = not went_on and any(diverged(evidence, Kind.UNEVEN, ""))
+        if went_on or hangs:
+            told.add(where)
+            yield _finding(evidence, one, batches, hangs=hangs)
+
+
+def _passes(evidence: RunEvidence) -> Iterable[_Pass]:
+    found: dict[tuple[object, ...], _Pass] = {}
+    for fact in facts(evidence, "loader-lengths-differ"):
+        one = found.setdefault((fact.where, fact.fields.get("number")), _Pass())
+        among, steps = fact.fields.get("among"), fact.fields.get("steps")
+        if isinstance(among, list) and fact.rank in among:
+            one.begins[fact.rank] = fact
+        elif isinstance(steps, int):
+            one.steps[fact.rank] = steps
+    return found.values()
+
+
+def _totals(evidence: RunEvidence) -> Mapping[int, tuple[int, bool]]:
+    """Of each rank whose script came to an end: its backwards in all, and whether it ended without an error."""
+    told = [(fact.rank, fact.fields) for fact in facts(evidence, "loader-lengths-differ")]
+    return {
+        rank: (count, fields.get("by_itself") is True)
+        for rank, fields in told
+        if isinstance(count := fields.get("backwards"), int)
+    }
+
+
+def _has_more(totals: Mapping[int, tuple[int, bool]], rank: int, ended: Iterable[int]) -> bool:
+    """Backwards than one that has ended by itself. Who goes round a shorter loader more often makes as many."""
+    known = [totals[short] for short in ended if short in totals]
+    return rank in totals and any(totals[rank][0] > count and by_itself for count, by_itself in known)
+
+
+def _finding(evidence: RunEvidence, one: _Pass, batches: Mapping[int, int], *, hangs: bool) -> Finding:
+    by_length: dict[int, list[int]] = {}
+    for rank, count in sorted(batches.items()):
+        by_length.setdefault(count, []).append(rank)
+    told = ", ".join(f"{count} on rank{'s' * (len(r) > 1)} {fold_ranks(r)}" for count, r in sorted(by_length.items()))
+    shortest_first = sorted(one.begins.values(), key=lambda fact: (batches.get(fact.rank, 0), fact.rank))
+    after = (
+        "the others wait in a step for those whose loader has ended" if hangs else "the others step on without those"
+    )
+    return observe(
+        evidence,
+        DOCS[0],
+        shortest_first,
+        f"the loaders of the loop at {place(shortest_first[0])} have {min(by_length)} to {max(by_length)} batches",
+        f"Batches: {told}; {after}.",
+    )

@@ -1,0 +1,134 @@
+"""A loss, gradients or weights that are NaN or infinite: where the first such value was made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from distdbg.diagnosis.guards import Facts, facts, observe, place
+from distdbg.evidence.run import GuardFact, RunEvidence
+from distdbg.findings import entries
+from distdbg.model import Finding
+
+DOCS = entries("non-finite")
+#: What a rank's own forward has shown; a gradient alone may have come from any rank that it was averaged with.
+_OWN = ("module", "before", "near", "data", "loss")
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    """One finding: the earliest step, and of that step the ranks whose own forward made it."""
+    found = facts(evidence, "non-finite")
+    if not found:
+        return
+    first = min((f.step for f in found if f.step is not None), default=None)
+    earliest = [f for f in found if f.step == first]
+    own = [f for f in earliest if f.fields.get("made") in _OWN] or earliest
+    same = [f for f in own if _key(f.fields) == _key(own[0].fields)]
+    others = len({f.rank for f in found} - {f.rank for f in same})
+    summary, cause = _told(same)
+    if others:
+        cause += f" {others} other rank{'s' * (others != 1)} got it later, or with the averaged gradients."
+    cause += _saved(same[0], found)
+    stepped = any(f.fields.get("stepped") for f in found)
+    sure = own[0].fields.get("made") in ("module", "data")
+    yield observe(evidence, DOCS[0], same, summary, cause, severity="error" if stepped else "warning",
+                  confidence="certain" if sure else "likely")  # fmt: skip
+
+
+def _saved(one: GuardFact, found: Facts) -> str:
+    """Where the batch and the model are, with `--on-nonfinite dump`, and whether they can be run again."""
+    dump, folder = one.fields.get("dump"), _folder(one)
+    if not isinstance(dump, dict) or not folder:
+        return ""
+    because = dump.get("because")
+    because = because if isinstance(because, dict) else {}
+    missing: dict[str, list[str]] = {}
+    for name, why in because.items():
+        if name != "script.py":
+            missing.setdefault(str(why), []).append(str(name))
+    if missing:
+        why = "; ".join(f"without {' and '.join(names)}, because {why}" for why, names in missing.items())
+        return f" What could be saved is in {folder} of the run, {why}."
+    if left_out := dump.get("left_out"):
+        return (f" The batch is saved in {folder} of the run, without what cannot be saved plainly "
+                f"({', '.join(map(str, left_out[:3]))}): it cannot be run again.")  # fmt: skip
+    return f" What went in is saved in {folder} of the run{_model(one, found)}"
+
+
+def _model(one: GuardFact, found: Facts) -> str:
+    """The model may be what another rank was to save: as it was when that told, if it did."""
+    rank = one.fields["dump"].get("model_of_rank")
+    if rank is None:
+        return ": `distdbg replay` runs it again."
+    other = next((f for f in found if f.rank == rank and isinstance(f.fields.get("dump"), dict)), None)
+    if other is None:
+        return f", without the model: that was left to rank {rank}, which told of none. It cannot be run again."
+    if other.step != one.step:
+        return (f", without the model: that was left to rank {rank}, which saved it at step {other.step}, with other "
+                "weights. `distdbg replay` refuses that.")  # fmt: skip
+    if not {"state.pt", "model.pkl"} <= set(other.fields["dump"].get("files") or ()):
+        return f", without the model: rank {rank}, to which that was left, could not save it. It cannot be run again."
+    return f", and the model in {_folder(other)}: `distdbg replay` runs it again."
+
+
+def _folder(fact: GuardFact) -> str:
+    return f"{fact.citation.path.rpartition('/')[0]}/nonfinite" if fact.citation is not None else ""
+
+
+def _key(fields: Mapping[str, Any]) -> tuple[object, ...]:
+    return fields.get("made"), fields.get("module"), fields.get("before")
+
+
+def _told(found: Facts) -> tuple[str, str]:
+    fields = found[0].fields
+    made, module, at = fields.get("made"), _name(fields.get("module")), f"at step {found[0].step}"
+    why = [f"The backward began at {place(found[0])}."] if made != "gradient" and found[0].where else []
+    if fields.get("loss"):
+        why.append(f"The loss was {fields['loss']}.")
+    if fields.get("bad_weights") and made != "gradient":
+        why.append(f"{fields['bad_weights']} of {fields.get('weights')} parameters were already not finite then: what "
+                   "made it may lie in a step before.")  # fmt: skip
+    elif fields.get("late"):
+        why.append("It was looked at a step after it was first seen, as on a GPU; the weights are still finite.")
+    if made == "gradient" and fields.get("after") is not None:
+        why.append(f"The gradients of {_name(fields['after'])}, from which a backward comes, are finite: what lies "
+                   "between the two made it.")  # fmt: skip
+    if fields.get("gone"):
+        why.append(f"The outputs of {fields['gone']} modules before it could no longer be looked at.")
+    of = "The model's" if made == "loss" else "Its"
+    why += [f"{of} {word}: {_figures(fields[word])}." for word in ("input", "output")
+            if isinstance(fields.get(word), dict)]  # fmt: skip
+    if not fields.get("stepped"):
+        why.append("No optimizer was seen to step on gradients that are not finite.")
+    return _summary(fields, made, module, at), " ".join(why)
+
+
+def _summary(fields: Mapping[str, Any], made: object, module: str, at: str) -> str:
+    because, of = fields.get("because"), f" of {module}" if fields.get("module") is not None else ""
+    words = {
+        "module": f"the output of {module} is the first that is not finite",
+        "before": f"{module} made a value that is not finite, before {_name(fields.get('before'))} in its forward",
+        "near": f"the output of {module} is the first seen that is not finite; {because}",
+        "data": "the batch already held values that are not finite: it is the data, no module made them",
+        "loss": "the loss is not finite, and all modules' outputs are: it was made in the loss, or in its targets",
+        "gradient": f"the gradient{of} is the first that is not finite, though the loss was "
+        f"({fields.get('bad_gradients')} of {fields.get('gradients')} gradients)",
+    }
+    unknown = f"the loss or the gradients are not finite; the module is not known, because {because}"
+    return f"{at} {words.get(str(made), unknown)}"
+
+
+def _name(module: object) -> str:
+    return "the model's own forward" if module == "" else str(module)
+
+
+def _figures(told: Mapping[str, Any]) -> str:
+    """`float32[8, 4], 3 NaN, 1 inf of 32, 2 zeros, finite from -1.5 to 0.25, mean 0.1`."""
+    shape = ", ".join(str(size) for size in told.get("shape", ()))
+    bad = [f"{told[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "inf"), ("neginf", "-inf")) if told.get(key)]
+    words = [f"{told.get('dtype')}[{shape}]", f"{', '.join(bad)} of {told.get('count')}" if bad else "all finite"]
+    if told.get("zeros"):
+        words.append(f"{told['zeros']} zeros")
+    if "min" in told:
+        words.append(f"finite from {told['min']:.3g} to {told['max']:.3g}, mean {told['mean']:.3g}")
+    return ", ".join(words)

@@ -1,0 +1,39 @@
+"""One batch, repeated: whether its loss can be driven down, and what of the model takes no part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from distdbg.diagnosis.guards import Facts, facts, observe
+from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.training.overfitting import judge, noise, reasons
+from distdbg.findings import entries
+from distdbg.model import Finding
+
+DOCS = entries("overfit-fails", "overfit-unknown", "overfit-learns")
+_BY_VERDICT = {"fails": DOCS[0], "unknown": DOCS[1], "learns": DOCS[2]}
+_WORDS = {
+    "fails": "the loss of one batch does not fall: {}",
+    "unknown": "whether one batch can be learnt is unknown, because {}",
+    "learns": "the loss of one batch falls: {}",
+}
+
+
+def check(evidence: RunEvidence) -> Iterable[Finding]:
+    """One finding a verdict, each with its ranks."""
+    by_verdict: dict[str, list[Facts]] = {}
+    for fact in facts(evidence, "overfit"):
+        by_verdict.setdefault(judge(fact.fields).verdict, []).append([fact])
+    for verdict, sentence in _WORDS.items():
+        found = [fact for one in by_verdict.get(verdict, ()) for fact in one]
+        if not found:
+            continue
+        fields = found[0].fields
+        why = [*reasons(fields), noise(fields)]
+        if len(found) > 1:
+            why.insert(0, f"The figures are those of rank {found[0].rank}.")
+        if fields.get("ended") == "as asked":
+            why.append(f"The script was ended after {fields.get('steps')} steps, as asked.")
+        sure = verdict != "fails" or any(reasons(fields)) or "did not move" in judge(fields).words
+        yield observe(evidence, _BY_VERDICT[verdict], found, sentence.format(judge(fields).words),
+                      " ".join(filter(None, why)), confidence="certain" if sure else "likely")  # fmt: skip

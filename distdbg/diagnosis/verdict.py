@@ -1,0 +1,384 @@
+"""Findings become an answer: in the order of causes, with what explains what, the outcome and whose exit code it is."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from distdbg.diagnosis.failures.of_ranks import RankFailure, ended_with, failures
+from distdbg.diagnosis.rules import run_rules
+from distdbg.diagnosis.waits.hang import is_hung
+from distdbg.diagnosis.waits.undecided import undecided
+from distdbg.errors import EXIT_HUNG, EXIT_LOST
+from distdbg.evidence.exit_status import how_it_ended, shell_code
+from distdbg.evidence.host.broken_agents import broken_agents
+from distdbg.evidence.jsonl import number
+from distdbg.evidence.jsonl import world_size as plausible
+from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
+from distdbg.hidden_values import HiddenValues
+from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
+from distdbg.protocol.agent_events import Rungs, Stopping
+from distdbg.protocol.launcher_events import AgentsGone, EndedHung, Finished, TimeUp
+
+#: Root causes: what stands below them in the order can be their consequence.
+#: What takes a whole node away: the job is lost sight of, and its ranks on it are no causes of their own.
+_NODES_GONE = ("node-lost", "network-cut")
+_DEVICE = "gpu-fault"
+_CONSEQUENCES = (CauseClass.COMMUNICATION, CauseClass.VICTIM)
+_SEVERITY = {"error": 0, "warning": 1, "info": 2}
+_CONFIDENCE = {"certain": 0, "likely": 1, "possible": 2}
+
+
+def build_report(evidence: RunEvidence) -> Report:
+    """Run every check and judge what they found. Costs next to nothing where nothing failed."""
+    found, failed = run_rules(evidence)
+    cancelled = _cancelled_first(evidence, found)
+    if cancelled:
+        found = [f for f in found if f.cause_class not in _CONSEQUENCES]
+    findings = _own_up(evidence, explain(order(found)))
+    outcome = _outcome(evidence, findings, cancelled)
+    code, whose = _exit_code(evidence, findings, outcome)
+    if _died_of_hanging(evidence, findings, outcome) or _stands_still(evidence, findings):
+        outcome = "hung"
+        code, whose = _exit_code_of_hung(evidence, code, whose)
+    report = Report(
+        outcome=outcome,
+        findings=tuple(findings),
+        run=run_facts(evidence),
+        exit_code=code,
+        exit_code_of=whose,
+        unknown=(*failed, *_why_hung(evidence, findings, outcome), *evidence.unknown, *_blind_spots(evidence)),
+        ranks=tuple(rank_summaries(evidence)),
+    )
+    return _without_secrets(report, HiddenValues(evidence.job))
+
+
+def _without_secrets(report: Report, hidden: HiddenValues) -> Report:
+    """In every form of the report: what rebuilds it elsewhere hides the same values."""
+
+    def masked(finding: Finding) -> Finding:
+        cited = tuple(replace(c, quote=hidden.mask(c.quote)) for c in finding.evidence)
+        return replace(
+            finding,
+            summary=hidden.mask(finding.summary),
+            cause=hidden.mask(finding.cause),
+            remedy=hidden.mask(finding.remedy),
+            evidence=cited,
+        )
+
+    return replace(
+        report,
+        findings=tuple(masked(finding) for finding in report.findings),
+        unknown=tuple(replace(u, what=hidden.mask(u.what), because=hidden.mask(u.because)) for u in report.unknown),
+    )
+
+
+def order(found: Iterable[Finding]) -> list[Finding]:
+    """Errors first; among them by class of cause, then by first symptom, never by who exited first. What explains
+    another finding stands before it, the most certain first, and is as severe."""
+    ordered = sorted(
+        found,
+        key=lambda f: (
+            f.cause_class is CauseClass.OBSERVATION,
+            int(f.cause_class),
+            f.cause_class is CauseClass.COMMUNICATION and f.id == "rank-exception",  # a bare loss of connection
+            _SEVERITY[f.severity],
+            f.first_seen if f.first_seen is not None else float("inf"),
+            f.id != _DEVICE,  # before the CUDA error that it explains
+            f.ranks,
+            f.id,
+        ),
+    )
+    explained = [(n, finding) for n, finding in enumerate(ordered) if finding.explained_by is not None]
+    placed = []
+    for n, one in enumerate(ordered):
+        its = [(place, finding.severity) for place, finding in explained if _is_explained(finding, by=one)]
+        severity = min([one.severity, *(severity for _, severity in its)], key=_SEVERITY.__getitem__)
+        place = min([n, *(place for place, _ in its)])
+        key = place, one.explained_by is not None, _CONFIDENCE[one.confidence], n
+        placed.append((key, replace(one, severity=severity)))
+    return [one for _, one in sorted(placed, key=lambda pair: pair[0])]
+
+
+def _is_explained(finding: Finding, *, by: Finding) -> bool:
+    """As a check has set it: by a finding of that id on one of its ranks."""
+    about_it = not finding.ranks or not by.ranks or not set(finding.ranks).isdisjoint(by.ranks)
+    return finding.explained_by == by.id and finding is not by and about_it
+
+
+def explain(findings: list[Finding]) -> list[Finding]:
+    """Set explained_by: lost connections and victims by the root; another cause only where it plainly came after."""
+    root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
+    if root is None:
+        return findings
+    return [replace(f, explained_by=root.explained_by or root.id) if _explains(root, f) else f for f in findings]
+
+
+def _explains(root: Finding, other: Finding) -> bool:
+    if other is root or other.explained_by is not None or other.cause_class is CauseClass.OBSERVATION:
+        return False
+    if other.cause_class in _CONSEQUENCES:
+        return True
+    # A node that went down took its ranks with it; a rank's own error on a lost node is no second cause.
+    # So did a device that failed: CUDA's error on its ranks is how they noticed.
+    from_here = root.id in _NODES_GONE or (root.id == _DEVICE and other.id == "cuda-error")
+    return from_here and bool(other.ranks) and set(other.ranks) <= set(root.ranks)
+
+
+def _own_up(evidence: RunEvidence, findings: list[Finding]) -> list[Finding]:
+    """A lost connection at the head of the list is a symptom whose cause nobody has seen: that is said."""
+    if not findings or findings[0].cause_class is not CauseClass.COMMUNICATION:
+        return findings
+    lead = findings[0]
+    told = {rank for finding in findings for rank in finding.ranks}
+    silent = [rank.rank for rank in evidence.ranks if rank.rank not in told and rank.exit_code != 0]
+    words = "Why is not known: no rank shows an error of its own."
+    if silent:
+        words += f" Rank{'s' if len(silent) > 1 else ''} {fold_ranks(silent)} said nothing before the end."
+    return [replace(lead, confidence="possible", cause=f"{lead.cause} {words}"), *findings[1:]]
+
+
+# -- outcome and exit code ----------------------------------------------------------------------------------------
+
+
+def _cancelled_first(evidence: RunEvidence, found: list[Finding]) -> bool:
+    """True where the wish to end came before any failure of its own."""
+    if evidence.cancelled_by is None:
+        return False
+    asked = evidence.asked_to_end_at
+    roots = [f for f in found if f.cause_class < CauseClass.STUCK and f.severity == "error"]
+    return not any(f.first_seen is not None and asked is not None and f.first_seen < asked for f in roots)
+
+
+def _outcome(evidence: RunEvidence, findings: list[Finding], cancelled: bool) -> Outcome:
+    if cancelled:
+        return "cancelled"
+    codes = [rank.exit_code for rank in evidence.ranks]
+    if any(f.severity == "error" and f.cause_class < CauseClass.OBSERVATION for f in findings):
+        return "failed"
+    if any(codes):
+        return "failed"
+    torchruns = [node.torchrun_exit_code for node in evidence.nodes]
+    if any(torchruns):
+        return "failed"
+    if codes and all(code == 0 for code in codes) and _all_ranks_known(evidence):
+        return "succeeded"
+    return "unknown"
+
+
+def _stands_still(evidence: RunEvidence, findings: list[Finding]) -> bool:
+    """Nobody watched it, but a dump shows living ranks that keep the others waiting."""
+    root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
+    stuck = root is not None and root.cause_class is CauseClass.STUCK and root.severity == "error"
+    return stuck and evidence.dump is not None and all(rank.ended is None for rank in evidence.ranks)
+
+
+def _died_of_hanging(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> bool:
+    """Also where it lives, or where somebody lost patience; not where a rank came to an end of its own after all."""
+    if not is_hung(evidence) or outcome == "succeeded":
+        return False
+    if _ended_by_us(evidence) or any(rank.ended is None for rank in evidence.ranks):
+        return True
+    return not any(f.severity == "error" and f.cause_class < CauseClass.STUCK for f in findings)
+
+
+def _ended_by_us(evidence: RunEvidence) -> bool:
+    return any(ended.attempt == evidence.attempt for _, ended in EndedHung.among(evidence.events))
+
+
+def _exit_code_of_hung(evidence: RunEvidence, code: int | None, whose: str | None) -> tuple[int | None, str | None]:
+    """75 where we ended it. Else the job's own: it lives on, or ended in its own way."""
+    if _ended_by_us(evidence):
+        return EXIT_HUNG, "distdbg, which ended the job because it hung"
+    if any(rank.ended is None for rank in evidence.ranks):
+        return None, "none yet: the job is still running"
+    if evidence.cancelled_by is not None:
+        return _exit_code(evidence, [], "cancelled")
+    return code, whose
+
+
+def _all_ranks_known(evidence: RunEvidence) -> bool:
+    wanted = world_size(evidence)
+    return wanted is None or len(evidence.ranks) >= wanted
+
+
+def world_size(evidence: RunEvidence) -> int | None:
+    """What the job asked for, where job.json says it."""
+    topology = evidence.job.get("topology")
+    if not isinstance(topology, dict):
+        return None
+    return plausible(topology)
+
+
+def _exit_code(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> tuple[int | None, str | None]:
+    """The root-cause rank's own code, 128+N where signal N ended it; None where nothing is known."""
+    if outcome == "succeeded":
+        return 0, f"all {len(evidence.ranks)} ranks" if len(evidence.ranks) > 1 else "rank 0"
+    if outcome == "cancelled":
+        number_ = _signal_of(evidence.cancelled_by or "")
+        why = "its time was up, and it had not ended by itself" if _time_was_up(evidence) else "the job was cancelled"
+        return shell_code(-number_), f"{signal.Signals(number_).name} ({why})"
+    root = next((f for f in findings if f.cause_class < CauseClass.OBSERVATION), None)
+    root = root or next(iter(f for f in findings if f.id == "abort-at-exit"), None)
+    by_rank = {rank.rank: rank for rank in evidence.ranks}
+    own = {f.rank.rank: f for f in failures(evidence)}
+    if root is not None and root.id in _NODES_GONE and root.nodes:
+        return EXIT_LOST, f"the loss of {', '.join(root.nodes)}"
+    early = root.ranks if root is not None and root.id == "rank-exited-early" else ()
+    for rank in root.ranks if root is not None and not early else ():
+        code = _own_code(by_rank.get(rank), own.get(rank))
+        if code and not _only_hung(by_rank[rank], own.get(rank)):
+            return code, f"rank {rank}"
+    return _first_bad_code(evidence, own, early) or (None, None)
+
+
+def _only_hung(rank: RankRecord, failure: RankFailure | None) -> bool:
+    """The others failed of it, and it was ended for that: it has come to no end of its own."""
+    return failure is None and rank.asked_to_stop is not None and (rank.exit_code or 0) < 0
+
+
+def _own_code(rank: RankRecord | None, failure: RankFailure | None) -> int | None:
+    if rank is None:
+        return None
+    if failure is not None and failure.kind == "exception" and failure.signal is None and (rank.exit_code or -1) < 0:
+        return 1  # what Python exits with on an exception; the signal that it got meanwhile is a consequence
+    code = ended_with(rank)
+    return None if code is None else shell_code(code)
+
+
+def _first_bad_code(evidence: RunEvidence, own: dict[int, RankFailure], but: tuple[int, ...]) -> tuple[int, str] | None:
+    """Of the ranks that failed, those in `but` left out, the first; else an agent's, else torchrun's.
+
+    An early exit with 0 is no code.
+    """
+    failed = [r for r in evidence.ranks if ended_with(r) and r.rank not in but]
+    if failed:
+        first = min(failed, key=lambda r: (r.rank not in own, r.asked_to_stop is not None, r.ended or 0.0, r.rank))
+        return _own_code(first, own.get(first.rank)) or 1, f"rank {first.rank}"
+    for broken in broken_agents(evidence):
+        its = broken.exit_code
+        return shell_code(its), f"distdbg's agent on node {broken.node_rank}"
+    for node in sorted(evidence.nodes, key=_was_ended):
+        code = node.torchrun_exit_code
+        if code:
+            return shell_code(code), f"torchrun on node {node.node_rank}"
+    return None
+
+
+def _was_ended(node: NodeRecord) -> bool:
+    """We ended its torchrun, because another had failed: its own code says nothing."""
+    return Stopping.is_in(node.events)
+
+
+def _time_was_up(evidence: RunEvidence) -> bool:
+    """The batch script says so, before it ends what Slurm's warning did not."""
+    return TimeUp.is_in(evidence.events)
+
+
+def _signal_of(cancelled_by: str) -> int:
+    """SIGINT where Ctrl-C ended it, the signal named, else SIGTERM: what `distdbg cancel` sends."""
+    for word in cancelled_by.replace(",", " ").split():
+        if word in signal.Signals.__members__:
+            return int(signal.Signals[word])
+    return int(signal.SIGTERM)
+
+
+# -- the rest of a report -----------------------------------------------------------------------------------------
+
+
+def _last_seen(evidence: RunEvidence) -> list[float]:
+    """When the nodes of a job that runs were last heard of."""
+    events = (event for node in evidence.nodes for _, event in node.events)
+    return [t for event in events if (t := number(event, "t")) is not None]
+
+
+def run_facts(evidence: RunEvidence) -> dict[str, Any]:
+    """The report's `run`: what was launched, when, over how many ranks."""
+    job = evidence.job
+    times = [t for _, event in evidence.events if (t := number(event, "t")) is not None]
+    ends = [rank.ended for rank in evidence.ranks if rank.ended is not None]
+    over = AgentsGone.is_in(evidence.events) or Finished.is_in(evidence.events)
+    ends += [] if over else _last_seen(evidence)
+    ends += [evidence.dump.t] if evidence.dump is not None else []
+    topology = job.get("topology") if isinstance(job.get("topology"), dict) else {}
+    return {
+        "id": evidence.run_id,
+        "path": evidence.run_path,
+        "name": job.get("name"),
+        "argv": job.get("argv"),
+        "started": number(job, "started") or (min(times) if times else None),
+        "ended": max([*ends, *times], default=None),
+        "attempt": evidence.attempt,
+        "world_size": world_size(evidence) or len(evidence.ranks),
+        "nodes": [node.host for node in evidence.nodes],
+        "topology": topology,
+        "worker_side": job.get("worker_side"),
+        "versions": job.get("versions"),
+        "cancelled_by": evidence.cancelled_by,
+    }
+
+
+def rank_summaries(evidence: RunEvidence) -> Iterable[RankSummary]:
+    own = {f.rank.rank: f for f in failures(evidence)}
+    for rank in evidence.ranks:
+        failure = own.get(rank.rank)
+        where = str(failure.where) if failure is not None and failure.where else None
+        yield RankSummary(rank.rank, rank.host, rank_state(rank, failure), rank.step, where)
+
+
+def rank_state(rank: RankRecord, failure: RankFailure | None) -> str:
+    """`finished`, `failed (exit code 1)`, `killed (SIGKILL)`, `stopped (SIGTERM)`, `running`, `unknown`."""
+    code = rank.exit_code
+    if code is None:
+        ended = "unknown" if rank.ended is not None or rank.exit_unknown_because else "running"
+        return ended if rank.pid is not None else "never started" if ended == "running" else ended
+    if code == 0:
+        return "finished"
+    how = how_it_ended(code)
+    if failure is None or failure.cause_class is CauseClass.VICTIM:
+        return f"stopped ({how})"
+    if failure.kind == "exception" and failure.signal is None and code < 0:
+        return f"failed ({failure.type}; then {how})"
+    if failure.kind == "abort-at-exit":
+        return f"finished, then aborted ({how})"
+    return f"killed ({how})" if failure.kind == "signal" else f"failed ({how})"
+
+
+def _why_hung(evidence: RunEvidence, findings: list[Finding], outcome: Outcome) -> Iterable[Unknown]:
+    """A job that hangs without a finding is never passed over in silence."""
+    if outcome not in ("hung", "unknown") or any(f.severity == "error" for f in findings):
+        return
+    if (why := undecided(evidence, hung=outcome == "hung")) is not None:
+        yield why
+
+
+def _blind_spots(evidence: RunEvidence) -> Iterable[Unknown]:
+    """What could not be seen at all, where it matters."""
+    wanted = world_size(evidence)
+    topology = evidence.job.get("topology")
+    said = topology.get("world_size") if isinstance(topology, dict) else None
+    if wanted is None and said is not None:
+        yield Unknown("the world size", f"job.json says {str(said)[:40]}, and a job has 1 to {MOST_RANKS:,} ranks")
+    if wanted is not None and len(evidence.ranks) < wanted:
+        missing = wanted - len(evidence.ranks)
+        started = any(rank.pid for rank in evidence.ranks)
+        yield Unknown(
+            f"{missing} of {wanted} ranks", "no agent left a record of them" if started else "they were never started"
+        )
+    if is_hung(evidence):
+        yield from _closed_to_us(evidence)
+    if evidence.job.get("worker_side") == "off":
+        yield Unknown("steps, and exceptions that were handled", "the ranks had no worker side")
+
+
+def _closed_to_us(evidence: RunEvidence) -> Iterable[Unknown]:
+    """Nodes whose ranks let nobody look at their stacks, as the agents found out at the start."""
+    refused: dict[str, list[str]] = {}
+    for node in evidence.nodes:
+        for _, rungs in Rungs.among(node.events):
+            if rungs.because:
+                refused.setdefault(rungs.because, []).append(f"node {node.node_rank}")
+    for because, nodes in refused.items():
+        yield Unknown(f"Python stacks on {', '.join(dict.fromkeys(nodes))}", because)

@@ -1,0 +1,254 @@
+"""Why ranks came with different operations: what their own scripts, loaders and models say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from distdbg.diagnosis.failures.handling import handling
+from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.timeline.standing import Doing
+from distdbg.diagnosis.waits.graph import Group, groups
+from distdbg.diagnosis.waits.hang import Hang, hang_of
+from distdbg.diagnosis.waits.last_calls import Parted, parted_at_last
+from distdbg.diagnosis.waits.mismatch import earliest_mismatch
+from distdbg.diagnosis.waits.rank_conditions import Condition, condition_of
+from distdbg.evidence.dump import Dump
+from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.stacks.threads import Frame
+from distdbg.model import CauseClass
+
+#: torch's own frames around every forward of a module and every backward
+_PASSES = ("Module._call_impl", "_call_impl", "_engine_run_backward")
+
+
+class Kind(Enum):
+    """Each is a finding's id, but for the hyphens."""
+
+    RANK_CONDITIONAL = "rank-conditional-collective"
+    UNEVEN = "uneven-inputs"
+    UNUSED = "unused-parameters"
+    SHAPE = "collective-shape-mismatch"
+    MISMATCH = "collective-mismatch"
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """`ranks` are the few, `others` the many; both sides of a tie are in `ranks`, and `others` is empty.
+
+    `condition` is the `if` that parts them, at `frame`.
+    """
+
+    kind: Kind
+    ranks: tuple[int, ...]
+    others: tuple[int, ...]
+    #: operation of each side with its ranks, as people read it
+    sides: tuple[tuple[str, tuple[int, ...]], ...]
+    place: str = ""
+    condition: Condition | None = None
+    frame: Frame | None = None
+
+
+@lru_cache(maxsize=1)
+def divergence_of(evidence: RunEvidence) -> Divergence | None:
+    """None where all that came came with the same."""
+    if evidence.dump is not None and evidence.dump.reason == "death":
+        return _at_death(evidence, evidence.dump)
+    hang = hang_of(evidence)
+    if hang is None:
+        return None
+    if hang.mismatch is not None:
+        return _of_mismatch(evidence, hang)
+    return _of_forming(hang)
+
+
+def _of_mismatch(evidence: RunEvidence, hang: Hang) -> Divergence:
+    mismatch = hang.mismatch
+    assert mismatch is not None
+    few, many = mismatch.few, mismatch.many
+    sides = tuple((str(side.signature), side.ranks) for side in mismatch.sides)
+    place = f"number {mismatch.sequence} in {mismatch.group.title}"
+    uneven = _uneven(hang, few, many, [side.ranks for side in mismatch.sides])
+    found = None if mismatch.tie else _conditional(hang, few, many)
+    if found is not None and not raised_apart(evidence, few, many):
+        return Divergence(Kind.RANK_CONDITIONAL, few, many, sides, place, *found)
+    if uneven is not None:
+        return Divergence(Kind.UNEVEN, *uneven, sides, place)
+    if _unused(evidence, hang, few, many):
+        return Divergence(Kind.UNUSED, few, many, sides, place)
+    kind = Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH
+    return Divergence(kind, few, many, sides, place)
+
+
+def raised_apart(evidence: RunEvidence, few: Iterable[int], many: Iterable[int]) -> bool:
+    """The few have raised and the others have not: an `if` above the `raise` says less than what was raised."""
+    return bool(handling(evidence, few)) and not handling(evidence, many)
+
+
+def _at_death(evidence: RunEvidence, dump: Dump) -> Divergence | None:
+    """The calls that all have written down, and the recorders of those that outlived a rank for a moment; the dead
+    one's is gone.
+
+    Only where ranks lost their connections or gloo got too much: whatever else a rank died of is no desync.
+    """
+    lost = [f for f in failures(evidence) if f.cause_class is CauseClass.COMMUNICATION]
+    if not lost:
+        return None
+    parted = parted_at_last(dump, [f.rank.rank for f in lost])
+    if parted is not None and not parted.tie:
+        return _as_called(parted)
+    known = groups(dump, {record.rank: record for record in evidence.ranks})
+    mismatch = earliest_mismatch(known, dump.signatures, {})
+    if mismatch is not None:
+        sides = tuple((str(side.signature), side.ranks) for side in mismatch.sides)
+        kind = Kind.SHAPE if mismatch.same_operation else Kind.MISMATCH
+        place = f"number {mismatch.sequence} in {mismatch.group.title}"
+        return Divergence(kind, mismatch.few, mismatch.many, sides, place)
+    aborted = [f.rank.rank for f in lost if f.known is not None and f.known.id == "gloo-size-mismatch"]
+    found = _alone_against(aborted[0], known, dump) if len(aborted) == 1 else None
+    return found or (_as_called(parted) if parted is not None else None)
+
+
+def _as_called(parted: Parted) -> Divergence:
+    everybody = tuple(sorted(rank for _, ranks in parted.sides for rank in ranks))
+    many = () if parted.tie else parted.sides[0][1]
+    few = tuple(rank for rank in everybody if rank not in many)
+    kind = Kind.SHAPE if parted.same_operation else Kind.MISMATCH
+    return Divergence(kind, few, many, parted.sides, f"collective {parted.number} that each of them called")
+
+
+def _alone_against(rank: int, known: list[Group], dump: Dump) -> Divergence | None:
+    """gloo aborts who gets more than it expects: where all others agree, who expected less is the one that differs."""
+    for group in known:
+        others = {r: log for r, log in group.logs.items() if r != rank}
+        if rank not in group.ranks or len(others) < max(2, len(group.ranks) - 1):
+            continue
+        oldest = ((log, log.first_open) for log in others.values())
+        opened = {(log.sequence[at], log.signature[at]) for log, at in oldest if at is not None}
+        if len(opened) == 1:
+            sequence, signature = opened.pop()
+            agreed = str(dump.signatures[signature]), tuple(sorted(others))
+            sides = agreed, ("a smaller one, or another operation", (rank,))
+            return Divergence(Kind.SHAPE, (rank,), agreed[1], sides, f"number {sequence} in {group.title}")
+    return None
+
+
+def _of_forming(hang: Hang) -> Divergence | None:
+    """Some ranks make a group, which all must do, while the others wait for them elsewhere."""
+    for circle in hang.circles:
+        few = tuple(r for r in circle if hang.standings[r].doing is Doing.FORMING)
+        many = _beside(hang, {r for r in circle if r not in few})
+        if not few or len(few) >= len(many):
+            continue
+        sides = ((hang.standings[few[0]].function, few), ("another operation", many))
+        found = _conditional(hang, few, many)
+        if found is not None:
+            return Divergence(Kind.RANK_CONDITIONAL, few, many, sides, "", *found)
+        return Divergence(Kind.MISMATCH, few, many, sides)
+    return None
+
+
+def _beside(hang: Hang, ranks: set[int]) -> tuple[int, ...]:
+    """`ranks` and whoever waits in the same operation, also who is no part of the circle: a pair that forms a group
+    waits for nobody else."""
+    return tuple(sorted(ranks.union(*(wait.waiting for wait in hang.waits if ranks & set(wait.waiting)))))
+
+
+def _conditional(hang: Hang, few: Iterable[int], many: Iterable[int]) -> tuple[Condition, Frame] | None:
+    """The `if` about the rank that all of one side stand in, or behind, and nobody of the other; the innermost."""
+    ours, theirs = [_branches(hang, r) for r in few], [_branches(hang, r) for r in many]
+    for side, opposite in ((ours, theirs), (theirs, ours)):
+        for key, branch in side[0].items() if side else ():
+            if all(key in found for found in side) and not any(_hides(branch, key, found) for found in opposite):
+                return branch.condition, branch.frame
+    return None
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """`frame` stands in a branch of `condition`; `inner` is what it calls, None where that is not the user's."""
+
+    condition: Condition
+    frame: Frame
+    inner: Frame | None
+
+
+_Key = tuple[str, int, bool]
+
+
+def _branches(hang: Hang, rank: int) -> dict[_Key, _Branch]:
+    """By file, line and branch, the innermost first; none whose other branch makes the very call, too."""
+    found: dict[_Key, _Branch] = {}
+    inner = None
+    for frame in hang.standings[rank].frames if rank in hang.standings else ():
+        condition = condition_of(hang.dump.sources.get(frame.file, ""), frame.line)
+        if condition is not None and not (inner is None and hang.standings[rank].function in condition.shared):
+            key = frame.file, condition.line, condition.otherwise
+            found.setdefault(key, _Branch(condition, frame, inner))
+        inner = frame
+    return found
+
+
+def _hides(branch: _Branch, key: _Key, other: Mapping[_Key, _Branch]) -> bool:
+    """The same branch, or another one that calls the same function: then it is deeper down that the ranks part."""
+    file, line, otherwise = key
+    if key in other:
+        return True
+    opposite = other.get((file, line, not otherwise))
+    if opposite is None or opposite.inner is None or branch.inner is None:
+        return False
+    return (opposite.inner.file, opposite.inner.function) == (branch.inner.file, branch.inner.function)
+
+
+def _uneven(
+    hang: Hang, few: tuple[int, ...], many: tuple[int, ...], sides: list[tuple[int, ...]]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """(ranks whose loaders came to their end, the others), where that parts the two sides exactly."""
+    pairs = [(few, many)] if many else [(sides[0], sides[1]), (sides[1], sides[0])] if len(sides) == 2 else []
+    for early, late in pairs:
+        if any(_has_a_batch(hang, r) for r in early) or _trained(hang, early, max) > _trained(hang, late, min):
+            continue  # its end came before its last step, in another loader or epoch
+        ours, theirs = [_ends(hang, r) for r in early], [_ends(hang, r) for r in late]
+        known = [n for n in (*ours, *theirs) if n is not None]
+        if len(known) == len(ours) + len(theirs) and known and min(known[: len(ours)]) > max(known[len(ours) :]):
+            return early, late
+    return None
+
+
+def _ends(hang: Hang, rank: int) -> int | None:
+    """How often a loader of this rank has come to its end: a batch asked for that did not come counts, too."""
+    had = hang.dump.ranks.get(rank)
+    page = had.last.page if had is not None else None
+    if not page:
+        return None
+    dry = max(0, int(page.get("asks") or 0) - int(page.get("batches") or 0))
+    return int(page.get("data_ends") or 0) + (dry if hang.standings[rank].doing is not Doing.LOADER else 0)
+
+
+def _has_a_batch(hang: Hang, rank: int) -> bool:
+    """It stands in a forward or a backward."""
+    had = hang.dump.ranks.get(rank)
+    main = had.main(next((look for look in had.looks if look.threads), had.first)) if had is not None else None
+    return main is not None and any(f.function in _PASSES for f in main.frames)
+
+
+def _trained(hang: Hang, ranks: Iterable[int], which: Callable[[list[int]], int]) -> int:
+    """Backwards and steps of one of them: who has made more of them than another is not the one without data."""
+    pages = [had.last.page or {} for r in ranks if (had := hang.dump.ranks.get(r))]
+    return which([int(page.get("backwards") or 0) + int(page.get("step") or 0) for page in pages] or [0])
+
+
+def _unused(evidence: RunEvidence, hang: Hang, few: tuple[int, ...], many: tuple[int, ...]) -> bool:
+    """The many wait in backward for gradients that the few, done with the same backward, did not reduce.
+
+    They ought to have: their last forward was one that DDP prepares a reduction for, which no_sync() is not.
+    """
+    if not many or any(hang.standings[r].function != "backward" for r in many if r in hang.standings):
+        return False
+    records = {record.rank: record for record in evidence.ranks}
+    told = [records[r].without_gradient for r in few if r in records]
+    counts = {(had.last.page or {}).get("backwards") for r in (*few, *many) if (had := hang.dump.ranks.get(r))}
+    elsewhere = all(hang.standings[r].function != "backward" for r in few if r in hang.standings)
+    return elsewhere and bool(told) and all(t is not None and t.reduces for t in told) and len(counts) == 1

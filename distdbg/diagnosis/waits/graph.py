@@ -1,0 +1,314 @@
+"""Who waits for whom: standings and recorders become waits, and waits become the ranks that everybody waits for.
+
+A wait is one operation that some ranks have begun and others have not, or have begun as another operation. Ranks
+point to what they wait in, that points to who has to come. Where the arrows end stands the cause: a rank without an
+arrow of its own, or ranks that wait for one another in a circle.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from distdbg.diagnosis.timeline.standing import Doing, Standing
+from distdbg.diagnosis.waits.transfers import OpenTransfer, open_transfer
+from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.recorder.log import GroupLog
+from distdbg.evidence.run import RankRecord
+from distdbg.evidence.stacks.threads import Frame
+
+
+@dataclass(frozen=True)
+class Wait:
+    """`awaited` are the ranks that have to come before `waiting` can go on; `since` in epoch seconds.
+
+    `group` and `sequence` are the recorder's, empty and None where it was not asked. `other` of the awaited have come
+    with another operation, the rest not at all. `either`: it may wait for one of several alone, nobody knows which.
+    """
+
+    what: str
+    waiting: tuple[int, ...]
+    awaited: tuple[int, ...]
+    other: tuple[int, ...] = ()
+    group: str = ""
+    sequence: int | None = None
+    since: float | None = None
+    either: bool = False
+    #: from the stacks alone: no recorder says in which group the operation is, and who takes part in it
+    by_stacks: bool = False
+    #: who is awaited is known without a recorder: the other side of a transfer, everybody of the first group
+    awaited_known: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group and what its members' recorders say of it."""
+
+    name: str
+    ranks: tuple[int, ...]
+    logs: Mapping[int, GroupLog]
+
+    @property
+    def _description(self) -> str:
+        return next((log.description for log in self.logs.values() if log.description), "")
+
+    @property
+    def default(self) -> bool:
+        return self._description in ("default_pg", "") and self.name in ("0", "")
+
+    @property
+    def title(self) -> str:
+        words, description = f"group {self.name}" if self.name else "the default group", self._description
+        named = f"{words} ({description})" if description != "undefined" else words
+        return "the default group" if self.default else named
+
+
+def groups(dump: Dump, records: Mapping[int, RankRecord]) -> list[Group]:
+    """Every group that a recorder has heard of, by its name and its members: two ranks may use one name differently."""
+    members = _Members(dump, records)
+    found: dict[tuple[str, int], dict[int, GroupLog]] = defaultdict(dict)
+    for rank, had in dump.ranks.items():
+        for name, log in had.recorder.groups.items() if had.recorder else ():
+            found[name, members.of(rank, log)][rank] = log
+    known = []
+    for (name, number), logs in found.items():
+        # A member whose recorder was had, and that never used the group, has enqueued nothing there.
+        for rank in members.known[number]:
+            if rank not in logs and rank in dump.ranks and dump.ranks[rank].recorder is not None:
+                logs[rank] = GroupLog(name, "")
+        known.append(Group(name, members.known[number], logs))
+    return sorted(known, key=lambda group: (group.name, group.ranks))
+
+
+class _Members:
+    """Who is in a group, as its ranks have told, by a number: a tuple of 16,384 ranks is hashed once, not by each."""
+
+    def __init__(self, dump: Dump, records: Mapping[int, RankRecord]) -> None:
+        self._records = records
+        self._everybody = tuple(sorted(records.keys() | dump.ranks.keys() | dump.missing.keys()))
+        users: dict[str, list[int]] = defaultdict(list)
+        for rank, had in dump.ranks.items():
+            for name in had.recorder.groups if had.recorder else ():
+                users[name].append(rank)
+        self._users = {name: tuple(sorted(ranks)) for name, ranks in users.items()}
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._by_identity: dict[int, int] = {}
+        self.known: list[tuple[int, ...]] = []
+
+    def of(self, rank: int, log: GroupLog) -> int:
+        told = (self._records[rank].groups.get(log.name) if rank in self._records else None) or log.ranks
+        default = log.name in ("0", "") or log.description == "default_pg"
+        members = told or (self._everybody if default else self._users[log.name])
+        number = self._by_identity.get(id(members))
+        if number is None:
+            number = self._by_identity[id(members)] = self._numbers.setdefault(members, len(self.known))
+            if number == len(self.known):
+                self.known.append(members)
+        return number
+
+
+def find_waits(
+    dump: Dump, records: Mapping[int, RankRecord], standings: Mapping[int, Standing], known: list[Group]
+) -> list[Wait]:
+    """The waits of all ranks that wait for others, those of the same operation together."""
+    collectives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    blind: dict[str, list[int]] = defaultdict(list)
+    forming: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
+    found: list[Wait] = []
+    for rank, standing in sorted(standings.items()):
+        match standing.doing:
+            case Doing.COLLECTIVE:
+                at = _open_operation(rank, standing, known, dump)
+                if at is None:
+                    blind[standing.function].append(rank)
+                else:
+                    collectives[at].append(rank)
+            case Doing.TRANSFER:
+                found.append(_transfer(rank, open_transfer(standing, dump)))
+            case Doing.FORMING:
+                forming[standing.function, standing.members].append(rank)
+    for (number, sequence, signature), ranks in collectives.items():
+        unread = set(blind.get(dump.signatures[signature].operation, ()))
+        found.append(_collective(known[number], (sequence, signature), tuple(ranks), dump, unread))
+    found += [_blind(function, tuple(ranks), standings) for function, ranks in blind.items()]
+    found += [_forming(*made, tuple(ranks), standings, records) for made, ranks in forming.items()]
+    return found
+
+
+def _open_operation(rank: int, standing: Standing, known: list[Group], dump: Dump) -> tuple[int, int, int] | None:
+    """(group's index, sequence, signature) that this rank waits in: the oldest that is open in the group it is in.
+
+    Of several groups with open operations it is the one that its line has called, else the one whose newest bears the
+    name of torch's function, else the one that was used last; another thread may wait in another one.
+    """
+    logs = {number: group.logs[rank] for number, group in enumerate(known) if rank in group.logs}
+    firsts = {number: first for number, log in logs.items() if (first := log.first_open) is not None}
+    opened = list(firsts)
+    if len(opened) > 1:
+        opened = _of_its_thread(opened, known, standing, dump.ranks[rank])
+    best: tuple[bool, int, tuple[int, int, int]] | None = None
+    for number in opened:
+        log, first = logs[number], firsts[number]
+        named = standing.function.startswith(dump.signatures[log.signature[-1]].operation)
+        key = (named, log.created[first])
+        if best is None or key > best[:2]:
+            best = (*key, (number, log.sequence[first], log.signature[first]))
+    return best[2] if best else None
+
+
+def _of_its_thread(opened: list[int], known: list[Group], standing: Standing, had: RankDump) -> list[int]:
+    """Of groups with open operations those that the thread in question may wait in, by the lines that called them."""
+
+    def of(name: str | None) -> list[int]:
+        return [number for number in opened if ("" if known[number].default else known[number].name) == name]
+
+    others = (t.frames for t in had.first.threads if t.pid == had.pid and not t.main and not t.ours)
+    elsewhere = {number for frames in others for number in of(_called_in(had, frames))}
+    return of(_called_in(had, standing.frames[:1])) or [n for n in opened if n not in elsewhere] or opened
+
+
+def _called_in(had: RankDump, frames: Iterable[Frame]) -> str | None:
+    """The group of the newest call that one of these lines has made."""
+    lines = {(frame.file, frame.line) for frame in frames}
+    return next((call.group for call in reversed(had.calls) if (call.file, call.line) in lines), None)
+
+
+def _collective(
+    group: Group, operation: tuple[int, int], waiting: tuple[int, ...], dump: Dump, unread: set[int]
+) -> Wait:
+    """`unread` are ranks without a recorder that wait in the same function: those may well have come."""
+    sequence, signature = operation
+    late: list[int] = []
+    other: list[int] = []
+    here = set(waiting)
+    since = None
+    for rank in group.ranks:
+        log = group.logs.get(rank)
+        if log is None:  # nobody could ask it: it may be the one
+            if rank not in here and rank not in unread:
+                late.append(rank)
+            continue
+        at = log.index(sequence)
+        if at is None and log.last < sequence:
+            late.append(rank)
+        elif at is not None and log.signature[at] != signature:
+            other.append(rank)
+        elif at is not None and rank in here:
+            since = max(since or 0, log.created[at])
+    what = f"{dump.signatures[signature]} (number {sequence} in {group.title})"
+    awaited = tuple(sorted((*late, *other)))
+    when = since / 1e9 if since else None
+    return Wait(what, waiting, awaited, tuple(sorted(other)), group.name, sequence, when)
+
+
+def _blind(function: str, waiting: tuple[int, ...], standings: Mapping[int, Standing]) -> Wait:
+    """No recorder says who takes part: everybody who stands elsewhere may be awaited. Not who waits in the same
+    function, by its recorder: that one has come.
+    """
+    come = {
+        r for r, standing in standings.items() if (standing.doing, standing.function) == (Doing.COLLECTIVE, function)
+    }
+    what = f"{function}, by the stacks alone"
+    return Wait(what, waiting, tuple(sorted(standings.keys() - come)), by_stacks=True)
+
+
+def _transfer(rank: int, open_: OpenTransfer) -> Wait:
+    return Wait(open_.what, (rank,), open_.awaited, since=open_.since, either=open_.either, awaited_known=True)
+
+
+def _forming(
+    function: str,
+    members: tuple[int, ...],
+    waiting: tuple[int, ...],
+    standings: Mapping[int, Standing],
+    records: Mapping[int, RankRecord],
+) -> Wait:
+    """A process group is connected by its members; where they are not known, by everybody."""
+    come = {
+        rank
+        for rank, standing in standings.items()
+        if (standing.doing, standing.function) == (Doing.FORMING, function)
+        and (not members or standing.members in ((), members))
+    }
+    if function == "init_process_group":
+        come |= {rank for rank in standings if _formed(records.get(rank))}
+    awaited = (set(members) & standings.keys() if members else standings.keys()) - come
+    return Wait(function, waiting, tuple(sorted(awaited)), awaited_known=function == "init_process_group")
+
+
+def _formed(record: RankRecord | None) -> bool:
+    return record is not None and record.initialised
+
+
+# -- where the arrows end -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ends:
+    """`sinks` wait for no rank and are waited for; `circles` wait for one another; `complete` lack nobody."""
+
+    sinks: tuple[int, ...]
+    circles: tuple[tuple[int, ...], ...]
+    complete: tuple[Wait, ...]
+
+
+def ends(waits: Iterable[Wait], standings: Mapping[int, Standing]) -> Ends:
+    """Tarjan's strongly connected components over ranks and waits; those that no arrow leaves are the ends."""
+    waits = list(waits)
+    arrows: dict[int, set[int]] = defaultdict(set)  # ranks as they are, wait n as -n - 1
+    for number, wait in enumerate(waits):
+        for rank in wait.waiting:
+            arrows[rank].add(-number - 1)
+        arrows[-number - 1].update(wait.awaited)
+    sinks: set[int] = set()
+    circles = []
+    for component in _components(arrows):
+        leaves = any(target not in component for node in component for target in arrows.get(node, ()))
+        ranks = tuple(sorted(n for n in component if n >= 0))
+        if leaves or not ranks:
+            continue
+        if len(component) == 1 and not standings[ranks[0]].doing.waits_for_ranks:
+            sinks.update(ranks)
+        elif len(ranks) > 1:
+            circles.append(ranks)
+    complete = tuple(w for w in waits if not w.awaited)
+    return Ends(tuple(sorted(sinks)), tuple(sorted(circles)), complete)
+
+
+def _components(arrows: Mapping[int, set[int]]) -> list[set[int]]:
+    """Iterative, since 16,384 ranks are deeper than Python's own stack."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    on_stack: set[int] = set()
+    stack: list[int] = []
+    found: list[set[int]] = []
+    for root in list(arrows):
+        if root in index:
+            continue
+        work = [(root, iter(sorted(arrows.get(root, ()))))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            node, targets = work[-1]
+            target = next(targets, None)
+            if target is not None:
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(sorted(arrows.get(target, ())))))
+                elif target in on_stack:
+                    low[node] = min(low[node], index[target])
+                continue
+            work.pop()
+            if work:
+                low[work[-1][0]] = min(low[work[-1][0]], low[node])
+            if low[node] == index[node]:
+                component = set()
+                while node not in component:
+                    component.add(top := stack.pop())
+                    on_stack.discard(top)
+                found.append(component)
+    return found

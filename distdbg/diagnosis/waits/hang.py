@@ -1,0 +1,303 @@
+"""Why a job stands still: the culprits of a dump, each with how it was found. The checks give them their ids."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from distdbg.diagnosis.timeline.judge import stand
+from distdbg.diagnosis.timeline.life import WORKS, life, rate
+from distdbg.diagnosis.timeline.standing import Doing, Standing
+from distdbg.diagnosis.waits.graph import Ends, Group, Wait, ends, find_waits, groups
+from distdbg.diagnosis.waits.mismatch import Mismatch, earliest_mismatch
+from distdbg.diagnosis.waits.roots import other_root
+from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.run import RankRecord, RunEvidence
+from distdbg.evidence.stacks.threads import Frame
+from distdbg.protocol.launcher_events import MovingAgain, Stalled, WentOn
+
+#: A dump that somebody asked for by hand shows a hang once nothing has moved for so long.
+QUIET_S = 10.0
+#: Ranks beside which others go on are given more time: an evaluation on some of them is no hang.
+PARTLY_QUIET_S = 60.0
+#: Of a job without heartbeats: who stood in one place in so many looks stands there for good, whatever it burns.
+ENOUGH_LOOKS = 4
+#: What a healthy rank does for a while, too.
+_PASSES = (Doing.PYTHON, Doing.NATIVE, Doing.IO, Doing.LOADER, Doing.LOCK)
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """Ranks that others wait for and that wait for nobody: they stand in one place, doing one thing."""
+
+    ranks: tuple[int, ...]
+    standing: Standing
+    #: those that end at these ranks, then those that end at who waits in them, and so on
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Hang:
+    """What a dump shows. `moved` are the ranks that went on between the two looks.
+
+    Then nothing hangs for good, but for ranks that none of those has to do with: other groups may well go on.
+    """
+
+    dump: Dump
+    standings: Mapping[int, Standing]
+    groups: tuple[Group, ...]
+    waits: tuple[Wait, ...]
+    culprits: tuple[Culprit, ...]
+    circles: tuple[tuple[int, ...], ...]
+    complete: tuple[Wait, ...]
+    mismatch: Mismatch | None
+    moved: tuple[int, ...]
+    #: seconds since any rank was heard, None where no heartbeat page was had
+    quiet_s: float | None
+    #: what moves though nothing is heard, in words; empty for nothing, and where a detector has looked for it before
+    life: str = ""
+
+    @property
+    def stands(self) -> bool:
+        """True where it is known that nothing moves: by the detector, or by the pages' own age."""
+        if self.moved:
+            return bool(self.culprits or self.circles)
+        if self.life:
+            return False
+        return self.dump.quiet_s is not None or self.quiet_s is None or self.quiet_s >= QUIET_S
+
+    def may_work(self, culprit: Culprit) -> bool:
+        """In a dump that was asked for by hand: it was heard a while ago, or nobody listens and it went from line to
+        line. It evaluates, loads or waits, and goes on."""
+        if culprit.standing.doing not in _PASSES or self.dump.quiet_s is not None:
+            return False
+        quiet_s = self.quiet_of(culprit.ranks)
+        return self.computes(culprit) if quiet_s is None else quiet_s < PARTLY_QUIET_S
+
+    def computes(self, culprit: Culprit) -> bool:
+        """In Python, and between the looks a rank went on to another line: in circles or forward, nobody can tell."""
+        had = (self.dump.ranks.get(rank) for rank in culprit.ranks)
+        return culprit.standing.doing is Doing.PYTHON and any(_elsewhere(dump) for dump in had if dump is not None)
+
+    def quiet_of(self, ranks: Iterable[int]) -> float | None:
+        """Seconds since one of these was heard, None where nobody listens."""
+        pages = [had.last.page for r in ranks if (had := self.dump.ranks.get(r)) is not None and had.last.page]
+        return min((float(page["quiet_s"]) for page in pages if "quiet_s" in page), default=None)
+
+    def waits_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
+        wanted = set(ranks)
+        return tuple(w for w in self.waits if wanted & set(w.awaited))
+
+
+@lru_cache(maxsize=1)
+def hang_of(evidence: RunEvidence) -> Hang | None:
+    """None where no dump was taken, or the job went on after it."""
+    dump = evidence.dump
+    if dump is None or dump.reason == "death" or not dump.ranks or _went_on(evidence, dump):
+        return None
+    dump = _as_detected(evidence, dump)
+    records = {record.rank: record for record in evidence.ranks}
+    known = groups(dump, records)
+    standings, waits, found = _follow(dump, records, known)
+    moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had)) or _moved_unheard(dump, waits)
+    culprits = tuple(_culprits(found.sinks if waits else _alone(evidence, dump), standings, waits))
+    circles, complete, mismatch = found.circles, found.complete, _mismatch(dump, known, waits, standings, found.sinks)
+    if moved:
+        apart = _apart(dump, moved)
+        culprits = tuple(
+            c for c in culprits if c.waits and apart.issuperset(c.ranks) and apart.issuperset(_in(c.waits))
+        )
+        circles = tuple(c for c in circles if apart.issuperset(c))
+        complete, mismatch = (), None
+    quiet = [had.last.page["quiet_s"] for had in dump.ranks.values() if had.last.page and "quiet_s" in had.last.page]
+    return Hang(
+        dump=dump,
+        standings=standings,
+        groups=tuple(known),
+        waits=tuple(waits),
+        culprits=culprits,
+        circles=circles,
+        complete=complete,
+        mismatch=mismatch,
+        moved=moved,
+        quiet_s=min(quiet, default=None),
+        life=life(dump, waits) if dump.quiet_s is None else "",
+    )
+
+
+def is_hung(evidence: RunEvidence) -> bool:
+    """It stood still, as its launcher saw it, and was not seen to move again."""
+    return _stalled(evidence) is not None
+
+
+def _stalled(evidence: RunEvidence) -> Stalled | None:
+    """The event by which the launcher said so."""
+    events = [(place, event) for place, (_, event) in enumerate(evidence.events)]
+    stalled = [(place, event) for place, event in Stalled.among(events) if event.attempt == evidence.attempt]
+    moved = [place for place, event in MovingAgain.among(events) if event.attempt == evidence.attempt]
+    return stalled[-1][1] if stalled and stalled[-1][0] > max(moved, default=-1) else None
+
+
+def _as_detected(evidence: RunEvidence, dump: Dump) -> Dump:
+    """A dump that somebody asked for once the launch had called the job hung need not find that out anew."""
+    said = _stalled(evidence)
+    if dump.quiet_s is not None or said is None:
+        return dump
+    after = dump.t - (said.t or 0.0)
+    return replace(dump, quiet_s=(said.quiet_s or 0.0) + after) if after >= 0 else dump
+
+
+def _apart(dump: Dump, moved: Iterable[int]) -> set[int]:
+    """Ranks that have been silent for so long that they hang, whatever the others do."""
+    return {
+        rank
+        for rank, had in dump.ranks.items()
+        if had.last.page and float(had.last.page.get("quiet_s") or 0) >= PARTLY_QUIET_S
+    }.difference(moved)
+
+
+def _in(waits: Iterable[Wait]) -> set[int]:
+    return {rank for wait in waits for rank in wait.waiting}
+
+
+def _follow(
+    dump: Dump, records: Mapping[int, RankRecord], known: list[Group]
+) -> tuple[dict[int, Standing], list[Wait], Ends]:
+    """Where all stand, what they wait for, and where that ends.
+
+    A main thread that waits for a thread of its own is taken at that one's word, unless that closes a circle: then the
+    thread may well wait for those who wait for the main thread, and its standing says nothing of why that one waits.
+    """
+    own: set[int] = set()
+    named = {rank for group in known for rank in group.ranks} - dump.ranks.keys()
+    missing = {**dict.fromkeys(sorted(named), "the dump has no part of it"), **dump.missing}
+    while True:
+        standings = {
+            rank: stand(had, records.get(rank), dump, delegates=rank not in own) for rank, had in dump.ranks.items()
+        }
+        standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in missing.items()}
+        standings |= {rank: _nowhere(rank) for rank in _done_by_peers(standings, known)}
+        waits = find_waits(dump, records, standings, known)
+        found = ends(waits, standings)
+        circular = {rank for circle in found.circles for rank in circle if standings[rank].thread}
+        if not circular:
+            return standings, waits, found
+        own |= circular
+
+
+def _mismatch(
+    dump: Dump, known: list[Group], waits: list[Wait], standings: Mapping[int, Standing], sinks: tuple[int, ...]
+) -> Mismatch | None:
+    """One that nobody waits in any more, and that all have got over, is not why a living rank keeps the others."""
+    found = earliest_mismatch(known, dump.signatures, standings)
+    if found is not None and not found.open and any(standings[r].doing is not Doing.ENDED for r in sinks):
+        return None
+    return found or other_root(dump, known, waits)
+
+
+def _done_by_peers(standings: Mapping[int, Standing], known: Iterable[Group]) -> list[int]:
+    """Ranks that only their recorder says to wait, in what a peer has finished: gloo takes note of an end late."""
+    alone = [r for r, s in standings.items() if s.doing is Doing.COLLECTIVE and not s.frames and not s.sure]
+    return [rank for rank in alone if not any(_waits_in(rank, group) for group in known)]
+
+
+def _waits_in(rank: int, group: Group) -> bool:
+    log = group.logs.get(rank)
+    first = log.first_open if log is not None else None
+    if log is None or first is None:
+        return False
+    sequence = log.sequence[first]
+    peers = [other for peer, other in group.logs.items() if peer != rank]
+    return not any((at := other.index(sequence)) is not None and other.done[at] for other in peers)
+
+
+def _nowhere(rank: int) -> Standing:
+    because = "there is no stack, and its peers have finished the last operation that its recorder knows"
+    return Standing(rank, Doing.UNKNOWN, f"stands somewhere unknown: {because}", because=because)
+
+
+def _went_on(evidence: RunEvidence, dump: Dump) -> bool:
+    """Every rank ended well, or one made steps after the dump, or the launch saw that all went on: what stood still
+    then did not for good."""
+    if evidence.ranks and all(record.exit_code == 0 for record in evidence.ranks):
+        return True
+    said = (e for _, e in WentOn.among(evidence.events) if e.attempt == evidence.attempt)
+    if any((event.t or 0.0) > dump.t for event in said):
+        return True
+    steps = {rank: (had.last.page or {}).get("step") for rank, had in dump.ranks.items()}
+    return any(
+        r.step is not None and isinstance(s := steps.get(r.rank), int) and r.step > s + 1 for r in evidence.ranks
+    )
+
+
+def _unseen(rank: int, why: str, record: RankRecord | None) -> Standing:
+    if record is not None and (record.exit_code is not None or record.ended is not None):
+        code = f" with exit code {record.exit_code}" if record.exit_code is not None else ""
+        return Standing(rank, Doing.ENDED, f"has ended{code}")
+    return Standing(rank, Doing.UNKNOWN, f"stands somewhere unknown: {why}", because=why)
+
+
+def _moved(had: RankDump) -> bool:
+    first, last = had.first.page, had.last.page
+    return bool(first and last and first.get("heard") != last.get("heard"))
+
+
+def _moved_unheard(dump: Dump, waits: list[Wait]) -> tuple[int, ...]:
+    """Ranks that nobody has heard of (a job without our worker side, or a script that is still importing).
+
+    A culprit may well loop; who waits for others does not. So of those who wait one that goes on is enough to call
+    the job moving; where nobody waits, all have to.
+    """
+    waiting = {rank for wait in waits for rank in wait.waiting}
+    asked = {rank: had for rank, had in dump.ranks.items() if not _heard(had) and (not waiting or rank in waiting)}
+    went = tuple(rank for rank, had in asked.items() if _goes_on(had))
+    return went if waiting or len(went) == len(dump.ranks) else ()
+
+
+def _heard(had: RankDump) -> bool:
+    return bool(had.last.page and had.last.page.get("heard"))
+
+
+def _goes_on(had: RankDump) -> bool:
+    """Another place, or work: on a device a wait burns CPU too, so that enough looks at one place outweigh it."""
+    return _elsewhere(had) or (len(had.looks) < ENOUGH_LOOKS and rate(had, "cpu_s") > WORKS)
+
+
+def _elsewhere(had: RankDump) -> bool:
+    before, after = had.main(had.first), had.main(had.last)
+    return before is not None and after is not None and before.frames != after.frames
+
+
+def _alone(evidence: RunEvidence, dump: Dump) -> tuple[int, ...]:
+    """Where nobody waits for anybody, all stand on their own: then those are it.
+
+    Not before a timeout, which does not run then, nor where nobody has used torch yet: it may just keep a service.
+    """
+    if dump.reason == "timeout" and not is_hung(evidence):
+        return ()
+    unused = all(had.last.page and had.last.page.get("heard") == 0 for had in dump.ranks.values())
+    if unused and not any(record.initialised for record in evidence.ranks):
+        return ()
+    return (*dump.ranks, *dump.missing)
+
+
+def _culprits(sinks: tuple[int, ...], standings: Mapping[int, Standing], waits: list[Wait]) -> Iterable[Culprit]:
+    together: dict[tuple[Doing, str, Frame | None], list[int]] = defaultdict(list)
+    for rank in sinks:
+        standing = standings[rank]
+        together[standing.doing, "" if standing.worker else standing.phrase, standing.frame].append(rank)
+    for ranks in together.values():
+        yield Culprit(tuple(ranks), standings[ranks[0]], _chain(ranks, waits))
+
+
+def _chain(ranks: Iterable[int], waits: list[Wait]) -> tuple[Wait, ...]:
+    """Nearest first."""
+    reached, left = set(ranks), waits
+    found: list[Wait] = []
+    while near := [wait for wait in left if not reached.isdisjoint(wait.awaited)]:
+        left = [wait for wait in left if reached.isdisjoint(wait.awaited)]
+        found += near
+        reached.update(rank for wait in near for rank in wait.waiting)
+    return tuple(found)

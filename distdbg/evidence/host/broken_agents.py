@@ -1,0 +1,32 @@
+"""Agents that ended before they had told of anything: their host lacks something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from distdbg.errors import EXIT_LOST
+from distdbg.evidence.exit_status import exit_status
+from distdbg.evidence.run import RunEvidence
+from distdbg.protocol.launcher_events import AgentExited
+
+
+@dataclass(frozen=True)
+class BrokenAgent:
+    """`exit_code` is negative where a signal ended it, `said` are its last words, `line` is in events.jsonl."""
+
+    node_rank: int
+    host: str
+    exit_code: int
+    said: str
+    line: int
+    t: float | None
+
+
+def broken_agents(evidence: RunEvidence) -> Iterator[BrokenAgent]:
+    """In the order in which the launcher saw them end; none of a job that was cancelled."""
+    told = {node.node_rank for node in evidence.nodes if node.events}
+    for line, event in AgentExited.among(evidence.events) if evidence.cancelled_by is None else ():
+        code = exit_status(event.fields())
+        if event.node_rank not in told and code and code != EXIT_LOST:
+            yield BrokenAgent(event.node_rank, event.host, code, event.because, line, event.t)

@@ -1,0 +1,270 @@
+"""Does a figure grow with the steps, and go on growing? Series of a run's memory, and the judgement on them.
+
+A series is looked at after its warm-up, the first third of its steps, in six parts of equal length. What grows has a
+higher level in each part than in the one before, by about as much each time. A start that ends, a cache that fills, a
+saw's teeth and a curve that flattens have not. What comes once an epoch makes too few stairs for six parts: there each
+epoch's last look is judged, from the second epoch on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from distdbg.evidence.jsonl import dicts, integer
+from distdbg.evidence.memory.answer import gib
+from distdbg.evidence.memory.children import Child, children
+
+MIB = 1 << 20
+_WARM_UP = 1 / 3
+_PARTS = 6
+FEWEST = 24
+#: Every part's rise is at least this share of their mean, and the second half's of the first half's.
+_EVEN, _GOES_ON = 0.3, 0.7
+#: So many whole epochs after the first, of so many looks. Every rise is at least this share of the largest, and the
+#: second half's of the first half's; the epochs' lowest rise by at least this share of what their last looks do.
+_EPOCHS, _LOOKS, _ALIKE, _AS_MUCH, _LOWEST = 4, 3, 0.75, 0.9, 0.5
+#: Where it began: what it was is on its line, but for this share of what it grew by.
+_ON_THE_LINE = 0.1
+
+
+@dataclass(frozen=True)
+class Point:
+    """`anon` are bytes of the process that are no file's and not shared; `epochs` is -1 where no loader was heard.
+
+    `within` is how much more it had within the step than at its end, `asked` what it may write to, touched or not.
+    """
+
+    step: int
+    anon: int
+    epochs: int = -1
+    within: int | None = None
+    asked: int | None = None
+    #: where it uses CUDA: allocated at the step's end; the highest of its phases' allocated and reserved; the highest
+    #: use that those ends may not have seen; torch's own highest since the start, or since the script last reset it
+    #: (Max_MA); and what everybody uses of the device, of how much
+    standing: int | None = None
+    allocated: int | None = None
+    peak: int | None = None
+    highest: int | None = None
+    reserved: int | None = None
+    used: int | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """What one count saw go in the middle of a collection; `owner` is `Class (file)`, empty where nobody was found."""
+
+    freed: int
+    bytes: int
+    owner: str
+    step: int
+    line: int
+
+
+@dataclass(frozen=True)
+class MemorySeries:
+    """One rank's. `growing` are the containers of the newest count that grew up to then."""
+
+    points: tuple[Point, ...] = ()
+    path: str = ""
+    growing: tuple[Mapping[str, Any], ...] = ()
+    counted_at: int | None = None
+    #: the line of facts.jsonl (1-based), and whether an epoch's end could be heard
+    line: int | None = None
+    loads: bool = False
+    cycles: tuple[Cycle, ...] = ()
+    #: from all over the run, for a picture: fewer of them where the run was long
+    course: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True)
+class NodeMemory:
+    """What a node can still give, at the last look, and its ranks' own figures every ten seconds.
+
+    `steps` are the ranks' at it: one at which they ran. Before, they had not taken theirs; the dead gave it back.
+    """
+
+    headroom: int | None = None
+    of: str = ""
+    points: Mapping[int, tuple[Point, ...]] = field(default_factory=dict)
+    path: str = ""
+    #: of each rank
+    children: Mapping[int, tuple[Child, ...]] = field(default_factory=dict)
+    steps: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """`slope` in bytes a step, `levels` of the six parts, `epochs` that ended meanwhile (-1: not known).
+
+    Where it was judged by epochs `levels` are theirs, and `stair` is what each adds.
+    """
+
+    slope: float
+    levels: tuple[int, ...]
+    first: int
+    last: int
+    epochs: int
+    stair: float = 0
+
+    @property
+    def pace(self) -> str:
+        return f"{gib(self.stair)} an epoch" if self.stair else f"{gib(self.slope)} a step"
+
+    @property
+    def total(self) -> int:
+        return self.levels[-1] - self.levels[0]
+
+
+def growth(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
+    """Of (step, bytes, epochs), in order. None for less than `least` bytes and `share` of the first level."""
+    return (_by_step(values, least, share) or _by_epoch(values, least, share)) if len(values) >= FEWEST else None
+
+
+def since(values: Sequence[tuple[int, int, int]], told: Growth) -> int:
+    """The step at which it began: before the judged part, as far back as what it was is on the line."""
+    begun = told.first
+    for step, size, _ in reversed([value for value in values if value[0] < told.first]):
+        if abs(size - told.levels[0] + told.slope * (told.first - step)) > _ON_THE_LINE * told.total:
+            break
+        begun = step
+    return begun
+
+
+def _by_step(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
+    begin = values[0][0] + (values[-1][0] - values[0][0]) * _WARM_UP
+    kept = [value for value in values if value[0] >= begin]
+    lowest = _lowest(kept)
+    if lowest is None:
+        return None
+    levels = [value for value, _ in lowest]
+    rises = [levels[n + 1] - levels[n] for n in range(_PARTS - 1)]
+    total, middle = levels[-1] - levels[0], _PARTS // 2
+    if total < max(least, share * levels[0]) or min(rises) < _EVEN * total / len(rises):
+        return None
+    if levels[-1] - levels[middle] < _GOES_ON * (levels[middle - 1] - levels[0]):
+        return None
+    steps = lowest[-1][1] - lowest[0][1]
+    epochs = kept[-1][2] - kept[0][2] if kept[-1][2] >= 0 else -1
+    return Growth(total / steps, tuple(levels), kept[0][0], kept[-1][0], epochs)
+
+
+def _lowest(kept: Sequence[tuple[int, int, int]]) -> list[tuple[int, int]] | None:
+    """Of each part the lowest, and its step: what a spike or a saw's tooth adds is given back."""
+    first, length = kept[0][0], (kept[-1][0] - kept[0][0]) / _PARTS
+    if length <= 0:
+        return None
+    parts: list[list[tuple[int, int]]] = [[] for _ in range(_PARTS)]
+    for step, value, _ in kept:
+        parts[min(_PARTS - 1, int((step - first) / length))].append((value, step))
+    return [min(part) for part in parts] if all(len(part) > 1 for part in parts) else None
+
+
+def _by_epoch(values: Sequence[tuple[int, int, int]], least: int, share: float) -> Growth | None:
+    """Without the first epoch, which is the warm-up. The newest may still run: it has only to begin higher."""
+    looks: dict[int, list[tuple[int, int, int]]] = {}
+    for value in values:
+        looks.setdefault(value[2], []).append(value)
+    *epochs, newest = sorted(looks)[1:] or [-1]
+    whole = [looks[epoch] for epoch in epochs]
+    if len(epochs) < _EPOCHS or epochs[-1] - epochs[0] >= len(epochs) or min(map(len, whole)) < _LOOKS:
+        return None
+    levels = [one[-1][1] for one in whole]
+    rises = [after - before for before, after in pairwise(levels)]
+    total, half, steps = levels[-1] - levels[0], len(rises) // 2, whole[-1][-1][0] - whole[0][-1][0]
+    # A last look stands now farther from its epoch's end and now nearer: of what each fills and lets go it sees more.
+    chance = median(abs(after - before) for one in whole for (_, before, _), (_, after, _) in pairwise(one))
+    lowest = [min(size for _, size, _ in one) for one in (*whole, looks[newest])]
+    if steps <= 0 or total < max(least, share * levels[0], 2 * chance) or lowest[-2] - lowest[0] < _LOWEST * total:
+        return None
+    if lowest[-1] - lowest[-2] < _LOWEST * total / len(rises):
+        return None
+    if min(rises) < _ALIKE * max(rises) or sum(rises[-half:]) < _AS_MUCH * sum(rises[:half]):
+        return None
+    return Growth(total / steps, tuple(levels), whole[0][-1][0], whole[-1][-1][0], len(rises), total / len(rises))
+
+
+def rank_series(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str,
+                facts: Sequence[tuple[int, Mapping[str, Any]]],
+                course: Sequence[tuple[int, Mapping[str, Any]]] = ()) -> MemorySeries | None:  # fmt: skip
+    """From a rank's memory.jsonl and facts; None where `--memory` was not asked for. `course`: where `lines` is cut."""
+    points = [point for _, line in lines if (point := _point(line)) is not None]
+    found = [(n, fact) for n, fact in facts if fact.get("kind") == "census"]
+    cycles = tuple(_cycle(n, fact) for n, fact in facts if fact.get("kind") == "cycles")
+    if not points and not found:
+        return None
+    number, census = found[-1] if found else (None, {})
+    growing = census.get("growing")
+    told = tuple(entry for entry in growing if isinstance(entry, dict)) if isinstance(growing, list) else ()
+    loads = (integer(census, "epochs") or 0) >= 0 and bool(census)
+    spread = tuple(point for _, line in course if (point := _point(line)) is not None)
+    return MemorySeries(
+        tuple(points), path, told, integer(census, "step"), number, loads, cycles, spread or tuple(points)
+    )
+
+
+def _cycle(line: int, fact: Mapping[str, Any]) -> Cycle:
+    told = fact.get("owners")
+    owners = told if isinstance(told, dict) else {}
+    owner = max(owners, key=lambda name: integer(owners, name) or 0, default="")
+    freed, size, step = (integer(fact, name) or 0 for name in ("freed", "bytes", "step"))
+    return Cycle(freed, size, owner, step, line)
+
+
+def _point(line: Mapping[str, Any]) -> Point | None:
+    """Max_MA is since the start, or since the script last reset it: where more is told than is reserved, it is old."""
+    phases = line.get("phases")
+    figures = [p for p in phases.values() if isinstance(p, dict)] if isinstance(phases, dict) else []
+    step, last = integer(line, "step"), figures[-1] if figures else {}
+    anon = integer(last, "ANON")
+    if step is None or anon is None:
+        return None
+    epochs = integer(line, "epochs")
+    most = {name: [v for p in figures if (v := integer(p, name)) is not None] for name in ("MA", "Max_MA", "CA")}
+    within = [min(peak, held) for p in figures if (peak := integer(p, "Max_MA")) and (held := integer(p, "CA"))]
+    return Point(
+        step=step,
+        anon=anon,
+        epochs=-1 if epochs is None else epochs,
+        within=max(v for p in figures if (v := integer(p, "ANON")) is not None) - anon,
+        asked=integer(last, "DATA"),
+        standing=integer(last, "MA"),
+        allocated=max(most["MA"], default=None),
+        peak=max(most["MA"] + within, default=None),
+        highest=max(most["Max_MA"], default=None),
+        reserved=max(most["CA"], default=None),
+        used=integer(line, "NV"),
+        total=integer(line, "NV_total"),
+    )
+
+
+def node_memory(lines: Sequence[tuple[int, Mapping[str, Any]]], path: str) -> NodeMemory:
+    """From a node's metrics.jsonl: what its ranks were, and what was left."""
+    points: dict[int, list[Point]] = {}
+    headroom, of, steps = None, "", dict[int, int]()
+    for _, line in lines:
+        ranks = dicts(line.get("ranks"))
+        seen: dict[int, int] = {}
+        for told in ranks:
+            rank, step, anon, epochs = (integer(told, name) for name in ("rank", "step", "anon", "epochs"))
+            if rank is not None and step is not None and anon:  # one that is gone has nothing
+                points.setdefault(rank, []).append(Point(step, anon, -1 if epochs is None else epochs))
+                seen[rank] = step
+        memory, dead = line.get("memory"), any(told.get("alive") is False for told in ranks)
+        if isinstance(memory, dict) and seen and not dead and (left := _headroom(memory)) is not None:
+            (headroom, of), steps = left, seen
+    return NodeMemory(headroom, of, {rank: tuple(p) for rank, p in points.items()}, path, children(lines), steps)
+
+
+def _headroom(memory: Mapping[str, Any]) -> tuple[int, str] | None:
+    """The nearer of the machine's end and the control group's; what the kernel can give back of files is not in use."""
+    available, limit, current = (integer(memory, n) for n in ("available", "limit", "current"))
+    found = [] if available is None else [(available, "the machine")]
+    if limit is not None and current is not None:
+        found.append((max(0, limit - current + (integer(memory, "reclaimable") or 0)), "its control group's limit"))
+    return min(found, default=None)

@@ -1,0 +1,59 @@
+"""What the report does not know because a part of distdbg failed: one Unknown for each failure, of all its ranks.
+
+The registry of `protocol/` says which records tell of a failure. A rule is not needed, and no reader can forget one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from distdbg.evidence.jsonl import rank as rank_number
+from distdbg.evidence.run import NodeRecord, RankRecord
+from distdbg.model import Unknown, fold_ranks
+from distdbg.protocol import events, facts
+from distdbg.protocol.message import Lost
+
+#: A broken worker may tell of a failure in each step: more are counted only.
+_MOST = 64
+_Lines = Sequence[tuple[int, Mapping[str, Any]]]
+_Key = tuple[str, str, bool, str]
+
+
+def failures_in_facts(lines: _Lines) -> tuple[Lost, ...]:
+    """Of one rank."""
+    found = (facts.failure_of(fact) for _, fact in lines)
+    return tuple(lost for lost in found if lost is not None)
+
+
+def own_failures(ranks: Iterable[RankRecord], nodes: Iterable[NodeRecord], launcher: _Lines) -> tuple[Unknown, ...]:
+    """Of the whole run. Equal ones are one Unknown, with the ranks or nodes that they are of."""
+    found: dict[_Key, set[int]] = {}
+
+    def add(lost: Lost, scope: str, number: int | None = None) -> None:
+        who = found.setdefault((lost.what, lost.because, lost.decisive, scope if number is not None else ""), set())
+        if number is not None:
+            who.add(number)
+
+    for rank in ranks:
+        for lost in rank.failures:
+            add(lost, "rank", rank.rank)
+    for node in nodes:
+        for _, event in node.events:
+            if (of_node := events.failure_of(event)) is not None:
+                named = rank_number(event.get("rank"))
+                add(of_node, *(("node", node.node_rank) if named is None else ("rank", named)))
+    for _, event in launcher:
+        if (of_launcher := events.failure_of(event)) is not None:
+            add(of_launcher, "")
+    told = [_unknown(key, who) for key, who in found.items()]
+    if len(told) > _MOST:
+        rest = Unknown(f"what {len(told) - _MOST:,} more failures of distdbg cost", f"only {_MOST} are listed")
+        told = [*told[:_MOST], rest]
+    return tuple(told)
+
+
+def _unknown(key: _Key, who: set[int]) -> Unknown:
+    what, because, decisive, scope = key
+    of = f" of {scope}{'s' if len(who) > 1 else ''} {fold_ranks(who)}" if who else ""
+    return Unknown(what + of, because, decisive)

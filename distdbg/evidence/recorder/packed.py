@@ -1,0 +1,92 @@
+"""A recorder's dump, reduced, as one line of JSON and some bytes: how it comes back from the process that read it.
+
+    {"comm": "nccl", "timeout_s": 600.0, "signatures": [[operation, must_agree, sizes], …], "transfers": [[…], …],
+     "entries": 2000, "unused": {"it has no 'state'": 3}, "unused_ranks": {},
+     "groups": [{"name": "0", "description": "default_pg", "ranks": [0, 1], "count": 2000, "first": 1}, …], "bytes": N}
+
+then for each group its sequence numbers (left out where they count up from `first`), signatures, times and flags.
+`signatures` are those that were not sent before. Nothing in it can be anything else than numbers and text.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distdbg.evidence.recorder.log import GroupLog, RecorderLog, Signature, Signatures, Transfer
+
+
+def pack(log: RecorderLog, signatures: Signatures, sent: int) -> bytes:
+    """`sent` is how many of `signatures` the receiver has already."""
+    new = signatures.known[sent:]
+    parts = [part for group in log.groups.values() for part in _bytes_of(group)]
+    head = {
+        "comm": log.comm,
+        "timeout_s": log.timeout_s,
+        "entries": log.entries,
+        "unused": log.unused,
+        "unused_ranks": log.unused_ranks,
+        "signatures": [[s.operation, s.must_agree, s.sizes] for s in new],
+        "transfers": [[t.group, t.sends, t.peer, t.done, t.created] for t in log.transfers],
+        "groups": [_head_of(group) for group in log.groups.values()],
+        "bytes": sum(map(len, parts)),
+    }
+    return b"".join([json.dumps(head).encode(), b"\n", *parts])
+
+
+def _head_of(group: GroupLog) -> dict[str, Any]:
+    first = group.sequence[0] if isinstance(group.sequence, range) else None
+    return {"name": group.name, "description": group.description, "ranks": group.ranks, "count": len(group.done),
+            "first": first}  # fmt: skip
+
+
+def _bytes_of(group: GroupLog) -> list[bytes]:
+    numbers = [group.sequence.tobytes()] if isinstance(group.sequence, array) else []
+    return [*numbers, group.signature.tobytes(), group.created.tobytes(), bytes(group.done)]
+
+
+class Unpacker:
+    """What one sender sends, in the order it was sent; its signatures get the receiver's numbers."""
+
+    def __init__(self, signatures: Signatures) -> None:
+        self._signatures = signatures
+        self._numbers: list[int] = []
+        #: ranks of groups: most ranks' dumps name the same
+        self._ranks: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def unpack(self, head: Mapping[str, Any], body: bytes) -> RecorderLog:
+        for operation, must_agree, sizes in head["signatures"]:
+            self._numbers.append(self._signatures.add(Signature(operation, _frozen(must_agree), sizes)))
+        plain = {name: head[name] for name in ("comm", "timeout_s", "entries", "unused", "unused_ranks")}
+        log = RecorderLog(**plain)
+        log.transfers = [Transfer(*fields) for fields in head["transfers"]]
+        at = 0
+        for told in head["groups"]:
+            log.groups[told["name"]], at = self._group(told, body, at)
+        return log
+
+    def _group(self, told: Mapping[str, Any], body: bytes, at: int) -> tuple[GroupLog, int]:
+        count = told["count"]
+        sequence: Sequence[int] = range(told["first"], told["first"] + count) if told["first"] is not None else ()
+        if told["first"] is None:
+            sequence, at = _array("q", body, at, count)
+        theirs, at = _array("I", body, at, count)
+        created, at = _array("q", body, at, count)
+        numbers = self._signatures.shared(array("I", map(self._numbers.__getitem__, theirs)))
+        done, at = bytearray(body[at : at + count]), at + count
+        ranks = tuple(told["ranks"])
+        shared = self._ranks.setdefault(ranks, ranks)
+        return GroupLog(told["name"], told["description"], sequence, numbers, created, done, shared), at
+
+
+def _array(kind: str, body: bytes, at: int, count: int) -> tuple[array[int], int]:
+    found: array[int] = array(kind)
+    end = at + count * found.itemsize
+    found.frombytes(body[at:end])
+    return found, end
+
+
+def _frozen(value: Any) -> Any:  # noqa: ANN401
+    return tuple(_frozen(v) for v in value) if isinstance(value, list) else value

@@ -1,0 +1,77 @@
+"""What a process says when native code ends it: faulthandler's stack, C++'s last words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from distdbg.evidence.stacks.tracebacks import Frame
+
+_FATAL = re.compile(r"^(?:\[rank\d+\]: ?)?Fatal Python error: (.+)$", re.MULTILINE)
+_STACK = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
+_MOST_ROWS = 400
+_FRAME = re.compile(r'^ {2}File "(.+)", line (\d{1,9}) in (.+)$')
+_TERMINATE = re.compile(
+    r"^terminate called (?:after throwing an instance of '(?P<type>[^'\n]+)'(?:\s*\n\s*what\(\):\s*(?P<what>.*))?"
+    r"|(?P<bare>without an active exception))",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Crash:
+    """`title` is faulthandler's or C++'s own word for it; `line` 0-based within the text; `frames` innermost first."""
+
+    title: str
+    text: str
+    line: int
+    frames: tuple[Frame, ...] = ()
+
+    @property
+    def where(self) -> Frame | None:
+        """The innermost frame of the user's own code; of a library where the crashing thread shows none of his."""
+        own = [f for f in self.frames if not f.is_library]
+        others = [f for f in self.frames if not f.is_ours]
+        return next(iter(own or others), None)
+
+
+def fatal_error(text: str) -> Crash | None:
+    """The last stack that faulthandler printed, of the thread that crashed."""
+    found = list(_FATAL.finditer(text))
+    if not found:
+        return None
+    match = found[-1]
+    rows = text[match.start() :].split("\n")[:_MOST_ROWS]
+    stacks = [_stack(rows, at) for at, row in enumerate(rows) if _STACK.match(row)]
+    # A thread that Python does not know has crashed where none is "current": the user's own thread tells most then.
+    told = next((s for s in stacks if s[0].startswith("Current")), None) or next(
+        (s for s in reversed(stacks) if any(not f.is_library for f in s[2])), None
+    )
+    title, line = match[1].strip(), text.count("\n", 0, match.start())
+    if told is None:
+        return Crash(title, rows[0], line)
+    return Crash(title, "\n".join([rows[0], *told[1]]), line, told[2])
+
+
+def _stack(rows: list[str], at: int) -> tuple[str, list[str], tuple[Frame, ...]]:
+    """(headline, rows without our own frames, frames) of the thread whose stack begins at row `at`."""
+    shown, frames = [rows[at]], []
+    for row in rows[at + 1 :]:
+        match = _FRAME.match(row)
+        if match is None:
+            break
+        frame = Frame(match[1], int(match[2]), match[3])
+        frames.append(frame)
+        if not frame.is_ours:
+            shown.append(row)
+    return rows[at], shown, tuple(frames)
+
+
+def terminate(text: str) -> tuple[str, str, int] | None:
+    """(C++ type or "", what() or "without an active exception", 0-based line) of the last std::terminate."""
+    found = list(_TERMINATE.finditer(text))
+    if not found:
+        return None
+    match = found[-1]
+    line = text.count("\n", 0, match.start())
+    return (match["type"] or "", (match["what"] or match["bare"] or "").strip(), line)

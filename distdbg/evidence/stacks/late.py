@@ -1,0 +1,81 @@
+"""Stacks of a rank, sampled by its agent while the others waited for it (launch/watch/straggler_stacks.py)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from distdbg.evidence.run import NodeRecord
+from distdbg.evidence.stacks.threads import Frame
+from distdbg.model import Citation
+from distdbg.protocol.agent_events import Late
+
+_MOST_CITED = 3
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The line of the user's code that most samples have, the deepest of each stack; `for_ms` and `usual_ms` are
+    medians: how long the rank had been in the phase by then, and what the phase takes the others in a step.
+    `innermost` is the function that the newest of them stood in, whosever that is."""
+
+    frame: Frame
+    source: str
+    times: int
+    samples: int
+    for_ms: float
+    usual_ms: float
+    citations: tuple[Citation, ...]
+    innermost: str = ""
+
+
+@dataclass(frozen=True)
+class _Sample:
+    frame: Frame
+    source: str
+    for_ms: float
+    usual_ms: float
+    citation: Citation
+    innermost: str
+
+
+def sampled(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Sampled | None:
+    """None where nobody looked, or no stack has a line of the user's."""
+    samples = list(_samples(nodes, rank, phase))
+    if not samples:
+        return None
+    lines = Counter((sample.frame.file, sample.frame.line) for sample in samples)
+    (line, times), *_ = lines.most_common(1)
+    same = [sample for sample in samples if (sample.frame.file, sample.frame.line) == line]
+    return Sampled(
+        frame=same[0].frame,
+        source=same[0].source,
+        times=times,
+        samples=len(samples),
+        for_ms=median(sample.for_ms for sample in same),
+        usual_ms=median(sample.usual_ms for sample in same),
+        citations=tuple(sample.citation for sample in same[:_MOST_CITED]),
+        innermost=same[-1].innermost,
+    )
+
+
+def _samples(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Iterable[_Sample]:
+    for node in nodes:
+        for line, event in Late.among(node.events):
+            if event.rank != rank or event.phase != phase:
+                continue
+            frames = list(_frames(event.frames))
+            users = next((frame for frame in frames if frame.users), None)
+            if users is not None:
+                quote = "\n".join(map(str, frames))
+                citation = Citation(node.events_path, line, f"rank {rank}, while it was late", quote)
+                for_ms, usual_ms = event.for_ms or 0.0, event.usual_ms or 0.0
+                yield _Sample(users, event.source, for_ms, usual_ms, citation, frames[0].function)
+
+
+def _frames(rows: Iterable[object]) -> Iterable[Frame]:
+    for item in rows:
+        if isinstance(item, list) and len(item) == 3 and isinstance(item[1], int):
+            yield Frame(str(item[2]), str(item[0]), item[1])

@@ -1,0 +1,54 @@
+"""What became of the profiles that a launch asked its ranks for, as their agents' events tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from distdbg.evidence.jsonl import text
+from distdbg.evidence.run import NodeRecord, RankRecord
+from distdbg.model import Unknown, fold_ranks, unfold_ranks
+from distdbg.protocol.agent_events import Profile
+
+_LOST = "its file did not come into the run directory: was the disk full?"
+_SILENT = "it ended before its profile was written"
+
+
+def missing_profiles(
+    job: Mapping[str, Any], nodes: Iterable[NodeRecord], ranks: Iterable[RankRecord], there: Callable[[int], set[str]]
+) -> list[Unknown]:
+    """Of the ranks that were to profile, those that gave nothing or not all, folded by the reason.
+
+    `there` gives the names of a rank's profiles that are in the run directory.
+    """
+    steps, wanted = _wanted(job)
+    if not steps:
+        return []
+    told = {event.rank: event for node in nodes for _, event in Profile.among(node.events) if event.id is None}
+    reasons: dict[str, list[int]] = {}
+    for rank in ranks:
+        if wanted and rank.rank not in wanted:
+            continue
+        event = told.get(rank.rank)
+        if event is None and rank.ended is None:
+            continue
+        why = _SILENT if event is None else event.because or event.missing
+        if event is not None and not set(map(str, event.files or ())) <= there(rank.rank):
+            why = _LOST
+        if why:
+            reasons.setdefault(why, []).append(rank.rank)
+    return [
+        Unknown(f"profile of steps {steps}, rank{'s' if len(which) > 1 else ''} {fold_ranks(which)}", why)
+        for why, which in reasons.items()
+    ]
+
+
+def _wanted(job: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+    """The steps as the launch was told them, and the ranks: none are all."""
+    told = job.get("environment")
+    variables = told if isinstance(told, list) else []
+    values = {text(v, "name"): text(v, "value") for v in variables if isinstance(v, dict)}
+    try:
+        return values.get("DISTDBG_PROFILE", ""), unfold_ranks(values.get("DISTDBG_PROFILE_RANKS", ""))
+    except ValueError:
+        return "", ()

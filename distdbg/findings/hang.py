@@ -1,0 +1,197 @@
+"""Findings about jobs that hang."""
+
+from __future__ import annotations
+
+from distdbg.model import FindingDoc, LintDoc
+
+ENTRIES = (
+    FindingDoc(
+        id="collective-mismatch",
+        severity="error",
+        title="ranks of a group are in different collectives",
+        meaning="The members of a process group must begin the same operations in the same order. Some are in one and "
+        "some in another: an operation was left out, done twice, or done in another order or group by the "
+        "ranks that are named.",
+        how_seen="The flight recorders give each operation's number in its group. At the earliest number where they "
+        "do not agree, the smaller side is named; where both are equally large, both are, and it is said.",
+        remedy="Compare the two lines that are named, and what the ranks did before: a `continue`, a `break`, an "
+        "`except` or a condition that is true on some ranks only. Sum a flag over all ranks before leaving "
+        "something out.",
+        source="https://pytorch.org/docs/stable/distributed.html",
+    ),
+    FindingDoc(
+        id="collective-not-joined",
+        severity="error",
+        title="ranks never came to a collective",
+        meaning="Some ranks wait in an operation that others have not begun. Where those are instead is not known: "
+        "nothing could be collected of them, or they have ended. Where it is known, the finding bears another "
+        "id.",
+        how_seen="The flight recorders of the waiting ranks, and the reason why there is no stack of the missing "
+        "ones. Where these name nobody: NCCL's RAS subsystem, which counts the operations that each rank has "
+        "launched.",
+        remedy="Look at the ranks that are named: their output, their node, and whether py-spy may look at them "
+        "(`distdbg hang-dump` says what is missing).",
+        source="https://pytorch.org/docs/stable/distributed.html",
+    ),
+    FindingDoc(
+        id="collective-shape-mismatch",
+        severity="error",
+        title="ranks give one collective different sizes or types",
+        meaning="Most collectives want the same number of elements of the same type from every rank. With gloo a rank "
+        "that gets more than it expects aborts, which need not be the one that is wrong; NCCL hangs or mixes "
+        "up memory.",
+        how_seen="The flight recorders give sizes and types of each operation; the smaller side is named.",
+        remedy="Print the shapes before the line that is named. Drop or pad the last batch, and check that every rank "
+        "has loaded the same checkpoint and configuration.",
+        source="https://pytorch.org/docs/stable/distributed.html",
+    ),
+    FindingDoc(
+        id="group-deadlock",
+        severity="error",
+        title="ranks wait for one another in a circle",
+        meaning="Each rank of the circle has begun an operation that another one of it must take part in, and none "
+        "can go on: groups that are used in different orders, sends that all come before the receives, a "
+        "receive whose sender waits for the receiver elsewhere.",
+        how_seen="Each rank's open operation and who has not come to it, by the flight recorders and the calls of "
+        "send and recv; following these from rank to rank leads back to the start, and nobody in the circle "
+        "does anything else.",
+        remedy="Use the groups in one order on all ranks. For exchanges between neighbours use batch_isend_irecv, or "
+        "let even ranks send first and odd ranks receive first.",
+        source="https://pytorch.org/docs/stable/distributed.html#torch.distributed.batch_isend_irecv",
+    ),
+    FindingDoc(
+        id="network-cut",
+        severity="error",
+        title="the network between nodes is cut, or a collective that all have begun does not end",
+        meaning="Two nodes no longer reach each other, although both live. Or every member of the group is in the "
+        "same operation, with the same sizes, and it does not end: the hosts have done their part, and what "
+        "is left is the network between them, or the devices.",
+        how_seen="The launcher and a node's agent heard nothing of each other for 12 s, a connection found no answer "
+        "either way, and both wrote it down. Or the flight recorders show the operation begun and unfinished "
+        "on every rank that waits in it, and no member that has not come.",
+        remedy="Look at the network between the nodes (link errors, a firewall, the interface in NCCL_SOCKET_IFNAME "
+        "or GLOO_SOCKET_IFNAME) and at the GPUs (Xid messages in the kernel's log). No rank is named, since "
+        "none is known.",
+        source="https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
+    ),
+    FindingDoc(
+        id="process-stopped",
+        severity="error",
+        title="a rank's process is stopped",
+        meaning="The kernel has stopped the process (state T): SIGSTOP, Ctrl-Z, a debugger that is attached, a "
+        "scheduler that suspends jobs. It will stand until somebody sends SIGCONT.",
+        how_seen="The state in /proc is T or t in both looks.",
+        remedy="`kill -CONT PID` lets it go on. See who stopped it: a debugger (TracerPid in /proc/PID/status), "
+        "`scontrol suspend`, a shell's job control.",
+        source="https://man7.org/linux/man-pages/man7/signal.7.html",
+    ),
+    FindingDoc(
+        id="rank-conditional-collective",
+        severity="error",
+        title="a collective that only some ranks come to",
+        meaning="A barrier, a save of sharded state, an evaluation through the DDP wrapper or a new_group stands "
+        "below something like `if rank == 0`. The ranks that come wait for those that do not.",
+        how_seen="Ranks are in different collectives, and in the script's source a line of one side's stack stands in "
+        "a branch of an `if` about the rank, or behind one that returns, which the other side's does not; "
+        "and the other branch does not make the same call as often.",
+        remedy="Move the collective out of the `if`: every rank calls it, and only rank 0 writes or prints. Evaluate "
+        "with model.module on one rank, gather sharded state on all ranks, call new_group on all ranks.",
+        source="https://pytorch.org/docs/stable/distributed.html#torch.distributed.new_group",
+        lint=LintDoc(
+            how_seen="A collective of all ranks stands in or behind an `if` about the rank, directly or in a function "
+            "that is called there, and nothing on the other ranks' way answers it.",
+            remedy="Move the collective out of the `if`: every rank calls it, and only rank 0 writes or prints.",
+        ),
+    ),
+    FindingDoc(
+        id="stuck-in-dataloader",
+        severity="error",
+        title="a rank waits for its next batch",
+        meaning="next() of a DataLoader does not return: the data set or a worker of the loader waits for a file, a "
+        "lock or a server, or a worker has inherited a lock that nobody will release.",
+        how_seen="DataLoader's frames stand on the rank's stack; the stacks of its workers show which line of the "
+        "data set they are in.",
+        remedy="Look at the data set's line. Locks that exist before the workers are forked are copied as they are: "
+        "make them in worker_init_fn, or use the spawn start method. DataLoader's own timeout= turns such a "
+        "wait into an error.",
+        source="https://pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader",
+    ),
+    FindingDoc(
+        id="stuck-in-native",
+        severity="error",
+        title="a rank is inside native code that does not return",
+        meaning="A call into a C library blocks or computes without end. Where it keeps the GIL, no other Python "
+        "thread of that process can run either: signal handlers, loggers and watchdogs written in Python are "
+        "silent.",
+        how_seen="The stack ends in a call that is no communication; the process waits in a system call that Python "
+        "itself does not use here, or burns CPU at one place in both looks.",
+        remedy="`distdbg hang-dump --native` shows the C frames. Regular expressions that backtrack, tokenizers, "
+        "image codecs and locks taken before a fork are the usual ones.",
+        source="https://docs.python.org/3/c-api/init.html#thread-state-and-the-global-interpreter-lock",
+    ),
+    FindingDoc(
+        id="stuck-in-python",
+        severity="error",
+        title="a rank is held up in its own Python code",
+        meaning="A rank sleeps, polls or computes in a line of the script or of a library, while its peers wait for "
+        "it in a collective. They are healthy: whatever times out later names one of them.",
+        how_seen="The rank's stack ends in Python code and not in a communication; its process sleeps, or burns CPU "
+        "between two looks; and the flight recorders show that it never came to the operation that its peers "
+        "wait in.",
+        remedy="Look at the line that is named: what it waits for or counts to does not come. Give retries an end, "
+        "and let every rank learn of it (a flag that is all-reduced) when one gives up.",
+        source="https://github.com/pytorch/pytorch/issues/122694",
+    ),
+    FindingDoc(
+        id="stuck-on-io",
+        severity="error",
+        title="a rank waits for a file, a socket, a lock file or a child process",
+        meaning="The rank is in a system call that waits for the world outside: a server that does not answer, a pipe "
+        "that nobody reads, a lock file that another process holds, a command that does not end, a disk that "
+        "hangs (state D).",
+        how_seen="/proc shows the system call and what it is about (the file, the socket's other end, who holds the "
+        "lock); the stack shows the line.",
+        remedy="Look at what is named: is the server up, the file system there, the other process alive? Give network "
+        "calls a timeout, and do such work before the ranks need one another.",
+        source="https://man7.org/linux/man-pages/man5/proc.5.html",
+    ),
+    FindingDoc(
+        id="stuck-on-lock",
+        severity="error",
+        title="a rank waits for a lock or a thread of its own process",
+        meaning="The main thread waits for a lock, a condition, a queue, a future or the end of a thread, which does "
+        "not come: two locks in opposite orders, a thread that has died, a pool that waits for itself, a "
+        "notify that came too early.",
+        how_seen="The stack ends in threading, queue or concurrent.futures, or the C frames show that Python waits "
+        "for a lock; the process sleeps in a futex and nothing of it moves between two looks.",
+        remedy="Look for the thread that should let go: the dump holds all threads' stacks. Take locks in one order, "
+        "give get() and join() a timeout, and let a thread that dies say so.",
+        source="https://docs.python.org/3/library/threading.html",
+    ),
+    FindingDoc(
+        id="uneven-inputs",
+        severity="error",
+        title="some ranks have fewer batches than others",
+        meaning="A rank whose loader has ended leaves the loop, while the others go on with a step in which it takes "
+        "no part.",
+        how_seen="Ranks are in different collectives, and exactly those of one side have come to the end of their "
+        "loader more often than all those of the other, stand in no forward or backward, and have trained no "
+        "longer.",
+        remedy="Give every rank the same number of batches: DistributedSampler (which pads) or drop_last, and for "
+        "iterable data sets a fixed number of steps. torch.distributed.algorithms.join.Join lets ranks with "
+        "fewer batches shadow the others.",
+        source="https://pytorch.org/tutorials/advanced/generic_join.html",
+    ),
+    FindingDoc(
+        id="unused-parameters",
+        severity="error",
+        title="a rank did not use parameters that the others did",
+        meaning="DDP reduces gradients in buckets, each once all its gradients are there. A rank whose forward left "
+        "out a branch never has them: the others wait in backward, while it has gone on.",
+        how_seen="Ranks wait in DDP's reduction with the same number of backwards as the named one, which is "
+        "elsewhere and says that parameters of its model have no gradient.",
+        remedy="Use the same parameters on every rank (add 0 times the unused branch's output), or give "
+        "DistributedDataParallel find_unused_parameters=True.",
+        source="https://pytorch.org/docs/stable/notes/ddp.html",
+    ),
+)

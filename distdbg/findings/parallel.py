@@ -1,0 +1,299 @@
+"""Findings about DDP, FSDP, mixed precision and checkpoints."""
+
+from __future__ import annotations
+
+from distdbg.model import FindingDoc, LintDoc
+
+ENTRIES = (
+    FindingDoc(
+        id="autocast-dtypes-mixed",
+        severity="info",
+        title="autocast to float16 and to bfloat16, one inside the other",
+        meaning="The inner region computes in another type than the outer one: what passes between them is rounded "
+        "twice, and what bfloat16 can hold may be infinite in float16. The inner one is often a default that "
+        "was forgotten: autocast without a dtype means float16 on a GPU.",
+        how_seen="A guard sees the script enter a region, with gradients on, while one to the other type is in force "
+        "on the same kind of device; three times at one line. Who opened the outer one does not matter.",
+        remedy="Give both the same dtype, or leave the inner one out.",
+        source="https://docs.pytorch.org/docs/stable/amp.html#torch.autocast",
+        lint=LintDoc(
+            how_seen="Two regions whose dtypes are certain, one of which is entered inside the other, in one function "
+            "or through calls.",
+        ),
+    ),
+    FindingDoc(
+        id="checkpoint-module-prefix",
+        severity="info",
+        title="a checkpoint's names begin with module. or _orig_mod.",
+        meaning="The state of the DDP or compiled wrapper was saved, and not that of the model inside. The plain "
+        "model refuses these names; with strict=False it loads nothing at all, and says so in a return value "
+        "only.",
+        how_seen="A guard looks at the names in what torch.save is given: all of one dict of tensors begin so, and "
+        "the model that is trained is wrapped. A script that names the prefix, as one that strips it does, "
+        "is left alone.",
+        remedy="Save model.module.state_dict(), or model._orig_mod.state_dict() below torch.compile.",
+        source="https://github.com/pytorch/pytorch/issues/9176",
+        lint=LintDoc(
+            title="a checkpoint whose keys begin with `module.`",
+            how_seen="torch.save is given the state_dict of what DistributedDataParallel returned.",
+            remedy="Save model.module.state_dict().",
+        ),
+    ),
+    FindingDoc(
+        id="checkpoint-not-atomic",
+        severity="info",
+        title="the only checkpoint is overwritten in place",
+        meaning="torch.save to the name of the last checkpoint cuts that file to nothing and then writes: a job that "
+        "is killed meanwhile, out of memory or out of time, has neither the old one nor the new one.",
+        how_seen="A guard sees torch.save open a name for the second time and find the inode that it wrote before, "
+        "with no other file of at least half the size beside it, nor one elsewhere that this rank saved "
+        "once, in a script that copies no files.",
+        remedy="Write under another name, then rename: torch.save(state, part); os.replace(part, path). Or launch "
+        "with `--guard checkpoint-not-atomic=fix`.",
+        source="https://docs.python.org/3/library/os.html#os.replace",
+        lint=LintDoc(
+            how_seen="torch.save writes one and the same path again and again, the file loads that path, and nothing "
+            "in it renames a file.",
+            remedy="Save under another name, then os.replace(name, path): there is always one whole checkpoint.",
+        ),
+    ),
+    FindingDoc(
+        id="checkpoint-race",
+        severity="warning",
+        title="several ranks write the same checkpoint file",
+        meaning="Every rank saves to one name (torch.save, safetensors, save_pretrained, numpy, or "
+        "torch.distributed.checkpoint with no_dist): each truncates what another is writing. The file is torn "
+        "when two overlap, and holds some rank's state otherwise; loading it fails, or silently gives one "
+        "rank's random state to all.",
+        how_seen="A guard in each rank notes path, inode and step of its first saves. The same path and the same "
+        "inode on one host, at the same step, from different ranks. Files with the rank in their name, and "
+        "disks that each node has for itself, are right.",
+        remedy="Save on rank 0 only (`if dist.get_rank() == 0:`), or put the rank into the name where each has a "
+        "state of its own. `--guard checkpoint-race=fix` gives the name to the lowest rank.",
+        source="https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints",
+        lint=LintDoc(
+            severity="error",
+            title="several ranks write the same file",
+            how_seen="A save stands where no `if` about the rank, in its function or its callers, keeps it to one "
+            "rank, and no rank is part of the path. Whether the paths are really the same only the run can "
+            "say.",
+            remedy="Save on one rank only (`if dist.get_rank() == 0:`), or make the rank part of the file's name.",
+        ),
+    ),
+    FindingDoc(
+        id="clip-before-unscale",
+        severity="warning",
+        title="gradients are clipped before they are unscaled",
+        meaning="Under a GradScaler gradients are multiplied by some thousands. Clipping them to 1.0 then makes the "
+        "step tiny, and how tiny changes whenever the scale does.",
+        how_seen="A guard sees torch clip gradients to a bound of at most 100 while the GradScaler of their optimizer "
+        "has not unscaled them, and the optimizer's next step go through that scaler; three times in ten "
+        "steps.",
+        remedy="Call scaler.unscale_(optimizer) before clipping.",
+        source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-clipping",
+        lint=LintDoc(
+            how_seen="A scaled backward pass, a clip and scaler.step follow each other on one way, without "
+            "scaler.unscale_(optimizer) before the clip.",
+        ),
+    ),
+    FindingDoc(
+        id="ddp-without-device-ids",
+        severity="warning",
+        title="DDP over GPUs without device_ids",
+        meaning="Without device_ids and without torch.cuda.set_device every rank's default device is GPU 0: barriers, "
+        "and whatever says just `cuda`, meet there, and each rank takes some hundred MiB of it for a context.",
+        how_seen="A guard sees the forward of a DDP model that is on one GPU and was given no device_ids, while the "
+        "rank's current GPU is another one; three times in a row. A device_ids that does not fit is known by "
+        "the message of the exception that it ends with.",
+        remedy="Call torch.cuda.set_device(local_rank) first, and pass device_ids=[local_rank].",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html",
+        lint=LintDoc(
+            how_seen="A model on `cuda` is wrapped without device_ids over NCCL, and the file never chooses a device.",
+        ),
+    ),
+    FindingDoc(
+        id="fsdp-dtype-mismatch",
+        severity="info",
+        title="FSDP's mixed precision does not fit the parameters",
+        meaning="Mixed precision keeps parameters in float32, where the optimizer steps, and computes in half "
+        "precision. Over a model that is of half precision already it only casts inputs, and small updates "
+        "are rounded away; with float32 to compute in it gathers twice the bytes and wins back none of what "
+        "was rounded.",
+        how_seen="A guard compares the policy with the parameters that want gradients, once: all units have one and "
+        "the same mismatch. A policy that asks for another type in reductions, buffers or outputs is of use.",
+        remedy="Give FSDP the model in float32 and param_dtype=torch.bfloat16, reduce_dtype=torch.float32; or, to "
+        "train in half precision throughout, give it inputs of that type and leave the policy out.",
+        source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.MixedPrecisionPolicy",
+        lint=LintDoc(
+            title="mixed precision over a model of half precision",
+            how_seen="A variable is made bfloat16 or float16 (.bfloat16(), .half(), .to(dtype), from_pretrained with "
+            "a dtype) and never float32 again, and is sharded with a policy whose param_dtype is the same "
+            "and that asks for no other type.",
+            remedy="Leave the model in float32; or, to train in half precision throughout, give it inputs of that "
+            "type and leave the policy out. reduce_dtype=torch.float32 makes it of use.",
+        ),
+    ),
+    FindingDoc(
+        id="fsdp-layer-left-out",
+        severity="warning",
+        title="a layer is no FSDP unit, though its siblings are",
+        meaning="What is in no unit of its own belongs to the unit around it, mostly the root: it is gathered before "
+        "the first layer computes, and stays until the last gradient, on every rank.",
+        how_seen="A guard looks at the units of an FSDP model of over 10 million parameters once: in one ModuleList, "
+        "ModuleDict or Sequential most layers of a class are units or hold some, and others, no smaller, do "
+        "not.",
+        remedy="Call fully_shard on each of the layers before the root, or let the policy name the layer's class.",
+        source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
+        lint=LintDoc(
+            title="some layers are left out of the sharding",
+            how_seen="fully_shard is called in a loop over layers[:-1], layers[1:] or the like, and nothing else in "
+            "the file takes one out of a list by a number that could be theirs.",
+            remedy="Go over all layers; keep the last one gathered with reshard_after_forward=False where that was "
+            "meant.",
+        ),
+    ),
+    FindingDoc(
+        id="fsdp-single-unit",
+        severity="warning",
+        title="FSDP gathers the whole model at once",
+        meaning="FSDP gathers the parameters of one unit at a time. With one unit that is the whole model: no memory "
+        "is saved while it computes, and nothing overlaps with the gathering. The wrap policy matched "
+        "nothing, or fully_shard was called on the root only.",
+        how_seen="A guard adds up the parameters of each FSDP unit once: the largest holds nine tenths of over 10 "
+        "million, though the model has layers of one kind in a row.",
+        remedy="Call fully_shard on each layer before the root, or give FSDP a policy that names the layer's class.",
+        source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
+        lint=LintDoc(
+            title="FSDP with the whole model as one unit",
+            how_seen="The file wraps one model, once, without an auto_wrap_policy and with no wrapped layer inside it.",
+            remedy="Wrap each block as well: an auto_wrap_policy, or fully_shard(block) before fully_shard(model).",
+        ),
+    ),
+    FindingDoc(
+        id="full-state-dict-gather",
+        severity="warning",
+        title="each rank gathers the whole state of a sharded model on its own device",
+        meaning="A full state_dict without offloading puts the whole model on every rank's device, beside its shards "
+        "and whatever else is there: saving is where such jobs run out of memory, and all ranks but one throw "
+        "it away.",
+        how_seen="A guard sees the options of get_model_state_dict and its like, or of FSDP1's state_dict: full, and "
+        "not offloaded to the CPU; the model is sharded and has over 10 million parameters. Below 1 GiB it "
+        "is a hint.",
+        remedy="StateDictOptions(full_state_dict=True, cpu_offload=True), which only rank 0 keeps; FSDP1: "
+        "FullStateDictConfig(offload_to_cpu=True, rank0_only=True). Or save shards: "
+        "torch.distributed.checkpoint.",
+        source="https://docs.pytorch.org/docs/stable/distributed.checkpoint.html#torch.distributed.checkpoint.state_dict.StateDictOptions",
+        lint=LintDoc(
+            severity="info",
+            title="the whole model is gathered on every GPU",
+            how_seen="FSDP is asked for a full state dict without offload_to_cpu, or get_model_state_dict and its "
+            "like for full_state_dict=True without cpu_offload. How large the model is, the source does not "
+            "say.",
+            remedy="FullStateDictConfig(offload_to_cpu=True, rank0_only=True), StateDictOptions(full_state_dict=True, "
+            "cpu_offload=True), or save shards with torch.distributed.checkpoint.",
+        ),
+    ),
+    FindingDoc(
+        id="loss-outside-autocast",
+        severity="warning",
+        title="the loss is computed in half precision, outside of autocast",
+        meaning="Under autocast torch computes losses in float32. Outside of it they take what the model gives, and "
+        "sum over a batch in half precision: large sums lose their small parts, and float16 overflows at "
+        "65504.",
+        how_seen="A guard sees the wrapped model's forward run under autocast, and a loss function of torch's make a "
+        "number of half precision, as it never does under autocast; three backwards in a row.",
+        remedy="Compute the loss within the same `with torch.autocast(…):`, or of outputs.float().",
+        source="https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32",
+        lint=LintDoc(
+            title="the loss is computed outside of autocast",
+            how_seen="The output of a model is computed under autocast; below it, outside, cross_entropy or nll_loss "
+            "takes that output as it is, and what comes of it goes backward. Losses that the target's type "
+            "brings back to float32, such as mse_loss, are not meant.",
+            remedy="Compute the loss under the same autocast, or from output.float().",
+        ),
+    ),
+    FindingDoc(
+        id="mixed-devices",
+        severity="warning",
+        title="an operation gets tensors of two devices",
+        meaning="What a loader gives is on the host, and so is a tensor that a module keeps as a plain attribute: "
+        ".to(device) passes it by. Where DDP is given no device_ids it moves no inputs, and the first "
+        "operation that meets both raises. Where the device is the CPU, as on the machine it was tried on, "
+        "nothing is seen.",
+        how_seen="A guard notes which inputs of a DDP model are on another device than its parameters, and tells it "
+        "where that very forward raised an error about devices that ended the script.",
+        remedy="Move all that the forward gets: inputs.to(device), mask.to(device).",
+        source="https://docs.pytorch.org/docs/stable/notes/cuda.html",
+        lint=LintDoc(
+            how_seen="In a loop over batches, one name of the batch is moved by .cuda() or .to(device), and another "
+            "is handed to a loss of torch.nn and never moved; nothing else happens to it. Or the object of a "
+            "class is moved, and its forward computes with its argument and a tensor that __init__ made and "
+            "nothing moves.",
+            remedy="Move both: inputs, targets = inputs.to(device), targets.to(device). Register what belongs to a "
+            "module: self.register_buffer(name, tensor, persistent=False).",
+        ),
+    ),
+    FindingDoc(
+        id="redundant-allreduce",
+        severity="warning",
+        title="DDP reduces gradients for each micro-batch",
+        meaning="Gradients are accumulated over micro-batches, and every one of them is followed by an all-reduce of "
+        "the whole model. The result is the same as with one, at several times the traffic.",
+        how_seen="A guard in each rank: several backwards of one line, each after a forward of a DDP module outside "
+        "of no_sync, without anything cleared between, and then one step of the optimizer; three times in a "
+        "row.",
+        remedy="Run all micro-batches but the last, forward and backward, within `with model.no_sync():`.",
+        source="https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.no_sync",
+        lint=LintDoc(
+            title="gradients are averaged over the ranks more often than the optimizer steps",
+            how_seen="Backward passes are accumulated, the file is about DDP or FSDP, and nothing in it holds the "
+            "averaging back: no no_sync, no set_requires_gradient_sync, no accumulate().",
+            remedy="Run all but the last micro-batch under model.no_sync(), or FSDP2's "
+            "set_requires_gradient_sync(False).",
+        ),
+    ),
+    FindingDoc(
+        id="scaler-misused",
+        severity="warning",
+        title="half precision without the GradScaler that it needs, or a GradScaler that is of no use",
+        meaning="In float16 a gradient below 6e-8 is zero, and many are: a GradScaler multiplies the loss, divides "
+        "the gradients, and skips steps that overflowed. An optimizer that steps past it uses gradients some "
+        "thousands of times too large. bfloat16 has the range of float32: there a scaler only costs, and "
+        "waits for the device in each step.",
+        how_seen="A guard looks at the autocast of the wrapped model's forward, at what the backward begins from, and "
+        "at whether the optimizer's step comes from a GradScaler; three steps in a row. Losses and gradients "
+        "that are scaled by hand are left alone.",
+        remedy="float16: scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update(). bfloat16: leave the "
+        "scaler out, or make it with enabled=False.",
+        source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html",
+        lint=LintDoc(
+            severity="error",
+            title="a GradScaler that is used by halves",
+            how_seen="On one way through the training loop, scaler.scale(loss).backward() is followed by "
+            "optimizer.step(), or scaler.step by no scaler.update(). Or a float16 autocast without a scaler, "
+            "whose small gradients become zero (a warning); or a scaler beside bfloat16, which needs none (a "
+            "remark).",
+            remedy="scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update().",
+        ),
+    ),
+    FindingDoc(
+        id="weights-desynced",
+        severity="warning",
+        title="the ranks of a DDP job have different weights",
+        meaning="DDP averages gradients and trusts that all ranks start alike and step alike. A parameter that one "
+        "rank changes by itself, a step that it skips, or an optimizer of its own lets the ranks drift apart: "
+        "each trains another model, and only rank 0's is saved.",
+        how_seen="With `--guard weights-desynced=warn` each rank tells the norm of every parameter after steps 11, "
+        "110, 1010 and each thousand. They must be equal to the last bit.",
+        remedy="Look at what changes this parameter on some ranks only: loading, initialising or clamping it after "
+        "DDP has wrapped the model, or steps that are skipped by rank.",
+        source="https://docs.pytorch.org/docs/stable/notes/ddp.html#internal-design",
+        lint=LintDoc(
+            severity="error",
+            title="ranks train different weights",
+            how_seen="Below the line that wraps the model, load_state_dict is called on it under an `if` about the "
+            "rank, and the file broadcasts nothing.",
+            remedy="Load on every rank (torch.load with map_location), or before the model is wrapped.",
+        ),
+    ),
+)

@@ -1,0 +1,395 @@
+"""A node's ranks from start to end: their streams, their processes, what they tell, how they ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from distdbg.collect.machine.cgroups import available_bytes, memory_counters
+from distdbg.launch.agent import processes
+from distdbg.launch.agent.follower import Follower
+from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
+from distdbg.launch.agent.loop import Loop
+from distdbg.launch.agent.node import Node
+from distdbg.launch.agent.ranks import RankProcess, find_ranks
+from distdbg.launch.agent.taken_files import take_and_tell, take_files
+from distdbg.launch.agent.torchrun_process import TorchrunProcess
+from distdbg.launch.agent.wire import Wire
+from distdbg.launch.watch.death_dump import DeathDumps
+from distdbg.launch.watch.phases import PhaseClock
+from distdbg.launch.watch.progress import ProgressSampler
+from distdbg.protocol import agent_events as events
+from distdbg.rundir import RankFiles
+
+if TYPE_CHECKING:
+    from distdbg.launch.agent.exporting import Exporter
+
+_LOOK_FOR_RANKS_S = 0.01
+_SAMPLE_S = 1.0
+_METRICS_FILE_S = 10.0
+_PHASES_S = 3.0
+#: A capture holds a rank for milliseconds; who stands still for so many samples on end was stopped by somebody.
+_STOPPED_LOOKS = 5
+#: How long torchrun is held still after a rank's failure, so that the siblings can say what they were handling.
+_ASK_SIBLINGS_S = 0.4
+_COLLECTED = "torchrun had collected the process before its exit code was read"
+
+
+class RankWatch:
+    """Serves `agent.sock` in the node's folder: torchrun asks there for streams, ranks tell their facts."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        node: Node,
+        torchrun: TorchrunProcess,
+        *,
+        capture: bool,
+        rank_env: Mapping[str, str],
+        close_look_s: float,
+        exporter: Exporter | None = None,
+    ) -> None:
+        self.ranks: dict[int, RankProcess] = {}
+        self._loop = loop
+        self._node = node
+        self._torchrun = torchrun
+        self._capture = capture
+        self._exporter = exporter
+        self._rank_env = {n: v for n, v in rank_env.items() if n not in os.environ}
+        self._follower = Follower(loop.selector, node.disk, self._log_lost, loop.after)
+        loop.foreign = self._follower.on_readable
+        self._signs = ProgressSampler(close_look_s) if close_look_s >= 0 else None
+        self._first_attempt = node.attempt
+        self._started_once = False
+        self._peers: dict[Wire, RankProcess | None] = {}
+        self._awaited: set[int] = set()
+        self._holding = False
+        self.last_looks = DeathDumps(loop, node)
+        self._last_metrics_file = self._phases_told = float("-inf")
+        self.gpus: GpuWatch | None = None
+        loop.after(_SAMPLE_S, self._sample)
+        self.phases = PhaseClock(loop, lambda: self.living)
+
+    @property
+    def living(self) -> list[RankProcess]:
+        return [r for r in self.ranks.values() if r.alive]
+
+    # -- the socket -----------------------------------------------------------------------------------------
+
+    def serve(self, server: socket.socket) -> None:
+        server.setblocking(False)
+        self._loop.watch(server.fileno(), lambda: self._accept(server))
+
+    def _accept(self, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            wire = Wire(server.accept()[0])
+            self._peers[wire] = None
+            self._loop.watch(wire.fileno(), lambda: self._hear(wire))
+
+    def _hear(self, wire: Wire) -> None:
+        descriptor = wire.fileno()
+        for message in wire.receive():
+            self._message(wire, message)
+        if wire.closed and wire in self._peers:
+            self._loop.forget(descriptor)
+            del self._peers[wire]
+
+    def _message(self, wire: Wire, message: dict[str, Any]) -> None:
+        if message.get("op") == "start":
+            wire.send(self._start_attempt(message.get("envs", {})))
+        elif message.get("op") == "hello":
+            self._peers[wire] = self.ranks.get(int(message.get("rank", -1)))
+        elif (rank := self._peers.get(wire)) is None:
+            return
+        elif message.get("op") == "memory":
+            line = json.dumps({"rank": rank.rank, **message})
+            self._node.disk.append(self._files(rank).memory_lines, line.encode() + b"\n")
+        elif message.get("op") == "gradients":
+            self._node.disk.append(self._files(rank).gradients, json.dumps(message).encode() + b"\n")
+        elif message.get("op") == "shapes":
+            take_files(self._node, self._files(rank).folder, message)
+        elif message.get("op") == "nonfinite":
+            take_files(self._node, self._files(rank).nonfinite, message)
+        elif message.get("op") == "snapshot":
+            take_and_tell(self._node, events.MemorySnapshot, self._files(rank).memory, rank.rank, message)
+        elif message.get("op") == "profile":
+            take_and_tell(self._node, events.Profile, self._files(rank).profile, rank.rank, message)
+        else:
+            line = json.dumps({"rank": rank.rank, **message})
+            self._node.disk.append(self._files(rank).facts, line.encode("utf-8", "backslashreplace") + b"\n")
+            rank.learn(message)
+            if message.get("op") == "exceptions" and message.get("id") == "death":
+                self._awaited.discard(rank.rank)
+
+    # -- start ----------------------------------------------------------------------------------------------
+
+    def _start_attempt(self, envs: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+        """torchrun is about to start its ranks: where their streams go, and what must carry their rank."""
+        for old in self.living:  # ended by torchrun a moment ago; their news may be queued behind this
+            self._pidfd_ready(old)
+        restarts = max((int(env.get("TORCHELASTIC_RESTART_COUNT", 0)) for env in envs.values()), default=0)
+        self._node.attempt = max(self._first_attempt + restarts, self._node.attempt + self._started_once)
+        self._started_once = True
+        self.ranks = {int(env["RANK"]): self._new_rank(int(local), int(env["RANK"])) for local, env in envs.items()}
+        answer: dict[str, Any] = {
+            key: {} for key in ("stdouts", "stderrs", "stdout_logs", "stderr_logs", "error_files", "env")
+        }
+        for rank in self.ranks.values():
+            local = str(rank.local_rank)
+            if self._capture:
+                self._open_streams(rank, answer)
+            answer["error_files"][local] = str(rank.error_path)
+            answer["env"][local] = self._environment(rank)
+        local_ranks = {r.rank: r.local_rank for r in self.ranks.values()}
+        self._node.event(events.AttemptStarted(attempt=self._node.attempt, ranks=local_ranks))
+        self._loop.after(0, self._look_for_ranks)
+        return answer
+
+    def _new_rank(self, local_rank: int, rank: int) -> RankProcess:
+        return RankProcess(
+            rank=rank,
+            local_rank=local_rank,
+            attempt=self._node.attempt,
+            page_path=self._node.folder / f"{rank:05d}.page",
+            error_path=self._node.folder / f"{rank:05d}.{self._node.attempt}.error.json",
+        )
+
+    def _open_streams(self, rank: RankProcess, answer: dict[str, Any]) -> None:
+        files, local = self._files(rank), str(rank.local_rank)
+        nccl = ("nccl",) if any("{nccl_log}" in v for v in self._rank_env.values()) else ()
+        for stream in ("stdout", "stderr", *nccl):
+            fifo = self._node.folder / f"{rank.rank:05d}.{rank.attempt}.{stream}"
+            try:
+                self._follower.open(rank.rank, stream, fifo, files.stream(stream), files.index(stream))
+            except OSError as error:  # no FIFO, no capture: the rank keeps torchrun's own stream
+                self._log_lost(rank.rank, stream, 0, str(error))
+                continue
+            if stream != "nccl":
+                answer[f"{stream}s"][local] = str(fifo)
+                answer[f"{stream}_logs"][local] = str(files.stream(stream))
+
+    def _environment(self, rank: RankProcess) -> dict[str, str]:
+        values = {
+            "rank": str(rank.rank),
+            "rank5": f"{rank.rank:05d}",
+            "node": str(self._node.node_rank),
+            "run": str(self._node.run.path),
+            "node_dir": str(self._node.folder),
+            "rank_dir": str(self._files(rank).folder),
+            "nccl_log": str(self._node.folder / f"{rank.rank:05d}.{rank.attempt}.nccl"),
+        }
+        # a log that nobody reads would fill the node's memory
+        wanted = {n: v for n, v in self._rank_env.items() if self._capture or "{nccl_log}" not in v}
+        return {"DISTDBG_ATTEMPT": str(rank.attempt)} | {n: _fill(v, values) for n, v in wanted.items()}
+
+    def _look_for_ranks(self) -> None:
+        waiting = [r for r in self.ranks.values() if r.pid is None]
+        known = {r.pid for r in self.ranks.values() if r.pid is not None}
+        for rank, pid in find_ranks(self._torchrun.pid, waiting, known):
+            rank.attach(pid)
+            self._node.event(events.RankStarted(rank=rank.rank, pid=pid, attempt=rank.attempt))
+            self._follower.started(rank.rank)
+            if rank.pidfd is not None:
+                self._loop.watch(rank.pidfd, lambda r=rank: self._pidfd_ready(r))  # type: ignore[misc]
+        if any(r.pid is None for r in self.ranks.values()) and self._torchrun.exit_code is None:
+            self._loop.after(_LOOK_FOR_RANKS_S, self._look_for_ranks)
+
+    # -- while they run -------------------------------------------------------------------------------------
+
+    def _sample(self) -> None:
+        for rank in self.living:
+            before = rank.stopped
+            rank.sample()
+            if rank.stopped == _STOPPED_LOOKS:
+                self._node.event(events.RankStopped(rank=rank.rank))
+            elif before >= _STOPPED_LOOKS and not rank.stopped:
+                self._node.event(events.RankContinued(rank=rank.rank))
+        if self.gpus is None and self.living and may_have_gpus():
+            self.gpus = GpuWatch(self._loop, lambda: {r.rank: r.pid or 0 for r in self.living}, self._gpu_fault)
+            self.gpus.start()
+        metrics = [rank.metrics() for rank in self.ranks.values()]
+        record = events.Metrics(ranks=metrics, more={}).record(time.time())
+        if self._node.launcher is not None:
+            self._node.launcher.send(record)
+            if self._signs is not None:
+                self._node.launcher.send(self._signs.message(self.living))
+            self._tell_phases(self._node.launcher)
+        due = time.monotonic() - self._last_metrics_file >= _METRICS_FILE_S
+        if due or self._exporter is not None:
+            record |= {"memory": {**memory_counters(), "available": available_bytes()}}
+            record |= self.gpus.figures() if self.gpus is not None else {}
+        if self._exporter is not None:
+            self._exporter.publish(record)
+        if due:
+            self._last_metrics_file = time.monotonic()
+            self._node.disk.append(self._node.files.metrics, json.dumps(record).encode() + b"\n")
+        self._loop.after(_SAMPLE_S, self._sample)
+
+    def _tell_phases(self, launcher: Wire) -> None:
+        if time.monotonic() - self._phases_told >= _PHASES_S and (told := self.phases.told()):
+            self._phases_told = time.monotonic()
+            step_ms = {str(rank.rank): rank.step_times.newest() for rank in self.living}
+            launcher.send(events.Phases(ranks=told, step_ms=step_ms).record(time.time()))
+
+    def _gpu_fault(self, uuid: str, xid: int, ranks: list[int]) -> None:
+        self._node.event(events.GpuXid(uuid=uuid, xid=xid, ranks=ranks))
+
+    def forward(self, number: int) -> None:
+        """A signal to the ranks that have a handler for it; torchrun itself would die of it and orphan them."""
+        given = [r for r in self.living if processes.catches(r.pid or 0, number)]
+        without = [r.rank for r in self.living if r not in given]
+        for rank in given:
+            processes.kill(rank.pid or 0, number)
+        name = signal.Signals(number).name
+        self._node.event(events.Signalled(signal=name, to=[r.rank for r in given], without_handler=without))
+
+    def _log_lost(self, rank: int, stream: str, count: int, because: str) -> None:
+        self._node.event(events.LogLost(rank=rank, stream=stream, bytes=count, because=because))
+
+    # -- the end --------------------------------------------------------------------------------------------
+
+    def _pidfd_ready(self, rank: RankProcess) -> None:
+        if rank.pidfd is None:
+            return
+        self._loop.forget(rank.pidfd)
+        fields = processes.stat_fields(rank.pid or 0)
+        # torchrun has not collected it yet: the code is still to be read
+        zombie = bool(fields) and fields[0] == "Z" and not rank.hidden
+        self.ended(rank, os.waitstatus_to_exitcode(int(fields[49])) if zombie else None)
+
+    def ended(self, rank: RankProcess, exit_code: int | None) -> None:
+        """Take down how a rank ended; when it is the first to fail, ask the others before torchrun ends them."""
+        if rank.ended is not None:
+            return
+        if rank.pidfd is not None:
+            self._loop.forget(rank.pidfd)
+        rank.sample()
+        rank.end(exit_code, "" if exit_code is not None else _COLLECTED)
+        for wire in [w for w, r in self._peers.items() if r is rank]:
+            self._hear(wire)  # its last words may still stand in the socket
+        self._follower.close_rank(rank.rank)
+        self._record(rank)
+        if rank.failed and rank.asked_to_stop is None and self.living and not self._holding:
+            self._hold_and_ask(rank)
+
+    def _hold_and_ask(self, dead: RankProcess) -> None:
+        self._holding = True
+        self._torchrun.hold()
+        self.ask_exceptions()
+        look = self.last_looks.begin(dead, list(self.ranks.values()))
+        self._loop.turn_until(lambda: (not self._awaited and look.done) or not self.living, _ASK_SIBLINGS_S)
+        self.note_asked_to_stop()
+        self._torchrun.release()
+        look.write()
+        self._holding = False
+
+    def ask_exceptions(self) -> None:
+        """What are you handling right now? The answers arrive as facts."""
+        self._awaited.clear()
+        for wire, rank in list(self._peers.items()):
+            if rank is not None and rank.alive:
+                wire.send({"op": "exceptions", "id": "death"})
+                self._awaited.add(rank.rank)
+
+    def ask_beside_a_dump(self) -> None:
+        """Which parameters have no gradient, what are you handling? Of those that can speak it arrives as facts."""
+        for wire, rank in list(self._peers.items()):
+            if rank is not None and rank.alive:
+                wire.send({"op": "model", "id": "dump"})
+                wire.send({"op": "exceptions", "id": "dump"})
+
+    def ask_stacks(self) -> None:
+        """Where do your threads stand? For those that py-spy may not look into; a file answers (worker/stacks.py)."""
+        for wire, rank in list(self._peers.items()):
+            if rank is not None and rank.alive:
+                wire.send({"op": "stacks"})
+
+    def ask_files(self, request: Mapping[str, Any]) -> None:
+        """A memory snapshot or a profile of those ranks that are named, or of all; each answers by an event."""
+        wanted, asked, what = request.get("ranks"), request.get("id"), str(request.get("request"))
+        question = {"op": what, "id": asked, **{key: request[key] for key in ("first", "steps") if key in request}}
+        reached = set()
+        for wire, rank in list(self._peers.items()):
+            if rank is not None and rank.alive and (wanted is None or rank.rank in wanted):
+                wire.send(question)
+                reached.add(rank.rank)
+        for rank in self.ranks.values():
+            if rank.rank not in reached and (wanted is None or rank.rank in wanted):
+                because = "it has no worker side" if rank.alive else "it does not run"
+                kind = events.Profile if what == "profile" else events.MemorySnapshot
+                self._node.event(kind(rank=rank.rank, id=asked, because=because))
+
+    def note_asked_to_stop(self) -> None:
+        """From now on an end by SIGTERM or SIGKILL is torchrun's or our doing, not a cause."""
+        for rank in self.living:
+            rank.asked_to_stop = rank.asked_to_stop or time.time()
+
+    def kill(self, signum: int) -> None:
+        """To each living rank's process group, as torchrun does."""
+        self.note_asked_to_stop()
+        for rank in self.living:
+            processes.kill_group(rank.pid or 0, signum)
+
+    def end_leftovers(self, grace: float) -> None:
+        """torchrun is gone: ranks that outlive it (it was killed) get SIGTERM, the grace period, SIGKILL.
+
+        What a failed rank leaves in its own process group (loader workers) goes with it, as it is ours to end.
+        """
+        if self.living:
+            self.kill(signal.SIGTERM)
+            if not self._loop.turn_until(lambda: not self.living, grace, self._collect_adopted):
+                self.kill(signal.SIGKILL)
+                self._loop.turn_until(lambda: not self.living, 10.0, self._collect_adopted)
+        failed = {r.pid for r in self.ranks.values() if r.failed and r.pid}
+        for pid in processes.group_members(failed, f"DISTDBG_RUN_DIR={self._node.run.path}") if failed else ():
+            processes.kill(pid, signal.SIGKILL)
+
+    def _collect_adopted(self) -> None:
+        by_pid = {r.pid: r for r in self.ranks.values()}
+        for pid, exit_code in processes.reap_adopted({self._torchrun.pid}):
+            if (rank := by_pid.get(pid)) is not None:
+                self.ended(rank, exit_code)
+
+    def look_after_torchrun(self) -> None:
+        """torchrun has just ended: what it had collected is gone from the process table."""
+        for rank in self.living:
+            if not processes.stat_fields(rank.pid or 0):
+                self._pidfd_ready(rank)
+
+    def complete(self, torchrun_exit_code: int) -> None:
+        """Last bytes, and codes that torchrun collected before we could read them, from its own closing words."""
+        self._follower.close(deadline=5.0)
+        if self.gpus is not None:
+            self.gpus.close()
+        reported = self._torchrun.reported()
+        for rank in self.ranks.values():
+            if rank.pid is None:
+                rank.end(None, "the process was never seen")
+                self._record(rank)
+            known = reported.get(rank.rank, 0 if torchrun_exit_code == 0 else None)
+            if rank.exit_code is None and known is not None:
+                rank.exit_code, rank.unknown_because = known, ""
+                self._record(rank)
+
+    def _record(self, rank: RankProcess) -> None:
+        record = rank.exit_record() | {"node_rank": self._node.node_rank, "host": self._node.host}
+        files = self._files(rank)
+        self._node.disk.write_whole(files.exit, json.dumps(record, indent=1).encode() + b"\n")
+        with contextlib.suppress(OSError):
+            self._node.disk.write_whole(files.error, rank.error_path.read_bytes())
+        self._node.event(events.RankExited(**record))
+
+    def _files(self, rank: RankProcess) -> RankFiles:
+        return self._node.run.attempt(rank.attempt).rank(rank.rank)
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", value)
+    return text

@@ -1,0 +1,203 @@
+"""One rank seen from outside: found below torchrun, watched through a pidfd, sampled from /proc and its page."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distdbg.launch.agent import processes
+from distdbg.launch.agent.child_memory import ChildMemory
+from distdbg.launch.watch.arrival_delay import ArrivalDelay
+from distdbg.launch.watch.phases import PhaseWindows
+from distdbg.launch.watch.step_times import StepTimes
+from distdbg.worker.page import PAGE_BYTES, Page, read_page
+
+_TICK = os.sysconf("SC_CLK_TCK")
+#: What `get_backend` says where a wait takes no CPU time. `undefined` is one backend for each kind of device.
+_BLOCKING = {"gloo", "mpi", "fake", "cpu", "undefined"}
+_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class RankProcess:
+    """What the agent knows of one rank in one attempt. Times are epoch seconds, memory bytes."""
+
+    rank: int
+    local_rank: int
+    attempt: int
+    page_path: Path
+    error_path: Path
+    pid: int | None = None
+    pidfd: int | None = None
+    started: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    hidden: bool = False
+    unknown_because: str = ""
+    asked_to_stop: float | None = None
+    rss: int | None = None
+    #: of it, what is no file's and not shared
+    anon: int | None = None
+    #: looks on end at which a signal had stopped it
+    stopped: int = 0
+    cpu_s: float | None = None
+    page: Page | None = None
+    rate: float | None = None
+    phases: PhaseWindows = field(default_factory=PhaseWindows)
+    step_times: StepTimes = field(default_factory=StepTimes)
+    lateness: ArrivalDelay = field(default_factory=ArrivalDelay)
+    child_memory: ChildMemory = field(default_factory=ChildMemory)
+    #: the most of its resident memory that a look has seen
+    peak_rss: int = 0
+    #: the shortest timeout of its process groups, and whether it waits for its accelerator by spinning
+    timeout_s: float | None = None
+    spins: bool = False
+    started_monotonic: float = field(default_factory=time.monotonic)
+    _last: tuple[float, int] | None = field(default=None, repr=False)
+
+    @property
+    def alive(self) -> bool:
+        return self.pid is not None and self.ended is None
+
+    @property
+    def failed(self) -> bool:
+        return self.ended is not None and self.exit_code != 0
+
+    def attach(self, pid: int) -> None:
+        """Begin to watch `pid`; one that is gone already is noted as such."""
+        self.pid = pid
+        self.started = time.time()
+        try:
+            self.pidfd = os.pidfd_open(pid)
+        except (OSError, AttributeError) as error:
+            self.end(None, f"the process could not be watched: {error}")
+
+    def pace(self) -> tuple[int, ...] | None:
+        """What only training moves: a rank that cleans up after an error calls torch.distributed, too. Of one that has
+        never trained, how often it was heard."""
+        if self.page is None:
+            return None
+        trained = self.page.step, self.page.batches, self.page.backwards
+        return trained if any(trained) else (self.page.heard,)
+
+    def learn(self, fact: Mapping[str, Any]) -> None:
+        """What it tells of itself that the watch for hangs needs."""
+        seconds = fact.get("seconds")
+        if fact.get("kind") == "timeout" and isinstance(seconds, (int, float)):
+            self.timeout_s = float(seconds)
+        elif fact.get("kind") == "init":
+            names = set(str(fact.get("backend")).replace(":", ",").split(","))
+            self.spins = not names <= _BLOCKING or ("undefined" in names and _has_accelerator())
+
+    def end(self, exit_code: int | None, unknown_because: str = "") -> None:
+        self.ended = time.time()
+        self.exit_code, self.unknown_because = exit_code, unknown_because
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+    def sample(self) -> None:
+        """Refresh page, memory, CPU time and step rate. About 20 us."""
+        with contextlib.suppress(OSError):
+            self.page = self._own_page(self.page_path.read_bytes()[:PAGE_BYTES]) or self.page
+        fields = processes.stat_fields(self.pid or 0)
+        self.stopped = self.stopped + 1 if fields and fields[0] == "T" else 0
+        if len(fields) > 21 and fields[0] != "Z":
+            # proc(5): of a process that may not be traced the kernel hides what follows, as 1 here, its exit code as 0
+            self.hidden = fields[23] == "1"
+            self.cpu_s = (int(fields[11]) + int(fields[12])) / _TICK
+            self.rss = int(fields[21]) * _PAGE_SIZE
+            self.peak_rss = max(self.peak_rss, self.rss)
+            self.anon = processes.anonymous_bytes(self.pid or 0)
+        now, step = time.monotonic(), self.step or 0
+        if self._last is None or now - self._last[0] >= 0.9:
+            if self._last is not None:
+                self.rate = (step - self._last[1]) / (now - self._last[0])
+            self._last = (now, step)
+
+    def _own_page(self, raw: bytes) -> Page | None:
+        page = read_page(raw)
+        return page if page is not None and page.pid == self.pid else None
+
+    @property
+    def step(self) -> int | None:
+        if self.page is None:
+            return None
+        return max(self.page.step, self.page.user_step) if self.page.user_step >= 0 else self.page.step
+
+    @property
+    def epochs(self) -> int:
+        """Ends of loaders that were heard; -1 where there is no loader."""
+        return self.page.epochs if self.page is not None and self.page.batches else -1
+
+    @property
+    def phase(self) -> str | None:
+        return self.page.phase if self.page else None
+
+    def metrics(self) -> dict[str, Any]:
+        children = self.child_memory.told(self.pid) if self.pid is not None and self.alive else []
+        return {
+            "rank": self.rank,
+            "pid": self.pid,
+            "step": self.step,
+            "phase": self.phase,
+            "rate": self.rate,
+            "step_ms": self.step_times.newest(),
+            "data_wait": self.phases.newest("data"),
+            "late_ms": self.lateness.newest_ms(time.monotonic()) if self.alive else None,
+            "rss": self.rss,
+            "anon": self.anon,
+            "epochs": self.epochs,
+            "cpu": self.cpu_s,
+            "alive": self.alive,
+            "exit_code": self.exit_code,
+        } | ({"children": children} if children else {})
+
+    def exit_record(self) -> dict[str, Any]:
+        names = ("rank", "local_rank", "attempt", "pid", "started", "ended", "exit_code", "unknown_because")
+        record = {name: getattr(self, name) for name in names}
+        record |= {"asked_to_stop": self.asked_to_stop, "step": self.step, "phase": self.phase, "rss": self.rss}
+        record |= {"peak_rss": self.peak_rss or None, "phases": self.phases.told()}
+        return record | {"step_times": self.step_times.told()}
+
+
+def page_facts(page: Page) -> dict[str, Any]:
+    """The heartbeat page as plain numbers, with the age of what was heard last in seconds."""
+    names = ("step", "phase", "batches", "asks", "data_ends", "forwards", "backwards", "saves", "calls", "user_step",
+             "heard")  # fmt: skip
+    now = time.monotonic_ns()
+    ages = {"quiet_s": (now - page.heard_ns) / 1e9, "age_s": (now - page.started_ns) / 1e9}
+    return {name: getattr(page, name) for name in names} | ages
+
+
+def _has_accelerator() -> bool:
+    return Path("/dev/kfd").exists() or any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def find_ranks(torchrun: int, waiting: list[RankProcess], known: set[int]) -> list[tuple[RankProcess, int]]:
+    """Pair the ranks that torchrun has just started with their processes, by RANK in each one's environment.
+
+    A process that has not exec'd yet has no RANK, and one that has died shows no environment at all: those are left
+    for the next look, unless as many corpses as ranks are waiting; torchrun starts them in order of local rank.
+    """
+    pairs: list[tuple[RankProcess, int]] = []
+    by_rank = {str(r.rank): r for r in waiting}
+    corpses: list[int] = []
+    for pid in processes.children(torchrun):
+        if pid in known:
+            continue
+        environment = processes.environment_of(pid)
+        rank = by_rank.get(environment.get("RANK", ""))
+        if rank is not None and environment.get("TORCHELASTIC_RUN_ID"):
+            pairs.append((rank, pid))
+        elif not environment and (processes.stat_fields(pid) or [""])[0] == "Z":
+            corpses.append(pid)
+    left = [r for r in waiting if all(r is not found for found, _ in pairs)]
+    if corpses and len(corpses) == len(left):
+        pairs += zip(sorted(left, key=lambda r: r.local_rank), sorted(corpses), strict=True)
+    return pairs

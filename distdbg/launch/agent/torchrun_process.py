@@ -1,0 +1,98 @@
+"""torchrun as the agent's child: started, listened to, held still, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Set
+from pathlib import Path
+
+from distdbg.launch.agent import processes
+
+_BROUGHT = Path(__file__).with_name("brought_torchrun.py")
+_KEEP = 64 << 10  # of what torchrun says; its closing table is far shorter
+#: One entry of torchrun's closing table of failures.
+_FAILURE = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+) \(pid: \d+\)")
+
+
+class TorchrunProcess:
+    """`streams` are the descriptors to read what it says from; empty where it has the terminal (no capture).
+
+    `handles` are the names of the signals that end its ranks. `brought`: this Python is an image's, for which distdbg
+    is not installed.
+    """
+
+    def __init__(
+        self,
+        argv: list[str],
+        node_dir: Path,
+        run_dir: Path,
+        *,
+        capture: bool,
+        stdin: str,
+        handles: Set[str],
+        brought: bool = False,
+    ) -> None:
+        self.handles = handles & {number.name for number in signal.Signals}
+        environment = os.environ | {"DISTDBG_NODE_DIR": str(node_dir), "DISTDBG_RUN_DIR": str(run_dir)}
+        reader, writer = os.pipe2(os.O_CLOEXEC) if capture else (-1, -1)
+        parent = os.getpid()
+        self._process = subprocess.Popen(
+            [sys.executable, *([str(_BROUGHT)] if brought else ["-m", "torch.distributed.run"]), *argv],
+            env=environment,
+            stdin=None if stdin == "inherit" else subprocess.DEVNULL,
+            stdout=writer if capture else None,
+            stderr=writer if capture else None,
+            preexec_fn=lambda: processes.die_with_parent(parent),  # noqa: PLW1509 -- the agent has no thread yet
+        )
+        self.pid = self._process.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        self.exit_code: int | None = None
+        self.silent = not capture
+        self.tail = b""
+        self.streams: list[int] = []
+        if capture:
+            os.close(writer)
+            os.set_blocking(reader, False)
+            self.streams = [reader]
+
+    def read(self, stream: int) -> bytes:
+        """What it said since; empty where nothing is there now and at the end, which makes it `silent`."""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(stream, 1 << 16)
+            self.silent = not data
+            self.tail = (self.tail + data)[-_KEEP:]
+            return data
+        return b""
+
+    def reported(self) -> dict[int, int]:
+        """rank -> exit code, from the table that torchrun prints at the end; empty where it printed none."""
+        text = self.tail.decode("utf-8", "replace")
+        return {int(rank): int(code) for rank, code in _FAILURE.findall(text)}
+
+    def hold(self) -> None:
+        """Stop it for a moment, so that it does not end the ranks that we are asking."""
+        processes.kill(self.pid, signal.SIGSTOP)
+
+    def release(self) -> None:
+        processes.kill(self.pid, signal.SIGCONT)
+
+    def terminate(self, reason: str) -> None:
+        """It gives its ranks the signal that it gets: the one that the reason names, where it handles that one.
+
+        Ctrl-C (SIGINT) is a person's wish for a gentle end, as any other reason: SIGTERM.
+        """
+        as_it_came = reason in self.handles and reason != "SIGINT"
+        processes.kill(self.pid, signal.Signals[reason] if as_it_came else signal.SIGTERM)
+        self.release()
+
+    def kill(self) -> None:
+        processes.kill(self.pid, signal.SIGKILL)
+
+    def collect(self) -> None:
+        self.exit_code = self._process.wait()
+        os.close(self.pidfd)

@@ -1,0 +1,68 @@
+"""The backends that are installed, found by their entry points and loaded when they are needed.
+
+interface.py  what a backend is; local/, ssh/ and slurm/ are one each
+choosing.py   which backend takes a job, and where the job runs
+nodes.py      the agents of one attempt; far_nodes.py: on other hosts, behind a client's standard streams (carriers.py)
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING
+
+from distdbg.backend_names import backend_names, entry_points
+from distdbg.errors import UsageError
+
+if TYPE_CHECKING:
+    from distdbg.launch.backends.interface import Backend, SubmittedJob
+    from distdbg.rundir import RunDir
+
+
+def named(name: str) -> Backend:
+    """Raises UsageError where it is not installed, or cannot be loaded."""
+    if name not in backend_names():
+        known = ", ".join(backend_names())
+        raise UsageError(f"there is no backend {name!r}; installed are {known}", "Install the package that has it.")
+    backend = _loaded(name)
+    if isinstance(backend, str):
+        raise UsageError(backend, "Repair that package, or remove it.")
+    return backend
+
+
+def in_order() -> tuple[Backend, ...]:
+    """All of them, in the order in which --on auto asks them. One that cannot be loaded is reported once."""
+    return tuple(sorted(_all(), key=lambda backend: (backend.order, backend.name)))
+
+
+def submitted_job(run: RunDir) -> SubmittedJob | None:
+    """None where no backend has submitted the run."""
+    return next((job for backend in in_order() if (job := backend.submitted(run)) is not None), None)
+
+
+@cache
+def _all() -> tuple[Backend, ...]:
+    found = []
+    for name in backend_names():
+        backend = _loaded(name)
+        if isinstance(backend, str):
+            sys.stderr.write(f"distdbg: {backend}\n")
+        else:
+            found.append(backend)
+    return tuple(found)
+
+
+@cache
+def _loaded(name: str) -> Backend | str:
+    """Or, in one sentence, why not."""
+    from distdbg.launch.backends.interface import Backend
+
+    entry = entry_points()[name]
+    package = f" of the package {entry.dist.name}" if entry.dist is not None else ""
+    try:
+        made = entry.load()()
+    except Exception as error:
+        return f"the backend {name!r}{package} cannot be loaded: {type(error).__name__}: {error}"
+    if not isinstance(made, Backend) or getattr(made, "name", None) != name:
+        return f"the backend {name!r}{package} cannot be loaded: {entry.value} is no Backend of that name"
+    return made

@@ -1,0 +1,127 @@
+"""The `local` backend: one agent a node, all on this machine, watched until the last is gone.
+
+The launcher talks to each agent over a socket pair; when either end dies the other learns it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distdbg.launch.agent import processes
+from distdbg.launch.agent.wire import Wire
+from distdbg.launch.backends.nodes import AgentSeen, Listener, Nodes
+from distdbg.launch.live.journal import Journal
+
+_AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.py"
+#: An agent that has said its last word and does not end within this time is held by a file system.
+_FROZEN_AGENT_S = 15.0
+
+
+@dataclass(frozen=True)
+class AgentCommand:
+    """How to start one agent: its arguments (before and after `--`) and its environment."""
+
+    node_rank: int
+    argv: Sequence[str]
+    environment: dict[str, str]
+    inherit_stdin: bool
+
+
+@dataclass
+class _LocalAgent:
+    seen: AgentSeen
+    process: subprocess.Popen[bytes]
+    wire: Wire
+
+
+class LocalNodes(Nodes):
+    """Agents that are children of this process."""
+
+    def __init__(self, commands: Sequence[AgentCommand], grace: float, journal: Journal, listener: Listener) -> None:
+        super().__init__(grace, journal, listener)
+        self._commands = commands
+        self._agents: list[_LocalAgent] = []
+
+    @property
+    def agents(self) -> list[AgentSeen]:
+        return [agent.seen for agent in self._agents]
+
+    def start(self) -> None:
+        processes.become_subreaper()
+        self._catch_signals()
+        for command in self._commands:
+            self._start_agent(command)
+
+    def _start_agent(self, command: AgentCommand) -> None:
+        ours, theirs = socket.socketpair()
+        descriptor = theirs.fileno()
+        own = ["--launcher-fd", str(descriptor), "--parent", str(os.getpid())]
+        process = subprocess.Popen(
+            [sys.executable, str(_AGENT), *own, *command.argv],
+            env=command.environment,
+            stdin=None if command.inherit_stdin else subprocess.DEVNULL,
+            pass_fds=(descriptor,),
+            start_new_session=True,  # Ctrl-C is for the launcher alone, which ends the job gently
+        )
+        theirs.close()
+        agent = _LocalAgent(AgentSeen(command.node_rank), process, Wire(ours))
+        self._agents.append(agent)
+        self._selector.register(agent.wire, selectors.EVENT_READ, lambda: self._hear(agent))
+
+    def _hear(self, agent: _LocalAgent) -> None:
+        for event in agent.wire.receive():
+            self._heard(agent.seen, event)
+        if agent.wire.closed:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(agent.wire)
+
+    def _look_after(self) -> None:
+        for agent in self._agents:
+            if agent.seen.gone:
+                continue
+            code, finished = agent.process.poll(), agent.seen.finished
+            if code is None and finished and time.monotonic() - finished[0] > _FROZEN_AGENT_S:
+                code = finished[1]  # its disk thread hangs in the kernel: nobody can collect it before the thaw
+            if code is not None:
+                self._hear(agent)
+                self._ended(agent.seen, code)
+
+    def _kill(self) -> None:
+        for agent in self._agents:
+            if not agent.seen.gone:
+                agent.process.kill()
+
+    def _end_orphans(self, every_turn: Callable[[], None]) -> None:
+        """torchrun (which was told to end) and ranks, by their known pids."""
+        orphans = {pid for agent in self.agents for pid in (agent.torchrun_pid, *agent.rank_pids) if pid}
+        deadline = time.monotonic() + self._grace
+        told = False
+        while left := orphans & set(processes.children(os.getpid())):
+            processes.reap_adopted(set())
+            last = time.monotonic() > deadline
+            for pid in left if (last or not told) else ():
+                processes.kill(pid, signal.SIGCONT)
+                processes.kill_group(pid, signal.SIGKILL if last else signal.SIGTERM)
+            told = True
+            time.sleep(0.02)
+            every_turn()
+
+    def tell_all(self, request: Mapping[str, Any]) -> None:
+        for agent in self._agents:
+            agent.wire.send(request)
+
+    def _tell_others(self, but: AgentSeen, request: Mapping[str, Any]) -> None:
+        for agent in self._agents:
+            if agent.seen is not but:
+                agent.wire.send(request)

@@ -1,0 +1,184 @@
+"""What every backend does with its agents: hears them, relays between them, passes signals on, ends the job.
+
+local/nodes.py  the agents are children of this process, each on a socket pair
+far_nodes.py    they are on other hosts, behind the standard streams of srun or ssh
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distdbg.launch.live.journal import Journal
+from distdbg.protocol.launcher_events import AgentExited, Cancelled
+
+#: After one node has failed for good the others get this long to end by themselves, with their own evidence.
+_OTHERS_MAY_TAKE_S = 3.0
+_TURN_S = 0.1
+#: Told twice to stop, agents have this long to kill their ranks before they are killed themselves.
+_KILLED_WITHIN_S = 5.0
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
+
+#: Called with (node rank, event) for everything that an agent says.
+Listener = Callable[[int, dict[str, Any]], None]
+
+
+@dataclass
+class AgentSeen:
+    """One agent, as far as its launcher knows."""
+
+    node_rank: int
+    exit_code: int | None = None
+    #: when it said that it was done, and with which code
+    finished: tuple[float, int] | None = None
+    torchrun_pid: int | None = None
+    rank_pids: set[int] = field(default_factory=set)
+
+    @property
+    def gone(self) -> bool:
+        return self.exit_code is not None
+
+
+class Nodes(ABC):
+    """The agents of one attempt. `start` starts them, `run` returns when the last is gone."""
+
+    def __init__(self, grace: float, journal: Journal, listener: Listener) -> None:
+        self._grace = grace
+        self._journal = journal
+        self._listener = listener
+        self._selector = selectors.DefaultSelector()
+        self.cancelled_by: str | None = None
+        self._ended_because = ""
+        self._first_failure: float | None = None
+        self._kill_at: float | None = None
+
+    @property
+    @abstractmethod
+    def agents(self) -> Sequence[AgentSeen]: ...
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    def tell_all(self, request: Mapping[str, Any]) -> None:
+        """Every agent that still listens gets the request."""
+
+    @abstractmethod
+    def _tell_others(self, but: AgentSeen, request: Mapping[str, Any]) -> None:
+        """All but one."""
+
+    @abstractmethod
+    def _look_after(self) -> None:
+        """Once a turn: who has ended, who is silent. Calls `_ended`."""
+
+    @abstractmethod
+    def _kill(self) -> None:
+        """The agents that do not even kill their ranks when told to."""
+
+    @abstractmethod
+    def _end_orphans(self, every_turn: Callable[[], None]) -> None:
+        """What agents that were killed have left."""
+
+    def run(self, every_turn: Callable[[], None]) -> None:
+        """`every_turn` is called ten times a second: the view."""
+        while not all(agent.gone for agent in self.agents):
+            for key, _ in self._selector.select(_TURN_S):
+                key.data()
+            self._look_after()
+            self._end_the_others()
+            every_turn()
+        self._end_orphans(every_turn)
+
+    # -- what agents say ------------------------------------------------------------------------------------
+
+    def _heard(self, agent: AgentSeen, event: dict[str, Any]) -> None:
+        match event.get("event"):
+            case "agent-started":
+                agent.torchrun_pid = event.get("torchrun_pid")
+            case "agent-finished":
+                agent.finished = (time.monotonic(), int(event["exit_code"]))
+                if agent.finished[1] != 0 and self._first_failure is None:  # one srun ends with the last of its agents
+                    self._first_failure = time.monotonic()
+            case "rank-started":
+                agent.rank_pids.add(int(event["pid"]))
+            case "rank-exited":
+                agent.rank_pids.discard(int(event.get("pid") or 0))
+                if event.get("exit_code") and not event.get("asked_to_stop"):
+                    self._tell_others(agent, {"request": "exceptions"})
+            case "death-dump":
+                self._tell_others(agent, {"request": "last-look", "folder": event["folder"]})
+            case "stopping" if self.cancelled_by is None and _asks_all(str(event.get("reason", ""))):
+                self.stop(str(event["reason"]))
+        self._listener(agent.node_rank, event)
+
+    def _ended(self, agent: AgentSeen, code: int, **fields: Any) -> None:  # noqa: ANN401
+        agent.exit_code = code
+        self._journal.note(AgentExited(node_rank=agent.node_rank, exit_code=code, **fields))
+        if code != 0 and self._first_failure is None:
+            self._first_failure = time.monotonic()
+
+    def _end_the_others(self) -> None:
+        if self._first_failure is not None and time.monotonic() - self._first_failure > _OTHERS_MAY_TAKE_S:
+            self.tell_all({"request": "stop", "reason": "another node has failed"})
+            self._first_failure = float("inf")
+        if self._kill_at is not None and time.monotonic() > self._kill_at:
+            self._kill()
+            self._kill_at = None
+
+    # -- requests -------------------------------------------------------------------------------------------
+
+    @property
+    def living(self) -> list[int]:
+        """The nodes whose agents can still answer."""
+        return [agent.node_rank for agent in self.agents if not agent.gone and agent.finished is None]
+
+    @property
+    def ending(self) -> bool:
+        """Whether somebody has asked for the end, or a node has failed for good."""
+        return self.cancelled_by is not None or self._ended_because != "" or self._first_failure is not None
+
+    def end(self, because: str) -> None:
+        """Gently, as a stop does; but it is no cancel."""
+        self._ended_because = because
+        self.tell_all({"request": "stop", "reason": because})
+
+    def stop(self, by: str) -> None:
+        """Gently; a second call ends the job at once. One that is failing already was not cancelled: it is hurried.
+
+        So Slurm ends what is left of a job when it learns that a node is lost, after us.
+        """
+        if self.cancelled_by is None and self._first_failure is None:
+            self.cancelled_by = by
+            self._journal.note(Cancelled(by=by))
+            self.tell_all({"request": "stop", "reason": by})
+        else:
+            self.tell_all({"request": "kill", "by": by})
+            self._kill_at = time.monotonic() + _KILLED_WITHIN_S
+
+    def _catch_signals(self) -> None:
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for signum in (*_STOP_SIGNALS, *_FORWARDED):
+            # nohup's ignored SIGHUP stays ignored
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                signal.signal(signum, lambda *_: None)
+        self._selector.register(reader, selectors.EVENT_READ, lambda: self._signals(os.read(reader, 64)))
+
+    def _signals(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number in _FORWARDED:
+                self.tell_all({"request": "signal", "signal": number})
+            elif number != signal.SIGHUP or self.cancelled_by is None:  # a terminal that closes may send several
+                self.stop(signal.Signals(number).name)
+
+
+def _asks_all(reason: str) -> bool:
+    """Whether an agent was asked for the end of the job: a cancel, or a signal that torchrun ends its ranks by."""
+    return reason.startswith("cancelled") or reason in {number.name for number in _FORWARDED}

@@ -1,0 +1,56 @@
+"""A Slurm job's ranks on this node, captured: what `hang-dump --slurm-job` starts on each node through srun.
+
+    srun --jobid J --overlap -N1 -n1 -w NODE python <absolute>/distdbg/launch/backends/slurm/node_dump.py REQUEST
+
+REQUEST: {"job": "12", "node_rank": 0, "options": {…}} as JSON. Standard output is a tar of the dump's folder with a
+found.json beside its files: {"name", "argv", "cwd", "world_size", "ranks", "doubles", "key", "others"}. Nothing has to
+be shared between this node and who asks. Needs psutil at most.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":  # started by its path: our folder must not shadow the standard library
+    sys.path[0] = sys.path[0].rsplit("/distdbg/", 1)[0]
+
+import json
+import os
+import socket
+import tarfile
+import tempfile
+from pathlib import Path
+
+from distdbg.collect.machine.job_processes import find_jobs
+from distdbg.errors import DistdbgError
+from distdbg.launch.watch.asked_dump import DumpOptions, capture
+from distdbg.whole_file import write_json
+
+
+def main() -> int:
+    request = json.loads(sys.argv[1])
+    # in a step of ours this says which job we are in, which is not what we are looked for
+    jobs = [job for job in find_jobs() if job.slurm_job == request["job"]]
+    if not jobs:
+        sys.stderr.write("no rank of the job runs here: no process with a rank's variables that runs Python\n")
+        return 3
+    job, others = jobs[0], jobs[1:]
+    found = {"name": job.name, "argv": job.argv, "cwd": job.cwd, "world_size": job.world_size, "key": job.key,
+             "ranks": [rank.rank for rank in job.ranks], "doubles": job.doubles,
+             "others": [other.name for other in others]}  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="distdbg-") as name:
+        folder = Path(name)
+        host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        options = DumpOptions(**request["options"])
+        try:
+            capture(folder, options, job.ranks, lambda _: None, node_rank=request["node_rank"], host=host)
+        except DistdbgError as error:
+            found["because"] = error.message
+        write_json(folder / "found.json", found)
+        with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
+            archive.add(folder, arcname=".", recursive=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""The verdict of a run that a launch shows: while the job hangs, and at its end."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from distdbg.rundir import RunDir
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distdbg.evidence.trace.profile import RankProfile
+    from distdbg.model import Report
+
+
+def explain(run: RunDir, shown: Report | None = None) -> tuple[str, Report]:
+    """Build and write the report of what the run directory holds now; as text for the terminal, and itself.
+
+    The text repeats only the first sentences of what the terminal has just `shown`.
+
+    A disk that takes no report takes nothing from the verdict, and neither does a page that cannot be drawn.
+    """
+    from distdbg.collect.runs.report_files import write_report
+    from distdbg.collect.runs.run_evidence import load_evidence
+    from distdbg.collect.runs.run_profiles import with_profiles
+    from distdbg.collect.runs.run_snapshots import with_snapshots
+    from distdbg.diagnosis.verdict import build_report
+    from distdbg.report.text.report import render_text
+
+    evidence = with_profiles(with_snapshots(load_evidence(run), run), run)
+    report = build_report(evidence)
+    text = render_text(report, color=sys.stderr.isatty(), shown=shown)
+    try:
+        write_report(run, report, evidence)
+    except OSError as error:
+        text += f"\ndistdbg: the report could not be written, this is all of it: {error.strerror or error}"
+    except Exception as error:
+        text += f"\ndistdbg: not all of the report could be made; please report this: {error!r}"
+    return text + _step_table(evidence.profiles), report
+
+
+def _step_table(profiles: Sequence[RankProfile]) -> str:
+    """Where their time goes; what cannot be shown costs the verdict nothing."""
+    if not profiles:
+        return ""
+    from distdbg.report.text.profile_text import profile_text
+
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    try:
+        return f"\n\n{profile_text(profiles, color=sys.stderr.isatty(), width=width)}\n"
+    except Exception as error:
+        return f"\ndistdbg: the table of the profiles could not be made; please report this: {error!r}"

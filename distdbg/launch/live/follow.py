@@ -1,0 +1,200 @@
+"""Following a run that somebody else launched, to its end: a batch job's, or that of another terminal.
+
+Everything is read from the run directory, as `distdbg logs -f` does; `Job` says what the directory cannot know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from distdbg.collect.runs.run_tail import FileTail, RunTail
+from distdbg.errors import EXIT_LOST
+from distdbg.launch.live.console import Console, Show, Shown
+from distdbg.launch.live.state import RunState
+from distdbg.launch.live.view import LiveView, PlainView
+from distdbg.rundir import RunDir
+
+_TURN_S = 0.1
+_LOOK_AT_NODES_S = 1.0
+#: Interrupted without a terminal there is nobody to ask: the job goes on.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ASK = "[d]etach and let it run, [c]ancel it, or Enter to go on following? "
+
+
+@dataclass(frozen=True)
+class Standing:
+    """`text` is shown whenever it changes. `code` of a job that is over and left no word of its own; None unknown."""
+
+    text: str = ""
+    over: bool = False
+    code: int | None = None
+
+
+class Job(Protocol):
+    """What is followed. `name` begins sentences; none of the methods waits for anything."""
+
+    name: str
+    may_cancel: bool
+
+    def standing(self, *, finished: bool) -> Standing:
+        """`finished`: the launch on the other side has written its end."""
+
+    def cancel(self) -> None:
+        """Gently; a second time at once. Raises DistdbgError."""
+
+    def close(self) -> None: ...
+
+
+class Following:
+    """`until_end` returns the job's exit code, EXIT_LOST where it was left running."""
+
+    def __init__(self, run: RunDir, job: Job, show: Show, world_size: int | None = None) -> None:
+        self._run = run
+        self._job = job
+        self._said = ""
+        self._signals: list[int] = []
+        self._cancelling = False
+        self._state = RunState()
+        self._nodes = RunTail(run)
+        self._nodes_at = float("-inf")
+        self._events = FileTail(run.events)
+        self._log = FileTail(run.batch_log)
+        self._finished: dict[str, Any] | None = None
+        self.launched = False
+        self._live = sys.stderr.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        self._view = self._new_view()
+        self._console = Console(run, show, world_size=world_size, live=self._live)
+
+    def until_end(self) -> int:
+        try:
+            with self._caught():
+                standing = self._follow()
+                if standing is None:
+                    return EXIT_LOST
+                self._read()
+                self._show(self._log.rest())
+                self._console.close(show=self._draw)
+                return self._end(standing)
+        finally:
+            self._view.close()
+            self._job.close()
+
+    def _follow(self) -> Standing | None:
+        """Until the job is over; None where a person has had enough of it."""
+        while True:
+            self._read()
+            self._show(self._log.lines())
+            standing = self._job.standing(finished=self._finished is not None)
+            if standing.text and standing.text != self._said:
+                self._said = standing.text
+                self._view.say(standing.text)
+            if standing.over:
+                return standing
+            self._draw(self._console.poll())
+            if self._signals and self._wants_to_leave():
+                return None
+            time.sleep(_TURN_S)
+
+    def _read(self) -> None:
+        for event in self._events.objects():
+            match event.get("event"):
+                case "launched":
+                    self.launched, self._finished = True, None
+                case "requeued":
+                    self._finished = None  # its log says why
+                case "not-started":
+                    self.launched = False  # its log says why
+                case "finished":
+                    self._finished = event
+        if self._live and time.monotonic() - self._nodes_at > _LOOK_AT_NODES_S:
+            self._nodes_at = time.monotonic()
+            for node_rank, event in self._nodes.poll():
+                self._state.apply(node_rank, event)
+
+    def _draw(self, shown: Shown) -> None:
+        if isinstance(self._view, LiveView):  # the launch on the other side says its plain line by itself
+            self._view.tick(shown)
+
+    def _show(self, lines: list[bytes]) -> None:
+        if lines:
+            self._view.show("\n".join(line.decode("utf-8", "replace") for line in lines))
+
+    def _end(self, standing: Standing) -> int:
+        """The word of the launch on the other side; where it left none, a verdict from what it left."""
+        code = self._finished.get("exit_code") if self._finished else None
+        if isinstance(code, int):
+            if not self._run.batch_log.exists():  # nobody here has shown the verdict
+                with contextlib.suppress(OSError):
+                    self._view.show(self._run.report_text.read_text(encoding="utf-8", errors="replace"))
+            return code
+        if not self.launched:
+            self._view.say(f"{self._job.name} ended before any rank was started")
+            return EXIT_LOST if standing.code is None else standing.code
+        from distdbg.launch.live.explain import explain
+
+        text, report = explain(self._run)
+        self._view.show(text)
+        code = report.exit_code if report.exit_code is not None else standing.code
+        return EXIT_LOST if code is None else code
+
+    # -- Ctrl-C ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _caught(self) -> Iterator[None]:
+        before = {number: signal.signal(number, lambda n, _: self._signals.append(n)) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _wants_to_leave(self) -> bool:
+        by, self._signals = self._signals, []
+        answer: Literal["detach", "cancel", "go on"] = "detach"
+        if by == [signal.SIGINT] and self._job.may_cancel and sys.stdin.isatty() and sys.stderr.isatty():
+            answer = "cancel" if self._cancelling else self._ask()
+        if answer == "cancel":
+            self._cancel()
+        elif answer == "detach":
+            self._view.say(f"{self._job.name} is left to itself: `distdbg attach {self._run.id}` follows it again, "
+                           f"`distdbg cancel {self._run.id}` ends it")  # fmt: skip
+        return answer == "detach"
+
+    def _cancel(self) -> None:
+        from distdbg.errors import DistdbgError
+
+        try:
+            self._job.cancel()
+        except DistdbgError as error:
+            self._view.say(f"{error.message}. {error.remedy}")
+            return
+        self._view.say(
+            "asked it to end at once" if self._cancelling else "asked it to end; Ctrl-C again ends it at once"
+        )
+        self._cancelling = True
+
+    def _ask(self) -> Literal["detach", "cancel", "go on"]:
+        """A second Ctrl-C at the question detaches: that harms nothing."""
+        self._view.close()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            sys.stderr.write(f"\n{self._job.name}: {_ASK}")
+            sys.stderr.flush()
+            first = sys.stdin.readline()[:1].lower()
+        except KeyboardInterrupt:
+            first = "d"
+        finally:
+            signal.signal(signal.SIGINT, lambda n, _: self._signals.append(n))
+        self._view = self._new_view()
+        return {"d": "detach", "c": "cancel", "": "detach"}.get(first, "go on")  # type: ignore[return-value]
+
+    def _new_view(self) -> LiveView | PlainView:
+        return LiveView(self._state, self._run.id) if self._live else PlainView(self._state)

@@ -1,0 +1,68 @@
+"""At the end of a launch with --profile: the ranks' traces become one file, as `distdbg profile` makes it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from distdbg.collect.runs.profile_sets import ProfileSet, profile_sets
+from distdbg.errors import DistdbgError
+from distdbg.evidence.trace.clock import words
+from distdbg.model import fold_ranks
+from distdbg.plain_text import one_line
+from distdbg.terminal import unguarded
+
+if TYPE_CHECKING:
+    from distdbg.rundir import RunDir
+
+#: A MB takes about half a second, and a batch job's nodes would wait for it.
+_MOST_BYTES = 32 << 20
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_HOW = "`distdbg profile {}` reads and merges them"
+
+
+def say_profiles(run: RunDir) -> None:
+    """Where they are merged, with the clocks' error; of many, how to do that. Who would end us ends this alone."""
+    heard = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, signal.default_int_handler) for number in heard}
+    try:
+        _say_each(run)
+    except KeyboardInterrupt:
+        _say(f"the profiles were not merged: {_HOW.format(os.path.relpath(run.path))}")
+    finally:
+        for number in heard:
+            signal.signal(number, before[number])
+
+
+def _say_each(run: RunDir) -> None:
+    attempts = run.attempts()
+    for found in [one for one in profile_sets(run) if one.attempt == attempts[-1]]:
+        what = f"profiles of steps {found.first}-{found.last} of ranks {fold_ranks(sorted(found.files))}"
+        _say(f"{what}: {_merged(found) or _HOW.format(os.path.relpath(run.path))}")
+
+
+def _merged(found: ProfileSet) -> str:
+    """Empty where that is left to whoever wants it."""
+    try:
+        if sum(path.stat().st_size for path in found.files.values()) > _MOST_BYTES:
+            return ""
+        merged = found.merge(_progress)
+    except (OSError, DistdbgError) as error:
+        _say(f"the profiles were not merged: {error}")
+        return ""
+    finally:
+        _progress("")
+    return f"{os.path.relpath(merged.path)}, for ui.perfetto.dev\n  {words(merged.clocks)}"
+
+
+def _progress(text: str) -> None:
+    """On a terminal only; the empty text wipes it."""
+    if sys.stderr.isatty():
+        unguarded(sys.stderr).write(f"\r\x1b[K{f'distdbg: {one_line(text)} …' if text else ''}")
+        sys.stderr.flush()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"distdbg: {text}\n")

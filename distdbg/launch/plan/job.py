@@ -1,0 +1,302 @@
+"""From settings to command lines: what exactly will run, on which node, with which environment. Pure.
+
+`--dry-run` prints a plan (dry_run.py); the backends carry one out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from distdbg.errors import UsageError
+from distdbg.launch.backends.meeting import IS_HOST, LOCAL_ADDRESS, NODE_RANK
+from distdbg.launch.plan.env_lint import lint
+from distdbg.launch.plan.environment import Variable, resolve
+from distdbg.launch.plan.guards import GUARDS_VARIABLE, write_modes
+from distdbg.launch.plan.place import LOCAL, Location
+from distdbg.launch.plan.terminal_ranks import check_named_ranks, shown_ranks
+from distdbg.launch.plan.topology import MachineFacts, Shares, share_out
+from distdbg.launch.plan.torchrun_flags import KILLS_AFTER_S, SWITCH_VARIABLES, value_mistake
+from distdbg.settings import JobSettings
+
+#: Stand in the plan of nodes that have not met: the launcher fills them in when they have.
+FIRST_NODE, FIRST_PORT = "@first-node@", "@first-port@"
+BOOT = Path(__file__).resolve().parents[2] / "worker" / "boot.py"
+#: torchrun flags that mean "this is one node of N": the rendezvous is the user's.
+_ONE_OF_N = ("rdzv-endpoint", "node-rank", "master-addr")
+#: Flags that this file writes itself and so takes out of what is passed through.
+_WRITTEN = ("module", "no-python")
+#: Whose output is shown: with our capture the console's business, without it torchrun's.
+_STREAMS = ("tee", "redirects", "local-ranks-filter")
+#: With these torchrun keeps the logs: it copies lines out of its own files, and redirects to files that can seek.
+_TORCHRUN_LOGS = ("logs-specs", "duplicate-stdout-filters", "duplicate-stderr-filters", "run-path")
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """`torchrun` are its arguments, the program last; `unset` are variables that the node must not inherit."""
+
+    node_rank: int
+    torchrun: tuple[str, ...]
+    environment: tuple[Variable, ...]
+    unset: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    nodes: tuple[NodePlan, ...]
+    topology: dict[str, Any]
+    program: tuple[str, ...]
+    worker_side: str
+    capture: bool
+    inherit_stdin: bool
+    show_ranks: str
+    place: Location = LOCAL
+    rank_env: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def is_one_of_many(settings: JobSettings) -> bool:
+    """Whether the user brings the rendezvous: Kubernetes, plain machines, one launch a node."""
+    flags = settings.torchrun
+    foreign = flags.get("rdzv-backend", "c10d") not in ("c10d", "static")
+    return foreign or any(name in flags for name in _ONE_OF_N) or ":" in flags.get("nnodes", "")
+
+
+def make_plan(
+    settings: JobSettings,
+    environ: Mapping[str, str],
+    machine: MachineFacts,
+    *,
+    port: int,
+    run_id: str,
+    origins: Mapping[str, str],
+    place: Location = LOCAL,
+    notes: Sequence[str] = (),
+) -> Plan:
+    """The whole plan. `port` is one reserved for the rendezvous, `origins` are settle()'s; `machine` is one node of
+    `place`, and `notes` go before the plan's own.
+
+    Raises UsageError for what cannot be.
+    """
+    settings = _checked(settings)
+    foreign = is_one_of_many(settings)
+    alone = foreign or place.far
+    shares = share_out(settings.model_copy(update={"nodes": 1}) if alone else settings, machine, environ)
+    variables, found = resolve(settings.presets, settings.env, origins, environ, machine.torch)
+    notes = [*notes, *found]
+    notes += [
+        *_shrunk(settings),
+        *_overfits(settings),
+        *lint({**environ, **settings.env}, machine.torch),
+        *shares.notes,
+    ]
+    unset = tuple(name for name in SWITCH_VARIABLES if name in environ)
+    common = [v for v in variables if not v.per_rank and v.name not in unset] + _of_ours(settings, shares, environ)
+    program = _program(settings)
+    nodes = tuple(
+        NodePlan(
+            node,
+            (*_arguments(settings, shares, _meets(settings, place, node, port), run_id), *program),
+            _node_environment(common, shares, node),
+            unset,
+        )
+        for node in range(1 if foreign else settings.nodes)
+    )
+    topology = _topology(settings, shares, place)
+    check_named_ranks(settings, topology["world_size"])
+    capture = _captures(settings)
+    if settings.capture and not capture:
+        notes.append(
+            "torchrun keeps the logs, as its flags ask: this run has none of them, and shows what torchrun shows"
+        )
+    return Plan(
+        nodes=nodes,
+        topology=topology,
+        program=program,
+        worker_side="on" if str(BOOT) in program[:1] else "off",
+        capture=capture,
+        inherit_stdin=len(nodes) == 1 and not place.far,
+        show_ranks=shown_ranks(settings, len(nodes), shares.nproc_per_node, elsewhere=topology["one_of_many"]),
+        place=place,
+        rank_env={v.name: v.value for v in variables if v.per_rank},
+        notes=tuple(notes),
+    )
+
+
+def _checked(settings: JobSettings) -> JobSettings:
+    """What only all settings together show to be wrong; `--nnodes 2:2` is `--nodes 2`."""
+    for name, value in settings.torchrun.items():
+        mistake = value_mistake(name, value)
+        if mistake:
+            raise UsageError(mistake, "`distdbg launch --help` has torchrun's flags.")
+    flags = dict(settings.torchrun)
+    low, _, high = flags.get("nnodes", "").partition(":")
+    if high and int(low) == int(high):
+        del flags["nnodes"]
+        settings = settings.model_copy(update={"nodes": int(low), "torchrun": flags})
+    static = flags.get("rdzv-backend", "static") == "static" and not {"nnodes", "standalone"} & set(flags)
+    if static and (rank := int(flags.get("node-rank", "0"))) >= settings.nodes:
+        # torchrun would wait for a quarter of an hour
+        message = f"--node-rank {rank} is none of {settings.nodes} nodes"
+        raise UsageError(message, f"They are 0 to {settings.nodes - 1}; how many there are says --nnodes.")
+    if settings.nodes > 1 and "standalone" in flags:
+        raise UsageError(f"--standalone is one node, and {settings.nodes} are asked for", "Leave one of them out.")
+    return settings
+
+
+def _of_ours(settings: JobSettings, shares: Shares, environ: Mapping[str, str]) -> list[Variable]:
+    """Variables that come from the topology, none of which the user has set."""
+    found: list[Variable] = []
+    if shares.omp_threads is not None:
+        found.append(Variable("OMP_NUM_THREADS", str(shares.omp_threads), "distdbg: CPUs shared out over the ranks"))
+    if settings.memory or settings.memory_steps:
+        found.append(Variable("DISTDBG_MEMORY", "on", "distdbg: --memory"))
+    if settings.memory_steps:
+        found.append(Variable("DISTDBG_MEMORY_STEPS", settings.memory_steps, "distdbg: --memory-steps"))
+    if settings.watch:
+        found.append(Variable("DISTDBG_WATCH", ",".join(settings.watch), "distdbg: --watch"))
+    if settings.on_nonfinite == "dump":
+        found.append(Variable("DISTDBG_ON_NONFINITE", "dump", "distdbg: --on-nonfinite"))
+    if settings.profile:
+        found.append(Variable("DISTDBG_PROFILE", settings.profile, "distdbg: --profile"))
+    if settings.profile and settings.profile_ranks != "all":
+        found.append(Variable("DISTDBG_PROFILE_RANKS", settings.profile_ranks, "distdbg: --profile-ranks"))
+    if settings.overfit_batch:
+        found.append(Variable("DISTDBG_OVERFIT_BATCH", str(settings.overfit_batch), "distdbg: --overfit-batch"))
+    if settings.guards:
+        found.append(Variable(GUARDS_VARIABLE, write_modes(settings.guards), "distdbg: --guard"))
+    name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"  # not the flag: a torch that has none refuses it
+    theirs = "shutdown-timeout" in settings.torchrun or name in {**environ, **settings.env}
+    if settings.grace > KILLS_AFTER_S and not theirs:
+        found.append(Variable(name, str(ceil(settings.grace)), "distdbg: --grace"))
+    name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+    restarts = settings.nodes > 1 and not is_one_of_many(settings) and int(settings.torchrun.get("max-restarts", "0"))
+    if restarts and name not in {**environ, **settings.env}:
+        found.append(Variable(name, "1", "distdbg: restarts over several nodes fail with a shared store (torch 2.13)"))
+    shrunk = (("DISTDBG_KEEP_LAYERS", settings.keep_layers), ("DISTDBG_SKIP_ATTENTION", settings.skip_attention),
+              ("DISTDBG_FULL_LOAD", int(settings.full_load)))  # fmt: skip
+    for variable, value in shrunk:
+        found += [Variable(variable, str(value), "distdbg: the model is made smaller, as asked")] if value else []
+    return found
+
+
+def _shrunk(settings: JobSettings) -> list[str]:
+    asked = [f"--{name.replace('_', '-')} {value}" for name in ("keep_layers", "skip_attention")
+             if (value := getattr(settings, name))]  # fmt: skip
+    asked += ["--full-load"] if settings.full_load else []
+    return [f"THE MODEL IS MADE SMALLER ({' '.join(asked)}): what it computes is not what it would be"] if asked else []
+
+
+def _overfits(settings: JobSettings) -> list[str]:
+    if not settings.overfit_batch:
+        return []
+    return [f"THE FIRST BATCH IS REPEATED for {settings.overfit_batch} steps, then the script is ended "
+            "(--overfit-batch): what it saves meanwhile is of no use"]  # fmt: skip
+
+
+def _topology(settings: JobSettings, shares: Shares, place: Location) -> dict[str, Any]:
+    """For job.json. `world_size` is None where it is not known here."""
+    foreign, nproc = is_one_of_many(settings), shares.nproc_per_node
+    many = foreign and (settings.nodes > 1 or "nnodes" in settings.torchrun)
+    return {
+        "on": place.on,
+        "nodes": 1 if foreign else settings.nodes,
+        "nproc_per_node": nproc,
+        "world_size": None if many or nproc is None else settings.nodes * nproc,
+        "one_of_many": many,
+        "gpus": [list(share) for share in shares.gpus] or [list(shares.visible)],
+    } | ({"hosts": list(place.hosts), "job_id": place.job_id} if place.far else {})
+
+
+def _captures(settings: JobSettings) -> bool:
+    return settings.capture and not any(name in settings.torchrun for name in _TORCHRUN_LOGS)
+
+
+def _watches(settings: JobSettings) -> bool:
+    """Whether torchrun tells our agent of its ranks; without capture only where it is asked for no logs of its own."""
+    theirs = (*_TORCHRUN_LOGS, *_STREAMS, "log-dir")
+    return _captures(settings) or not any(name in settings.torchrun for name in theirs)
+
+
+def _program(settings: JobSettings) -> tuple[str, ...]:
+    """The end of torchrun's command line. Before a program of the user's stands `--`: argparse would eat one of his."""
+    arguments = tuple(settings.args)
+    if settings.command:
+        return ("--no-python", "--", settings.command, *arguments)
+    if settings.worker_side == "off" or "run-path" in settings.torchrun:
+        return (*(("--module",) if settings.module else ()), "--", settings.program, *arguments)
+    module = ("-m", settings.module) if settings.module else (settings.program,)
+    return (str(BOOT), *module, *arguments)
+
+
+@dataclass(frozen=True)
+class _Meets:
+    """Words of torchrun's rendezvous for one node."""
+
+    nodes: int
+    node_rank: str
+    is_host: str
+    first: str
+    port: str
+    local_address: str
+
+
+def _meets(settings: JobSettings, place: Location, node: int, port: int) -> _Meets:
+    """On this machine told, not guessed, because all nodes are one host; elsewhere found out by the agents."""
+    if place.far:
+        return _Meets(settings.nodes, NODE_RANK, IS_HOST, FIRST_NODE, FIRST_PORT, LOCAL_ADDRESS)
+    address = _address(node, settings.nodes)
+    return _Meets(settings.nodes, str(node), str(int(node == 0)), "127.0.0.1", str(port), address)
+
+
+def _arguments(settings: JobSettings, shares: Shares, meets: _Meets, run_id: str) -> tuple[str, ...]:
+    given = settings.torchrun
+    flags: dict[str, str] = {"nnodes": given.get("nnodes") or str(settings.nodes)}
+    if not is_one_of_many(settings) and "standalone" not in given:
+        flags |= _rendezvous(given, meets, run_id)
+    flags["nproc-per-node"] = shares.nproc
+    ours: tuple[str, ...] = _WRITTEN
+    if _watches(settings):
+        flags["logs-specs"] = "distdbg"
+        ours += _STREAMS
+    passed = {name: value for name, value in given.items() if name not in ours and name not in flags}
+    words: list[str] = []
+    for name, value in (flags | passed).items():
+        words += (
+            [f"--{name}", value] if value and not value.startswith("-") else [f"--{name}" + (value and f"={value}")]
+        )
+    return tuple(words)
+
+
+def _rendezvous(given: Mapping[str, str], meets: _Meets, run_id: str) -> dict[str, str]:
+    """One store, held by the first node's torchrun."""
+    own = {"rdzv-id": given.get("rdzv-id") or run_id, "local-addr": given.get("local-addr") or meets.local_address}
+    if _is_static(given, meets.nodes):
+        port = given.get("master-port", meets.port)
+        place = {"node-rank": meets.node_rank, "master-addr": meets.first, "master-port": port}
+        return {"rdzv-backend": "static", **place, **own}
+    conf = f"is_host={meets.is_host}" + (f",{given['rdzv-conf']}" if given.get("rdzv-conf") else "")
+    return {"rdzv-backend": "c10d", "rdzv-endpoint": f"{meets.first}:{meets.port}", **own, "rdzv-conf": conf}
+
+
+def _is_static(given: Mapping[str, str], nodes: int) -> bool:
+    """Only the static rendezvous gives the ranks the port that --master-port names; it restarts one node at most."""
+    if "rdzv-backend" in given:
+        return given["rdzv-backend"] == "static"
+    return "master-port" in given and (nodes == 1 or given.get("max-restarts", "0") == "0")
+
+
+def _address(node: int, nodes: int) -> str:
+    """c10d deals out group ranks in the order of the nodes' addresses, as text: each node gets one that sorts."""
+    return "127.0.0.1" if nodes == 1 else f"127.0.{100 + node // 100}.{100 + node % 100}"
+
+
+def _node_environment(common: list[Variable], shares: Shares, node: int) -> tuple[Variable, ...]:
+    if not shares.gpus:
+        return tuple(common)
+    dealt = Variable("CUDA_VISIBLE_DEVICES", ",".join(shares.gpus[node]), "distdbg: GPUs dealt out over local nodes")
+    return (*(v for v in common if v.name != dealt.name), dealt)

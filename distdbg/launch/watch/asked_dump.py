@@ -1,0 +1,288 @@
+"""A dump on request: of a run through its agents, of any other job by a process of ours. Who asks writes the manifest.
+
+Agents are asked through the run's control file, which needs no port and no ssh. One that says nothing, though its
+ranks run on this machine (it was killed, or stopped), is done without: its ranks are captured from here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distdbg.collect.files.bounded_read import read_end, read_whole
+from distdbg.collect.machine.job_processes import FoundJob, RankProcess, find_jobs
+from distdbg.errors import DistdbgError, NothingToAnalyse, Refused
+from distdbg.evidence import jsonl
+from distdbg.evidence.records import ranks_seen
+from distdbg.launch.agent import processes
+from distdbg.launch.watch.dump_requests import BUSY
+from distdbg.launch.watch.write_delay import patience
+from distdbg.protocol.agent_events import AgentFinished, Dumped
+from distdbg.rundir import Attempt, RunDir
+from distdbg.whole_file import write_json
+
+#: Beyond the time that a capture may take, for another machine's file system to show what was written.
+_SHOWS_WITHIN_S = 6.0
+_LOOK_EVERY_S = 0.1
+#: A job that hangs may be looked at by its own launch just then.
+_BUSY_FOR_S, _ASKED_AGAIN_S = 15.0, 1.0
+_MOST_EVENTS = 16 << 20
+_MOST_NEWS = 1 << 20
+_MOST_PART = 128 << 20
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class DumpOptions:
+    """What a dump shall hold: see launch/watch/capture.py, whose request these are."""
+
+    looks: int = 2
+    interval: float = 1.0
+    within: float = 10.0
+    native: int = 2
+    values: bool = False
+
+    def request(self, folder: Path) -> dict[str, Any]:
+        names = ("looks", "interval", "within", "native", "values")
+        return {"folder": str(folder)} | {name: getattr(self, name) for name in names}
+
+
+@dataclass
+class _Node:
+    node_rank: int
+    host: str
+    events: Path
+    ranks: set[int]
+    #: what became of it: "" while it is waited for
+    end: str = ""
+    #: of its ranks, what its agent says that it has of each
+    told: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass
+class _Asked:
+    """One dump of a run that is under way."""
+
+    run: RunDir
+    folder: Path
+    options: DumpOptions
+    nodes: list[_Node]
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def waiting(self) -> list[_Node]:
+        return [node for node in self.nodes if not node.end]
+
+
+def dump_run(run: RunDir, options: DumpOptions, say: Say) -> Path:
+    """Ask all agents of a run's newest attempt, wait for them with a deadline, and write the manifest.
+
+    Raises NothingToAnalyse where no rank was started, Refused where the run's directory cannot be written.
+    """
+    attempts = run.attempts()
+    if not attempts or not _nodes(attempts[-1]):
+        raise NothingToAnalyse(f"no rank of {run.id} has been started yet", "Ask again when it has come so far.")
+    asked = _ask(run, attempts[-1], options, say)
+    until = time.monotonic() + _BUSY_FOR_S
+    while any(node.end == BUSY for node in asked.nodes) and time.monotonic() < until:
+        say("another dump is being taken: asking again")
+        shutil.rmtree(asked.folder, ignore_errors=True)
+        time.sleep(_ASKED_AGAIN_S)
+        asked = _ask(run, attempts[-1], options, say)
+    size = jsonl.world_size(run.read_job().get("topology") or {})
+    because = {rank: node.end for node in asked.nodes for rank in node.ranks}
+    told = {int(rank): said for node in asked.nodes for rank, said in node.told.items() if rank.isdecimal()}
+    for rank in range(size or 0):
+        because.setdefault(rank, "no agent knows of it")
+    write_manifest(asked.folder, options, because, told)
+    return asked.folder
+
+
+def _ask(run: RunDir, attempt: Attempt, options: DumpOptions, say: Say) -> _Asked:
+    """Once, and wait for the answers. Raises Refused."""
+    try:
+        folder = attempt.make_dump("asked")
+        asked = _Asked(run, folder, options, _nodes(attempt))
+        run.ask({"request": "dump", **options.request(folder)})
+    except OSError as error:
+        raise Refused(
+            f"the run directory cannot be written: {error.strerror}: {error.filename}",
+            "Ask as the user who launched it, or free some space.",
+        ) from None
+    _wait(asked, say)
+    return asked
+
+
+def _nodes(attempt: Attempt) -> list[_Node]:
+    found = []
+    for files in attempt.nodes():
+        events, _ = jsonl.objects(read_whole(files.events, _MOST_EVENTS)[0] or "")
+        node = _Node(files.node_rank, files.host, files.events, set(ranks_seen(events)))
+        if AgentFinished.is_in(events):
+            node.end = "its node had ended before"
+        found.append(node)
+    return found if any(node.ranks for node in found) else []
+
+
+def _wait(asked: _Asked, say: Say) -> None:
+    answers_within = patience(asked.run)  # one that shows no file by then does not answer
+    most = asked.options.within + max(_SHOWS_WITHIN_S, answers_within)
+    tried = False
+    while asked.waiting:
+        for node in asked.waiting:
+            _hear(asked, node)
+        lasted = time.monotonic() - asked.begun
+        if lasted > answers_within and not tried:
+            tried = True
+            _do_without(asked, [node for node in asked.waiting if not _began(asked.folder, node)], say)
+        if lasted > most:
+            for node in asked.waiting:
+                node.end = f"the agent of node {node.node_rank} ({node.host}) did not answer within {most:g} s"
+        if asked.waiting:
+            say(f"waiting for the stacks of {_names(asked.waiting)}")
+            time.sleep(_LOOK_EVERY_S)
+
+
+def _hear(asked: _Asked, node: _Node) -> None:
+    """An agent tells by an event what it has of each rank; its part, written before, is proof enough for us."""
+    if (asked.folder / "nodes" / f"{node.node_rank:04d}.json").exists():
+        node.end = "answered"
+    events, _ = jsonl.objects(read_end(node.events, _MOST_NEWS).text)
+    for _, dumped in Dumped.among(reversed(events)):
+        if dumped.folder == str(asked.folder):
+            node.told = dict(dumped.ranks)
+            node.end = dumped.because or "answered"
+
+
+def _names(nodes: list[_Node]) -> str:
+    shown = ", ".join(f"{node.node_rank} ({node.host})" for node in nodes[:4])
+    more = f" and {len(nodes) - 4} more" if len(nodes) > 4 else ""
+    return f"node{'' if len(nodes) == 1 else 's'} {shown}{more}"
+
+
+def _began(folder: Path, node: _Node) -> bool:
+    """Whether any file of this node's ranks has come."""
+    return any(
+        (folder / kind / f"{rank:05d}.1.json").exists() for rank in node.ranks for kind in ("stacks", "recorder")
+    )
+
+
+def _do_without(asked: _Asked, silent: list[_Node], say: Say) -> None:
+    """Capture the ranks of silent agents from here, where they run here."""
+    if not silent:
+        return
+    run = asked.run.path.resolve()  # a launch may name it by `..` or by a link
+    here = [job for job in find_jobs() if job.run_dir and Path(job.run_dir).resolve() == run]
+    for node in silent:
+        ranks = [rank for job in here for rank in job.ranks if rank.rank in node.ranks]
+        if ranks:
+            say(f"the agent of node {node.node_rank} does not answer: its ranks are looked at from here")
+            capture(asked.folder, asked.options, ranks, say, node_rank=node.node_rank, host=node.host)
+            node.end = "answered"
+
+
+# -- jobs that distdbg did not launch ---------------------------------------------------------------------------
+
+
+def dump_job(job: FoundJob, folder: Path, options: DumpOptions, say: Say) -> None:
+    """Capture the ranks of a job that run on this machine into `folder`, which exists."""
+    host = socket.gethostname()
+    capture(folder, options, job.ranks, say, node_rank=0, host=host)
+    size = job.world_size or max(rank.rank for rank in job.ranks) + 1
+    because = dict.fromkeys(range(size), f"it does not run on {host}, and distdbg did not launch this job")
+    known: dict[str, Any] = {"name": job.name, "argv": list(job.argv), "cwd": job.cwd, "world_size": job.world_size}
+    known["doubles"] = list(job.doubles)
+    write_manifest(folder, options, because, {}, job=known)
+
+
+def capture(
+    folder: Path, options: DumpOptions, ranks: Sequence[RankProcess], say: Say, *, node_rank: int, host: str
+) -> None:
+    """Run launch/watch/capture.py over these processes. Raises DistdbgError where it wrote nothing."""
+    targets = [{"rank": r.rank, "pid": r.pid, "stem": r.stem} for r in ranks]
+    request = options.request(folder) | {
+        "node_rank": node_rank,
+        "host": host,
+        "targets": targets,
+        "parent": os.getpid(),
+    }
+    pids = [r.pid for r in ranks]
+    stopped = {pid for pid in pids if is_stopped(pid)}
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("capture.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # so that py-spy dies with it
+    )
+    try:
+        _see_through(process, json.dumps(request).encode(), options.within + _SHOWS_WITHIN_S, say, len(targets))
+    finally:
+        if process.poll() is None:
+            processes.kill_group(process.pid, signal.SIGKILL)
+            process.wait()
+        for pid in (p for p in pids if p not in stopped and is_stopped(p)):
+            processes.kill(pid, signal.SIGCONT)  # py-spy stops one for milliseconds, and was killed in them
+    if not (folder / "nodes" / f"{node_rank:04d}.json").exists():
+        said = process.stderr.read().decode("utf-8", "replace").strip() if process.stderr else ""
+        raise DistdbgError(
+            f"the ranks could not be looked at: {said.rpartition(chr(10))[2] or 'it took too long'}",
+            f"What was had of them is in {folder}.",
+        )
+
+
+def is_stopped(pid: int) -> bool:
+    return (processes.stat_fields(pid) or [""])[0] == "T"
+
+
+def _see_through(process: subprocess.Popen[bytes], request: bytes, most: float, say: Say, ranks: int) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(request)
+        process.stdin.close()
+    until = time.monotonic() + most
+    while process.poll() is None and time.monotonic() < until:
+        say(f"looking at {ranks} rank{'' if ranks == 1 else 's'}")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LOOK_EVERY_S)
+
+
+def write_manifest(
+    folder: Path, options: DumpOptions, because: Mapping[int, str], told: Mapping[int, object], **more: object
+) -> None:
+    """The last file of a dump: what became of every rank of the job, by what is there, then by what agents told."""
+    collected = _collected(folder)
+    ranks: dict[str, object] = {}
+    for rank in sorted({*because, *collected}):
+        why = because.get(rank, "")
+        silent = {"failed": "it is in no node's part"} if why == "answered" else {"not_tried": why}
+        said = collected.get(rank)
+        had = told.get(rank, silent) if said is None else {"failed": said} if said else "collected"
+        ranks[str(rank)] = had
+    manifest = {"schema": "distdbg.dump/1", "t": time.time(), "reason": "asked", "by": f"hang-dump, pid {os.getpid()}",
+                "world_size": len(ranks), "looks": options.looks, "stalled": None, "ranks": ranks}  # fmt: skip
+    write_json(folder / "manifest.json", {**manifest, **more})
+
+
+def _collected(folder: Path) -> dict[int, str]:
+    """Of every rank that a node's part has: why it gave nothing at all, "" where it gave something."""
+    found: dict[int, str] = {}
+    for path in sorted((folder / "nodes").glob("*.json")):
+        part = jsonl.whole(read_whole(path, _MOST_PART)[0] or "") or {}
+        for item in part.get("ranks") or ():
+            looks = item.get("looks") or [{}]
+            had = any(look.get("process") or "file" in (look.get("stacks") or {}) for look in looks)
+            found[item["rank"]] = "" if had else "its process is gone"
+    return found

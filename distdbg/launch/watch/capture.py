@@ -1,0 +1,338 @@
+"""Captures where a node's ranks stand: a process of its own, so that nothing it waits for holds an agent up.
+
+    python <absolute>/distdbg/launch/watch/capture.py < request.json
+
+Request: {"folder": the dump's, "node_rank": 0, "host": "…", "looks": 2, "interval": 1.0, "within": 10.0, "native": 2,
+"values": false, "targets": [{"rank": 3, "pid": 123, "stem": "<node dir>/00003" or null}, …], "parent": 99}. `native`
+is the number of stacks with C frames, taken of the rarest kinds of ranks; with the parent it ends, too. Standard
+output gets a line of JSON when all is written: {"ranks": {"3": "collected", "5": {"failed": because}}}.
+
+What it writes into the dump's folder, each file under another name first:
+
+    stacks/<rank>.<look>.json    py-spy's own JSON, or the rank's own word in that form where it may not be traced
+    recorder/<rank>.<look>.json  torch's own JSON, long lists of ranks as ranges; .pickle of a job that is not ours
+    calls/<rank>.calls, .sites   see worker/calls.py      sources/<name>               the scripts that stacks name
+    nodes/<node>.json            every rank's looks: process state, heartbeat page, and of each collector the file
+                                 or {"failed": because} or {"not_tried": because}
+
+What a later look sees unchanged, as in a hang, is not written twice.
+
+Standard library only. A target is never left stopped: py-spy alone stops one, for milliseconds, and detaches.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":  # started by its path: our folder must not shadow the standard library
+    sys.path[0] = sys.path[0].rsplit("/distdbg/", 1)[0]
+
+import contextlib
+import hashlib
+import json
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distdbg.collect.machine import pyspy, recorder
+from distdbg.collect.machine.nccl_ras import NoRas, ask_ras
+from distdbg.collect.machine.process_look import look
+from distdbg.collect.machine.recorder_pipe import NoPipe, ask_by_pipe
+from distdbg.evidence.frames import Activity, activity_of, is_user
+from distdbg.launch.agent.processes import children, die_with_parent
+from distdbg.launch.agent.ranks import page_facts
+from distdbg.whole_file import make_private_folder, write_whole
+from distdbg.worker.page import PAGE_BYTES, Page, read_page
+
+_AT_ONCE = 4
+#: A rank that may not be traced is asked by its agent at each look, and is as quick as it gets the GIL.
+_ANSWERS_WITHIN_S = 1.5
+_ASKS_NCCL_S = 4.0
+_FRESH_NS = 5_000_000_000
+_MOST_SOURCE = 256 << 10
+_MOST_SOURCES = 64
+_MOST_CHILDREN = 16
+_WAITS_FOR_CHILDREN = {Activity.LOADER, Activity.CHILD, Activity.SHARED_LOCK}
+_COMMUNICATES = {Activity.COLLECTIVE, Activity.GROUP_SETUP, Activity.DISTRIBUTED, Activity.PICKLING, Activity.AUTOGRAD}
+
+
+@dataclass
+class Target:
+    """One rank: `stem` begins the names of its files in the node's folder, None for a job that is not ours."""
+
+    rank: int
+    pid: int
+    stem: str | None
+    looks: list[dict[str, Any]] = field(default_factory=list)
+    threads: list[dict[str, Any]] = field(default_factory=list)
+    told_ns: int = 0
+    #: of the last look: (content, name) of its files, by folder
+    kept: dict[str, tuple[bytes, str]] = field(default_factory=dict)
+
+
+class Capture:
+    """One request, carried out by `run`."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.request = request
+        self.folder = Path(request["folder"])
+        self.until = time.monotonic() + float(request.get("within", 10.0))
+        self.values = bool(request.get("values"))
+        self.targets = [Target(t["rank"], t["pid"], t.get("stem")) for t in request["targets"]]
+        self.sources: dict[str, str] = {}
+        self.ras: dict[str, str] = {}
+
+    def run(self) -> Path:
+        """The path of the node's part, which is written last."""
+        looks = int(self.request.get("looks", 2))
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            pool.submit(self._ask_nccl)
+            for number in range(1, looks + 1):
+                begun = time.monotonic()
+                list(pool.map(lambda t: self._look(t, number), self.targets))  # noqa: B023 -- done within the turn
+                if number == min(looks, 2):
+                    list(pool.map(self._native, self._rarest(int(self.request.get("native", 0)))))
+                if number < looks:
+                    interval = float(self.request.get("interval", 1.0))
+                    time.sleep(max(0.0, min(begun + interval, self.until) - time.monotonic()))
+        for target in self.targets:
+            self._keep_calls(target)
+        self._keep_sources()
+        return self._write(f"nodes/{self.request['node_rank']:04d}.json", json.dumps(self._part()))
+
+    def accounts(self) -> dict[str, Any]:
+        """Of each rank `collected`, or why its stacks were not: the manifest's words."""
+        return {str(t.rank): _account(t.looks) for t in self.targets}
+
+    def _part(self) -> dict[str, Any]:
+        ranks = [{"rank": t.rank, "pid": t.pid, "looks": t.looks} for t in self.targets]
+        names = ("node_rank", "host")
+        return {name: self.request.get(name) for name in names} | {
+            "ranks": ranks,
+            "sources": self.sources,
+            "ras": self.ras,
+        }
+
+    def _ask_nccl(self) -> None:
+        """On one node: it knows of all."""
+        if self.request["node_rank"] != 0 or not self.targets:
+            return
+        try:
+            told = ask_ras([t.pid for t in self.targets], min(self.until - time.monotonic(), _ASKS_NCCL_S))
+            self.ras = {"file": self._name("nccl-ras.json", told)}
+        except NoRas as error:
+            self.ras = {"not_tried": str(error)}
+
+    # -- one look -------------------------------------------------------------------------------------------
+
+    def _look(self, target: Target, number: int) -> None:
+        seen: dict[str, Any] = {"t": time.time(), "process": look(target.pid), "page": _page(target)}
+        seen["recorder"] = self._recorder(target, number, seen["process"].get("state"))
+        seen["stacks"] = self._stacks(target, number)
+        seen["children"] = {
+            str(pid): look(pid) for pid in {t.get("pid") for t in target.threads} if pid and pid != target.pid
+        }
+        target.looks.append(seen)
+
+    def _stacks(self, target: Target, number: int) -> dict[str, Any]:
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return {"not_tried": "the time for this capture was over"}
+        try:
+            target.threads = pyspy.stacks(target.pid, within_s=min(left, 5.0), values=self.values)
+        except pyspy.PySpyFailed as error:
+            told = _told_by_itself(target, min(self.until, time.monotonic() + _ANSWERS_WITHIN_S))
+            if told is None:
+                return {"failed": str(error)}
+            return {"file": self._keep(target, "stacks", number, told), "told_by_itself_because": str(error)}
+        for child in _awaited_children(target):
+            with contextlib.suppress(pyspy.PySpyFailed):  # one that has ended meanwhile is no loss
+                target.threads += pyspy.stacks(child, within_s=min(left, 5.0), values=self.values)
+        return {"file": self._keep(target, "stacks", number, json.dumps(target.threads).encode())}
+
+    def _recorder(self, target: Target, number: int, state: str | None) -> dict[str, Any]:
+        if state in ("T", "t"):
+            return {"not_tried": "the process is stopped"}
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return {"not_tried": "the time for this capture was over"}
+        try:
+            if target.stem is None:
+                return self._recorder_of_stranger(target, min(left, 3.0))
+            data = recorder.folded(recorder.ask(Path(f"{target.stem}.recorder"), min(left, 3.0)))
+        except NoPipe as error:
+            return {"not_tried": str(error)}
+        except recorder.RecorderFailed as error:
+            return {"failed": str(error)}
+        return {"file": self._keep(target, "recorder", number, data)}
+
+    def _recorder_of_stranger(self, target: Target, within_s: float) -> dict[str, Any]:
+        """Once: torch writes it into a file of the job's."""
+        if target.looks:
+            return dict(target.looks[0]["recorder"])
+        data = ask_by_pipe(target.pid, target.rank, within_s)
+        return {"file": self._name(f"recorder/{target.rank:05d}.1.pickle", data)}
+
+    def _rarest(self, count: int) -> list[Target]:
+        """One of each kind of stack: of the fewest ranks first, among equals those outside of torch.distributed.
+
+        A rank that was a step further at its second look only crawls: it is not paused for a second on top.
+        """
+        still = [t for t in self.targets if t.threads and not _moves(t)]
+        kinds = Counter(_kind(t) for t in self.targets)
+        first = {_kind(t): t for t in reversed(still)}
+
+        def communicates(target: Target) -> bool:
+            return not _COMMUNICATES.isdisjoint(_activities(_main_frames(target)))
+
+        return [first[k] for k in sorted(first, key=lambda k: (kinds[k], communicates(first[k]), first[k].rank))][
+            :count
+        ]
+
+    def _native(self, target: Target) -> None:
+        left = self.until - time.monotonic()
+        state = target.looks[-1]["process"].get("state")
+        if left <= 0 or state in ("T", "t"):
+            return
+        try:
+            found = pyspy.stacks(target.pid, within_s=min(left, 5.0), native=True, values=self.values)
+        except pyspy.PySpyFailed as error:
+            target.looks[-1]["native"] = {"failed": str(error)}
+            return
+        name = self._name(f"stacks/{target.rank:05d}.native.json", json.dumps(found))
+        target.looks[-1]["native"] = {"file": name}
+
+    # -- files ----------------------------------------------------------------------------------------------
+
+    def _keep(self, target: Target, folder: str, number: int, data: bytes) -> str:
+        """The name of the file that holds it: a hang's second look is its first, and wide jobs have many ranks."""
+        before = target.kept.get(folder)
+        if before is not None and before[0] == data:
+            return before[1]
+        name = self._name(f"{folder}/{target.rank:05d}.{number}.json", data)
+        target.kept[folder] = (data, name)
+        return name
+
+    def _keep_calls(self, target: Target) -> None:
+        """The ring of calls is 64 KiB of zeros where there were none: those are not kept."""
+        for kind in ("calls", "sites") if target.stem else ():
+            with contextlib.suppress(OSError):
+                if data := Path(f"{target.stem}.{kind}").read_bytes().rstrip(b"\0"):
+                    self._write(f"calls/{target.rank:05d}.{kind}", data)
+
+    def _keep_sources(self) -> None:
+        """Scripts as they are now; a verdict that is built elsewhere can still show the line."""
+        for file in dict.fromkeys(_files(self.targets)):
+            if len(self.sources) >= _MOST_SOURCES:
+                return
+            with contextlib.suppress(OSError):
+                path = Path(file)
+                if path.stat().st_size <= _MOST_SOURCE:
+                    name = f"sources/{hashlib.sha256(file.encode()).hexdigest()[:8]}-{path.name}"
+                    self.sources[file] = self._name(name, path.read_bytes())
+
+    def _name(self, name: str, data: bytes | str) -> str:
+        self._write(name, data)
+        return name
+
+    def _write(self, name: str, data: bytes | str) -> Path:
+        path = self.folder / name
+        make_private_folder(path.parent)
+        write_whole(path, data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
+        return path
+
+
+def _told_by_itself(target: Target, until: float) -> bytes | None:
+    """The rank's own word, since the last look; None from one that nobody asked, or that does not get the GIL."""
+    if target.stem is None:
+        return None
+    path = Path(f"{target.stem}.stacks")
+    while True:
+        with contextlib.suppress(OSError, ValueError):
+            written = path.stat().st_mtime_ns
+            if written > max(target.told_ns, time.time_ns() - _FRESH_NS):
+                data = path.read_bytes()
+                target.threads, target.told_ns = json.loads(data), written
+                return data
+        if time.monotonic() >= until:
+            return None
+        time.sleep(0.02)
+
+
+def _account(looks: list[dict[str, Any]]) -> str | dict[str, str]:
+    told = [seen[what] for seen in looks for what in ("stacks", "recorder")]
+    if any("file" in item for item in told):
+        return "collected"
+    return next((item for item in told if item), {"not_tried": "the time for this capture was over"})
+
+
+def _page(target: Target) -> dict[str, Any] | None:
+    if target.stem is None:
+        return None
+    page: Page | None = None
+    with contextlib.suppress(OSError):
+        page = read_page(Path(f"{target.stem}.page").read_bytes()[:PAGE_BYTES])
+    if page is None or page.pid != target.pid:
+        return None
+    return page_facts(page)
+
+
+def _moves(target: Target) -> bool:
+    return len({(seen["page"]["step"], seen["page"]["user_step"]) for seen in target.looks if seen["page"]}) > 1
+
+
+def _main_frames(target: Target) -> list[dict[str, Any]]:
+    main = next((t for t in target.threads if t.get("os_thread_id") == target.pid), None)
+    return list(main.get("frames", ())) if main else []
+
+
+def _activities(frames: Iterable[dict[str, Any]]) -> set[Activity]:
+    return {activity_of(str(f.get("filename") or ""), str(f.get("name") or "")) for f in frames}
+
+
+def _kind(target: Target) -> tuple[tuple[str, int], ...]:
+    """The main thread's place; two lines of one function are two places."""
+    return tuple((str(f.get("filename")), int(f.get("line") or 0)) for f in _main_frames(target))
+
+
+def _awaited_children(target: Target) -> list[int]:
+    """Loader workers and their like: only where the main thread waits for one, since each costs another pause."""
+    if _WAITS_FOR_CHILDREN.isdisjoint(_activities(_main_frames(target))):
+        return []
+    own = children(target.pid)
+    # From Python 3.14 on workers are the children of a fork server, which is the rank's child.
+    return [*own, *(grandchild for child in own for grandchild in children(child))][:_MOST_CHILDREN]
+
+
+def _files(targets: list[Target]) -> Iterator[str]:
+    for target in targets:
+        for thread in target.threads:
+            for frame in thread.get("frames", ()):
+                name = str(frame.get("filename") or "")
+                if name.startswith("/") and is_user(name):
+                    yield name
+
+
+def main() -> int:
+    request = json.load(sys.stdin)
+    folder = Path(request["folder"])
+    make_private_folder(folder)
+    if shutil.disk_usage(folder).free < 4 << 20:
+        sys.stderr.write("there is no room for a dump\n")
+        return 1
+    if parent := request.get("parent"):
+        die_with_parent(parent, signal.SIGKILL)
+    capture = Capture(request)
+    capture.run()
+    sys.stdout.write(json.dumps({"ranks": capture.accounts()}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""What `distdbg hang-dump` does: choose the job, have a dump taken of it, and read that as evidence."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from distdbg.collect.machine.job_processes import FoundJob, find_jobs, job_of
+from distdbg.collect.machine.pyspy import find_pyspy
+from distdbg.collect.runs.dump_evidence import load_dump_alone, unseen
+from distdbg.collect.runs.dump_files import load_dump
+from distdbg.collect.runs.run_evidence import load_evidence
+from distdbg.collect.runs.run_status import run_status
+from distdbg.diagnosis.waits.hang import hang_of
+from distdbg.errors import NothingToAnalyse, Refused, ToolMissing, UsageError
+from distdbg.evidence.run import RunEvidence
+from distdbg.launch.backends.interface import RunningJob
+from distdbg.launch.watch.asked_dump import DumpOptions, Say, dump_job, dump_run
+from distdbg.model import Unknown, fold_ranks
+from distdbg.rundir import DUMPS_FOLDER, RunDir, find_run_dir, make_dump_folder, runs_here
+from distdbg.whole_file import make_private_folder, refuse_foreign_folder
+
+Target = RunDir | FoundJob | RunningJob
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One dump: its folder, and what is known with it."""
+
+    folder: Path
+    evidence: RunEvidence
+
+
+def choose(run: str | None, pids: Iterable[int], *, everything: bool) -> list[Target]:
+    """The jobs that a person means; never none. Raises NothingToAnalyse or UsageError."""
+    if run is not None:
+        return [_live(find_run_dir(run))]
+    if pids:
+        return [_by_pid(pids)]
+    if not everything and (newest := _newest_live_run()) is not None:
+        return [newest]
+    jobs = find_jobs()
+    found: list[Target] = [job for job in jobs if job.run_dir is None]
+    runs = {Path(job.run_dir).resolve() for job in jobs if job.run_dir}
+    found += [RunDir(path) for path in sorted(runs) if path.is_dir()]
+    if not found:
+        raise NothingToAnalyse(
+            "no distributed job of yours runs here: no run of this folder lives, and no process on this machine has a "
+            "rank in its environment (RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK)",
+            "Name a run's directory, or the ranks' processes by --pid.",
+        )
+    return found
+
+
+def described(target: Target) -> str:
+    if isinstance(target, RunDir):
+        return target.id
+    if isinstance(target, RunningJob):
+        return target.name
+    pids = " ".join(f"--pid {rank.pid}" for rank in target.ranks[:4])
+    return f"{target.name} ({len(target.ranks)} ranks: {pids}{' …' if len(target.ranks) > 4 else ''})"
+
+
+def _live(run: RunDir) -> RunDir:
+    status = run_status(run)
+    if status.live is False:
+        raise NothingToAnalyse(
+            f"{run.id} has ended ({status.outcome}): nothing of it can be looked at any more",
+            f"`distdbg report {run.id}` says how it ended.",
+        )
+    return run
+
+
+def _newest_live_run() -> RunDir | None:
+    """One that this machine's process table knows to live; else the newest, where nobody here can tell."""
+    runs = runs_here()
+    for run in reversed(runs):
+        if run_status(run).live:
+            return run
+    return runs[-1] if runs and run_status(runs[-1]).live is None else None
+
+
+def _by_pid(pids: Iterable[int]) -> FoundJob:
+    try:
+        return job_of(pids)
+    except PermissionError as error:
+        pid = Path(error.filename).parent.name
+        raise ToolMissing(
+            f"process {pid} may not be looked at: it is another user's, or has more rights than you",
+            "Look as its owner, or as root.",
+        ) from None
+    except OSError as error:
+        pid = Path(error.filename or "?/").parent.name
+        raise NothingToAnalyse(f"there is no process {pid}", "It may have ended; see `ps`.") from None
+
+
+# -- taking one -------------------------------------------------------------------------------------------------
+
+
+def take(target: Target, options: DumpOptions, output: Path | None, say: Say) -> Taken:
+    """Have a dump taken and read it; with `output` it stands there (a run keeps its own beside)."""
+    if output is not None:
+        _refuse_full(output)
+    if isinstance(target, FoundJob):
+        folder = _folder_for(target, output)
+        dump_job(target, folder, options, say)
+        return Taken(folder, _with_doubt(load_dump_alone(folder, _shown(folder))))
+    if isinstance(target, RunningJob):
+        folder = _folder_for(target, output)
+        unknown = target.dump(folder, options, say)
+        found = load_dump_alone(folder, _shown(folder))
+        return Taken(folder, _with_doubt(replace(found, unknown=(*unknown, *found.unknown))))
+    folder = dump_run(target, options, say)
+    evidence = _with_dump(target, folder)
+    if output is not None:
+        shutil.copytree(folder, output, dirs_exist_ok=True)
+        folder = output
+    return Taken(folder, _with_doubt(evidence))
+
+
+def _shown(folder: Path) -> str:
+    """As a person in this folder would type it."""
+    with contextlib.suppress(ValueError):
+        return str(folder.absolute().relative_to(Path.cwd()))
+    return str(folder)
+
+
+def _with_dump(run: RunDir, folder: Path) -> RunEvidence:
+    """The run as it stands, judged by this dump and by no other that was taken meanwhile."""
+    evidence = load_evidence(run)
+    name = run.relative(folder)
+    if evidence.dump is None or evidence.dump.path != name:
+        dump, unknown = load_dump(folder, name)
+        evidence = replace(evidence, dump=dump, unknown=(*evidence.unknown, *unknown))
+    assert evidence.dump is not None
+    return replace(evidence, unknown=(*evidence.unknown, *unseen(evidence.dump)))
+
+
+def _with_doubt(evidence: RunEvidence) -> RunEvidence:
+    """A job that moves is told from one that stands, and that is said: no finding is no word of health."""
+    hang = hang_of(evidence)
+    if hang is None or hang.stands:
+        return evidence
+    if hang.moved:
+        many = "s" if len(hang.moved) > 1 else ""
+        because = f"rank{many} {fold_ranks(hang.moved)} went on between the looks (--looks 5 --interval 5 look longer)"
+    elif hang.life:
+        because = f"{hang.life}: that is work and no hang yet, ask again"
+    else:
+        because = f"a rank was heard of {hang.quiet_s:.0f} s before: that is no hang yet, ask again"
+    return replace(evidence, unknown=(*evidence.unknown, Unknown("why it should hang", because)))
+
+
+def _refuse_full(output: Path) -> None:
+    if output.is_dir() and any(output.iterdir()):
+        raise UsageError(f"{str(output)!r} is not empty", "Name a folder that does not exist yet.")
+
+
+def _folder_for(job: FoundJob | RunningJob, output: Path | None) -> Path:
+    try:
+        if output is not None:
+            make_private_folder(output)
+            refuse_foreign_folder(output)
+            return output
+        return make_dump_folder(job.name, DUMPS_FOLDER)
+    except OSError as error:
+        raise Refused(
+            f"the dump cannot be written: {error.strerror}: {error.filename}", "Name another folder with -o."
+        ) from None
+
+
+def refuse_blind(taken: Taken) -> None:
+    """Raises ToolMissing where no rank's stack could be had, and says what to do about it."""
+    dump = taken.evidence.dump
+    ranks = list(dump.ranks.values()) if dump else []
+    why = {rank.last.missing.get("stacks", "") for rank in ranks}
+    if not ranks or any(rank.last.threads for rank in ranks) or "" in why:
+        return
+    told = sorted(why)[0]
+    if not any("ermission" in reason or "not permitted" in reason for reason in why):
+        remedy = (
+            "Install py-spy beside distdbg: `pip install py-spy`."
+            if find_pyspy() is None
+            else "Name the processes that run Python: a rank may be the child of a shell or of a launcher."
+        )
+        raise ToolMissing(f"no rank's stack could be taken: {told}", remedy)
+    raise ToolMissing(f"the ranks' stacks may not be read: {told}", _leave_to_look())
+
+
+def _leave_to_look() -> str:
+    """What stands in the way on this machine: Yama, a container without the capability, or another user."""
+    words = []
+    with contextlib.suppress(OSError, ValueError):
+        scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+        if scope >= 3:
+            words.append("Yama forbids it to everybody until the next boot (kernel.yama.ptrace_scope is 3).")
+        elif scope:
+            words.append(f"Yama allows it to root only (kernel.yama.ptrace_scope is {scope}): `sudo`, "
+                         "or `sysctl kernel.yama.ptrace_scope=0`.")  # fmt: skip
+    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
+        words.append("In a container start it with `--cap-add SYS_PTRACE`.")
+    return " ".join(words) or "Look as root, or as the user who owns the ranks; in a container it takes SYS_PTRACE."

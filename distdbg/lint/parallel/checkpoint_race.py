@@ -1,0 +1,142 @@
+"""Every rank writes, or removes, the same checkpoint file."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.findings import lint_entries
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.script import argument, names_in
+
+DOCS = lint_entries("checkpoint-race")
+_CHECKPOINT = re.compile(r"ckpt|checkpoint|snapshot|\.pth?\b|best_|model_path|weights", re.IGNORECASE)
+_REMOVES = {"remove", "unlink", "rmtree"}
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if not context.distributed or (not context.ranks.known and not context.starts_group):
+        return
+    if context.frameworks & {"lightning", "trainer", "deepspeed"}:
+        return
+    yield from _local_rank_only(context)
+    for call in context.script.calls("save", *_REMOVES):
+        path = _path(context, call)
+        if path is None or context.ranks.guarded(call) or _for_this_rank(context, path):
+            continue
+        last = context.script.call_names[call].rpartition(".")[2]
+        does = "saves" if last == "save" else "removes"
+        yield Hit(
+            "checkpoint-race",
+            "warning" if last == "save" and _certain(context, call, path) else "info",
+            "likely" if last == "save" and _certain(context, call, path) else "possible",
+            call,
+            f"every rank that comes here {does} {context.script.source(path)[:60]}, and no `if` keeps it to one rank",
+        )
+
+
+def _path(context: Context, call: ast.Call) -> ast.expr | None:
+    """The path of a save by torch, or of a removed checkpoint."""
+    name = context.script.call_names[call]
+    last = name.rpartition(".")[2]
+    if name == "torch.save":
+        return argument(call, 1, "f")
+    if last in _REMOVES and isinstance(call.func, ast.Attribute) and call.args:
+        path = call.args[0]
+        return path if any(_CHECKPOINT.search(w) for w in names_in(path)) else None
+    return None
+
+
+def _for_this_rank(context: Context, path: ast.expr) -> bool:
+    """The rank, or a buffer, stands in the path: by itself or through the variables that it is made of."""
+    if context.ranks.mentions(path) or any(
+        re.search(r"buffer|bytesio|tmp|temp", w, re.IGNORECASE) for w in names_in(path)
+    ):
+        return True
+    script = context.script
+    keys = {context.values.key(n) for n in ast.walk(path) if isinstance(n, (ast.Name, ast.Attribute))} - {None}
+    for assigned in script.all(ast.Assign, ast.AugAssign):
+        targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
+        if any(context.values.key(t) in keys for t in targets):
+            value = assigned.value
+            if context.ranks.mentions(value) or any(w in ("BytesIO", "mkdtemp") for w in names_in(value)):
+                return True
+    return False
+
+
+def _certain(context: Context, call: ast.Call, path: ast.expr) -> bool:
+    """The file starts the process group itself, and nothing on the way down to the save asks anything unknown."""
+    script = context.script
+    if not context.starts_group or not script.calls("DistributedDataParallel", "DDP"):
+        return False
+    if not isinstance(path, (ast.Constant, ast.JoinedStr)) and not isinstance(path, ast.Name):
+        return False
+    node: ast.AST = call
+    for _ in range(6):
+        if any(isinstance(o, (ast.If, ast.IfExp)) and not _plain_test(o.test) for o in script.above(node)):
+            return False
+        function = script.function_of(node)
+        if function is None:
+            return True
+        callers = context.values.callers.get(function, [])
+        if len(callers) != 1:
+            return False
+        node = callers[0]
+    return False
+
+
+def _plain_test(test: ast.expr) -> bool:
+    """`epoch % 5 == 0`, `__name__ == '__main__'`: a question that does not hide one about the rank."""
+    words = names_in(test)
+    return all(
+        re.search(r"epoch|step|iter|every|freq|interval|save|best|acc|loss|score|args|__", w) for w in words
+    ) and not any(re.search(r"rank|main_?process|master|distributed|primary", w) for w in words)
+
+
+def _local_rank_only(context: Context) -> Iterator[Hit]:
+    """Guarded by the local rank, in a file that knows the global one: several nodes save, to one path."""
+    if "RANK" not in {c.value for c in context.script.all(ast.Constant)} and not context.script.calls("get_rank"):
+        return
+    seen: set[ast.AST] = set()
+    for call in context.script.calls("save"):
+        if context.script.call_names[call] != "torch.save":
+            continue
+        for guard in _guards_up(context, call):
+            test = guard.test if isinstance(guard, ast.If) else None
+            if test is not None and guard not in seen and _asks_local(context, test):
+                seen.add(guard)
+                yield Hit(
+                    "checkpoint-race",
+                    "warning",
+                    "likely",
+                    guard,
+                    "local rank 0 of every node saves here: on a shared disk several nodes write one file",
+                    related=((call, "the save"),),
+                )
+
+
+def _guards_up(context: Context, call: ast.Call) -> list[ast.AST]:
+    """The guards of a save, in its function or, where it has none there, of the calls that lead to it."""
+    found: list[ast.AST] = []
+    todo: list[tuple[ast.AST, int]] = [(call, 0)]
+    while todo:
+        node, depth = todo.pop()
+        guards = context.ranks.guards(node)
+        found += [g.node for g in guards] if len(guards) == 1 and not guards[0].otherwise else []
+        function = context.script.function_of(node)
+        if not guards and function is not None and depth < 4:
+            todo += [(c, depth + 1) for c in context.values.callers.get(function, [])]
+    return found
+
+
+def _asks_local(context: Context, test: ast.expr) -> bool:
+    """`local_rank == 0`, alone or as one part of an `and`; nothing in it asks for the global rank."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    asked = [p for p in parts if context.ranks.asks(p)]
+    if len(asked) != 1:
+        return False
+    match asked[0]:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=0)]):
+            return any(word.lower() == "local_rank" for word in names_in(left))
+    return False

@@ -1,0 +1,42 @@
+"""DDP over GPUs that was told of no device, in a process that never chose one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.findings import lint_entries
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.script import argument, has_stars
+
+DOCS = lint_entries("ddp-without-device-ids")
+_CHOOSES = re.compile(
+    r"set_device|CUDA_VISIBLE_DEVICES|cuda:\{|cuda\(\w*rank|to\(\w*rank|device_id|torch\.device\([\"']cuda[\"'],"
+)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    text = context.script.text
+    if context.frameworks or not re.search(r"[\"']nccl[\"']", text) or re.search(r"[\"']gloo[\"']", text):
+        return
+    if _CHOOSES.search(text):
+        return
+    for wrap in context.values.of_kind("ddp"):
+        if context.script.call_names[wrap].startswith("torch.") and not has_stars(wrap):
+            on_gpu = any(_on_gpu(c) for c in context.script.calls("cuda", "to"))
+            if argument(wrap, 1, "device_ids") is None and on_gpu:
+                yield Hit(
+                    "ddp-without-device-ids",
+                    "warning",
+                    "likely",
+                    wrap,
+                    "DDP gets no device_ids, and nothing here chooses a GPU: every rank's default is GPU 0",
+                )
+
+
+def _on_gpu(call: ast.Call) -> bool:
+    """`.cuda()` or `.to('cuda')`: the default device, whatever that is."""
+    last = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    first = call.args[0] if call.args else None
+    return (last == "cuda" and first is None) or (isinstance(first, ast.Constant) and first.value == "cuda")

@@ -1,0 +1,142 @@
+"""A collective that only some ranks come to: the others wait for ever, or these do."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import sys
+from collections.abc import Iterator
+
+from distdbg.findings import lint_entries
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.collectives import collective
+from distdbg.lint.script.ranks import Guard
+from distdbg.lint.script.script import Function, names_in
+
+DOCS = lint_entries("rank-conditional-collective")
+_DEEPEST = 4
+#: a part of a test that asks whether there are several ranks: in a job all of them answer alike
+_SEVERAL = re.compile(
+    r"rank|world_?size|initialized|(?:^|_)ddp|distributed(?!_?type)|n_?gpus?$|num_processes", re.IGNORECASE
+)
+#: where calls begin that wait for no rank, `()` and `[]` for what is called on a value; collectives are told before
+_KNOWN = sys.stdlib_module_names | {"torch", "numpy", "tqdm", "()", "[]"}
+_WAITS_FOR_NOBODY = re.compile(
+    r"(?:^|[._])log|print|writer|bar\.|\.(?:\w+_|append|extend|update|close|flush|to|cuda|cpu|eval|load_state_dict)$",
+    re.IGNORECASE,
+)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if not context.distributed:
+        return
+    for call in context.script.all(ast.Call):
+        guards = [g for g in context.ranks.guards(call) if not _about_something_else(context, g, call)]
+        if not guards or not all(isinstance(g.node, ast.If) for g in guards):
+            continue
+        for name, inner in _collectives(context, call):
+            guard = next((g for g in guards if not _answered(context, g, call, name)), None)
+            if guard is None or (len(guards) > 1 and _answered(context, guards[-1], call, name)):
+                continue
+            yield _hit(context, call, inner, name, guard)
+            break
+
+
+def _collectives(context: Context, call: ast.Call, *, maybe: bool = False) -> Iterator[tuple[str, ast.Call]]:
+    """The call itself, or what it leads to on every way, or `maybe` only some, through functions of this file."""
+    name = collective(context, call)
+    if name:
+        yield name, call
+        return
+    seen: set[Function] = set()
+    todo = [(f, 0) for f in context.values.callees(call) if f.name != "__init__"]
+    while todo:
+        function, depth = todo.pop()
+        if function in seen or depth > _DEEPEST:
+            continue
+        seen.add(function)
+        for inner in context.script.within(function, ast.Call):
+            if context.script.function_of(inner) is not function or (context.ranks.guards(inner) and not maybe):
+                continue
+            name = collective(context, inner)
+            if name and (maybe or not _only_a_way(context, inner)):
+                yield name, inner
+            todo += [(f, depth + 1) for f in context.values.callees(inner)]
+
+
+def _only_a_way(context: Context, call: ast.Call) -> bool:
+    """Behind an `if` of any kind in its function: a caller on one rank may well not take that way."""
+    for outer in context.script.above(call):
+        if isinstance(outer, (ast.If, ast.IfExp, ast.Try)):
+            return True
+        if outer is context.script.function_of(call):
+            return False
+    return False
+
+
+def _about_something_else(context: Context, guard: Guard, call: ast.Call) -> bool:
+    """`if sharded or rank == 0`; `if not sharded and rank != 0: return` … `if sharded: …`: the other half decides."""
+    if not isinstance(guard.test, ast.BoolOp):
+        return False
+    free = [part for part in guard.test.values if not context.ranks.asks(part)]
+    lets_all_in = isinstance(guard.test.op, ast.And if guard.otherwise else ast.Or)
+    if lets_all_in and any(not any(map(_SEVERAL.search, names_in(part))) for part in free):
+        return True
+    words = set().union(*(names_in(part) for part in free)) if free else set()
+    tests = [o.test for o in context.script.above(call) if isinstance(o, (ast.If, ast.IfExp)) and o is not guard.node]
+    return any(words & names_in(test) for test in tests)
+
+
+def _answered(context: Context, guard: Guard, call: ast.Call, name: str) -> bool:
+    """Do the ranks on the other side of this guard come to such a collective as well?
+
+    `if rank != 0: barrier()` … `if rank == 0: barrier()` is the common way to let rank 0 go first. So any other
+    place in the same function that this guard does not cover the same way counts, if the rank has a say there; on the
+    other side of the guard itself whatever may lead to one does.
+    """
+    script = context.script
+    function = script.function_of(call)
+    for other in script.within(function or script.module_of(call), ast.Call):
+        if other is call or script.function_of(other) is not function:
+            continue
+        theirs = context.ranks.guards(other)
+        if not theirs or any(g.node is guard.node and g.otherwise == guard.otherwise for g in theirs):
+            continue
+        if any(_family(name) == _family(n) for n, _ in _collectives(context, other, maybe=True)):
+            return True
+        if any(g.node is guard.node for g in theirs) and _unknown(context, other):
+            return True
+    return False
+
+
+def _unknown(context: Context, call: ast.Call) -> bool:
+    """It leads where this file does not show what is done: `run_actor()` of another file."""
+    name = context.script.call_names[call]
+    root = name.partition(".")[0]
+    if context.values.callees(call) or root in _KNOWN or hasattr(builtins, name):
+        return False
+    return not _WAITS_FOR_NOBODY.search(name)
+
+
+def _family(name: str) -> str:
+    return name.rpartition(".")[2].split("_", maxsplit=1)[0]
+
+
+def _hit(context: Context, call: ast.Call, inner: ast.Call, name: str, guard: Guard) -> Hit:
+    test = context.script.source(guard.test) if guard.test is not None else ""
+    side = f"behind or beside `if {test}`" if guard.otherwise else f"under `if {test}`"
+    way = "" if inner is call else f", by way of {context.script.source(call.func)}"
+    return Hit(
+        "rank-conditional-collective",
+        "error",
+        "certain" if inner is call and not _only_beside(guard) else "likely",
+        inner,
+        f"{name} stands {side} (line {guard.node.lineno}){way}: the other ranks do not come to it",
+        related=((guard.node, "asks for the rank"), *(() if inner is call else ((call, "called here"),))),
+    )
+
+
+def _only_beside(guard: Guard) -> bool:
+    """A test of several parts may be true on all ranks alike."""
+    return isinstance(guard.test, ast.BoolOp)

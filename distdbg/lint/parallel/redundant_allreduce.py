@@ -1,0 +1,82 @@
+"""Gradients are averaged over all ranks after every micro-batch, where once a step would do."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.findings import lint_entries
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.accumulation import ACCUMULATES, accumulations
+from distdbg.lint.script.script import LOOPS, names_in
+
+DOCS = lint_entries("redundant-allreduce")
+_HELD_BACK = re.compile(
+    r"no_sync|require_backward_grad_sync|requires_gradient_sync|gradient_sync|accelerator\.accumulate\(|no_backward_sync|block_\w*sync|skip_\w*sync|"
+    r"is_last_backward|set_is_last|block_backward_sync|GradBucket"
+)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if _HELD_BACK.search(context.script.text):
+        return
+    if context.frameworks & {"lightning", "trainer", "deepspeed"}:
+        return
+    wrapper = next((kind for kind in ("ddp", "fsdp") if context.values.of_kind(kind)), "")
+    found = False
+    for one in accumulations(context) if context.distributed else ():
+        found = True
+        yield _hit(one.backward.top, wrapper, "every micro-batch averages all gradients over the ranks")
+    if not found:
+        yield from _in_a_train_step(context)
+        yield from _in_a_branch(context)
+
+
+def _hit(node: ast.AST, wrapper: str, text: str) -> Hit:
+    if wrapper == "ddp":
+        return Hit("redundant-allreduce", "warning", "likely", node, text)
+    if wrapper == "fsdp":
+        why = "under FSDP gradients that are not reduced cost memory: whoever reduces each micro-batch may mean it"
+        return Hit("redundant-allreduce", "info", "likely", node, f"{text}; {why}")
+    return Hit("redundant-allreduce", "info", "possible", node, f"{text}, if the model is wrapped in DDP or FSDP")
+
+
+def _in_a_train_step(context: Context) -> Iterator[Hit]:
+    """A function that is given model and optimizer, goes backward in a loop and leaves the step to its caller."""
+    for loop in context.script.all(*LOOPS):
+        function = context.script.function_of(loop)
+        if function is None or context.loops.kinds[loop] == "epoch":
+            continue
+        given = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
+        if not ({"model"} <= given and "optimizer" in given):
+            continue
+        does = context.loops.does(loop)
+        back = [e for e in does if e.kind == "backward"]
+        if back and not any(e.kind in ("step", "scaler_step", "zero") for e in context.loops.does(function)):
+            yield _hit(back[0].top, "", "each round of this loop averages all gradients over the ranks")
+
+
+def _in_a_branch(context: Context) -> Iterator[Hit]:
+    """`if accumulating: forward and backward` beside a branch that also steps."""
+    for node in context.script.all(ast.If):
+        if not any(ACCUMULATES.search(w) for w in names_in(node.test)):
+            continue
+        does = context.loops.does(node)
+        mine = [e for e in does if (node, True) in e.branches or _inside(context, node.body, e.top)]
+        other = [e for e in does if e not in mine]
+        back = [e for e in mine if e.kind == "backward"]
+        if not back or not context.distributed or any(e.kind in ("step", "scaler_step") for e in mine):
+            continue
+        otherwise = [c for s in node.orelse for c in context.script.within(s, ast.Call)]
+        if any(e.kind in ("step", "scaler_step") for e in other) or any(_steps(context, c) for c in otherwise):
+            yield _hit(back[0].top, "", "an accumulating backward pass averages all gradients over the ranks")
+
+
+def _steps(context: Context, call: ast.Call) -> bool:
+    """`self.optimizer_step(…)`, whoever does it in the end."""
+    return re.search(r"optim\w*_step$|optimizer\.step$", context.script.call_names[call]) is not None
+
+
+def _inside(context: Context, body: list[ast.stmt], node: ast.AST) -> bool:
+    return any(context.script.contains(statement, node) for statement in body)

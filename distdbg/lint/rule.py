@@ -1,0 +1,110 @@
+"""What a rule is given, and what it gives: hits with a line and a column, which become findings."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from distdbg.lint.script.events import Events
+from distdbg.lint.script.loops import Loops
+from distdbg.lint.script.ranks import Ranks
+from distdbg.lint.script.script import Script
+from distdbg.lint.script.values import Values
+from distdbg.model import Confidence, FindingDoc, Severity
+
+
+@dataclass(frozen=True)
+class Insert:
+    """An edit that is certain: a line of text put above line `before` (1-based), indented as that line is."""
+
+    before: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A mistake at `node`; `related` are other places that a reader wants to see, each with why."""
+
+    id: str
+    severity: Severity
+    confidence: Confidence
+    node: ast.AST
+    summary: str
+    cause: str = ""
+    related: tuple[tuple[ast.AST, str], ...] = ()
+    fix: Insert | None = None
+
+
+class Context:
+    """A script and what is known about it; every part is worked out when the first rule asks for it."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    @cached_property
+    def values(self) -> Values:
+        return Values(self.script)
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        return Ranks(self.script, self.values)
+
+    @cached_property
+    def events(self) -> Events:
+        return Events(self.script, self.values)
+
+    @cached_property
+    def loops(self) -> Loops:
+        return Loops(self.script, self.values, self.events)
+
+    @cached_property
+    def starts_group(self) -> bool:
+        """Does the file, or what it calls from others, start a process group?"""
+        return bool(self.script.calls("init_process_group", "init_distributed", "init_distributed_mode", "init_dist"))
+
+    @cached_property
+    def distributed(self) -> bool:
+        """Does the file show that several ranks run it? That a helper of another file could ask for a rank does not."""
+        return self.starts_group or (
+            re.search(
+                r"distributed|\bddp\b|\bdist\b|DDP|FSDP|(?:\b|_)(?:rank|RANK)\b|horovod|\bhvd\b", self.script.file.text
+            )
+            is not None
+        )
+
+    @cached_property
+    def frameworks(self) -> set[str]:
+        """Frameworks that drive the loop of this file, by what the file uses of them and not by what it imports."""
+        found: set[str] = set()
+        script = self.script
+        bases = {script.dotted(b) for c in script.all(ast.ClassDef) for b in c.bases if not script.linked(b)}
+        if any(re.search(r"(?:Lightning(?:Data)?Module|LightningFlow)$", b) for b in bases):
+            found.add("lightning")
+        for call, name in script.call_names.items():
+            its = _framework(name)
+            if its and not script.linked(call.func):  # else it is among what is linted, and does what is seen there
+                found.add(its)
+        if any(re.search(r"^transformers\..*Trainer$", b) for b in bases):
+            found.add("trainer")
+        return found
+
+
+def _framework(name: str) -> str:
+    last = name.rpartition(".")[2]
+    if last == "Accelerator" or (last == "prepare" and "accelerator" in name.lower()):
+        return "accelerate"
+    if name.startswith(("lightning.", "pytorch_lightning.")) and last in ("Trainer", "Fabric"):
+        return "lightning"
+    if name.startswith("transformers.") and last.endswith("Trainer"):
+        return "trainer"
+    return "deepspeed" if last == "initialize" and name.startswith("deepspeed") else ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    name: str
+    docs: tuple[FindingDoc, ...]
+    run: Callable[[Context], Iterable[Hit]]

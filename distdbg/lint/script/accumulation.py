@@ -1,0 +1,77 @@
+"""Gradient accumulation: where several backward passes go before one step, and how the code tells them apart."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from distdbg.lint.rule import Context
+from distdbg.lint.script.events import Event, Events
+from distdbg.lint.script.script import LOOPS, Loop, names_in
+
+ACCUMULATES = re.compile(r"accum|grad_acc|micro", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """`guard` is the `if` that lets the step happen; None where a loop of its own does the backward passes."""
+
+    loop: Loop
+    backward: Event
+    guard: ast.If | None = None
+
+
+def accumulations(context: Context) -> Iterator[Accumulation]:
+    """Every accumulation that the file shows with its step."""
+    yield from _by_modulo(context)
+    yield from _by_inner_loop(context)
+
+
+def _by_modulo(context: Context) -> Iterator[Accumulation]:
+    """`loss.backward()` in every round, `if (i + 1) % n == 0: optimizer.step()`."""
+    for loop in context.loops.training:
+        does = context.loops.does(loop)
+        back = [e for e in does if e.kind == "backward" and not Events.managed(e)]
+        steps = [e for e in does if e.kind in ("step", "scaler_step") and not Events.managed(e)]
+        if len(back) == 0 or not steps:
+            continue
+        guards = [{n for n, held in s.branches if held and isinstance(n, ast.If) and _every_nth(n.test)} for s in steps]
+        common = set.intersection(*guards) if guards else set()
+        free = [e for e in back if not any(node in common for node, _ in e.branches)]
+        if common and len(free) == len(back):
+            yield Accumulation(loop, free[0], next(iter(common)))
+
+
+def _every_nth(test: ast.expr) -> bool:
+    """A remainder of a counter that has to do with accumulation, or by a plain number above one."""
+    for node in ast.walk(test):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+            words = names_in(node.right)
+            if any(ACCUMULATES.search(w) for w in words) or not words:
+                return True
+    return False
+
+
+def _by_inner_loop(context: Context) -> Iterator[Accumulation]:
+    """A loop that only goes backward, inside a loop that steps after it."""
+    script = context.script
+    for loop in script.all(*LOOPS):
+        kinds = [e for e in context.loops.does(loop) if e.kind in ("backward", "step", "scaler_step", "zero")]
+        back = [e for e in kinds if e.kind == "backward" and not Events.managed(e)]
+        if not back or len(back) != len(kinds) or context.loops.kinds[loop] == "epoch":
+            continue
+        if any(script.contains(inner, back[0].top) for inner in script.within(loop, *LOOPS) if inner is not loop):
+            continue
+        outer = next((o for o in script.loops_around(loop)), None)
+        if outer is not None and _steps_after(context, outer, loop):
+            yield Accumulation(loop, back[0])
+
+
+def _steps_after(context: Context, outer: Loop, loop: Loop) -> bool:
+    end = context.script.end[loop]
+    return any(
+        e.kind in ("step", "scaler_step") and not Events.managed(e) and context.script.begin[e.top] >= end
+        for e in context.loops.does(outer)
+    )

@@ -1,0 +1,72 @@
+"""Calls that every rank of a group must come to."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from distdbg.evidence.ops import COLLECTIVE, OPERATIONS, SETUP, of_kind
+from distdbg.lint.rule import Context
+from distdbg.lint.script.script import argument, names_in
+
+_OF_TORCH = of_kind(COLLECTIVE, SETUP) - {"init_process_group", "coalesced", "split_group", "shrink_group"}
+_OF_ACCELERATE = {"wait_for_everyone", "gather", "gather_for_metrics", "reduce", "save_state"}
+#: under DDP alone save_state waits for nobody
+_SAVES_TOGETHER = re.compile(
+    r"(?:FullyShardedDataParallel|DeepSpeed|MegatronLM)Plugin\(|automatic_checkpoint_naming\s*=\s*True"
+)
+#: names that mean a collective whatever module or helper they come from
+_UNMISTAKABLE = {op.name for op in OPERATIONS if op.only_torchs} | {"wait_for_everyone"}
+_CHECKPOINTS = re.compile(
+    r"^torch\.distributed\.checkpoint\.(?:\w+\.)?(?:save|load|async_save|get_model_state_dict|get_state_dict|get_optimizer_state_dict)$"
+)
+_GROUP_PLACE = {op.name: op.group for op in OPERATIONS}
+
+
+def collective(context: Context, call: ast.Call) -> str:
+    """What the call is called if it is a collective of all ranks, else nothing."""
+    name = context.script.call_names[call]
+    last = name.rpartition(".")[2]
+    if _CHECKPOINTS.match(name):
+        return name if argument(call, -1, "no_dist") is None else ""
+    if name.startswith("torch.distributed.") and last in _OF_TORCH:
+        smaller = _by_its_members(call) if last == "new_group" else _of_a_group(call, last)
+        return "" if smaller else f"dist.{last}"
+    if not isinstance(call.func, ast.Attribute):
+        return ""
+    if last in _OF_ACCELERATE and context.values.sites(call.func.value, "accelerator"):
+        alone = last == "save_state" and not _SAVES_TOGETHER.search(context.script.text)
+        return "" if alone else f"accelerator.{last}"
+    if last == "state_dict" and _sharded_fully(context, call.func.value):
+        return "state_dict of an FSDP model"
+    return name if last in _UNMISTAKABLE and _of_a_module(context, call.func) and not _of_a_group(call, last) else ""
+
+
+def _of_a_module(context: Context, function: ast.Attribute) -> bool:
+    """`comm.all_gather(…)` of an imported module; an object of that name may well stand for some of the ranks."""
+    root: ast.expr = function
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return isinstance(root, ast.Name) and root.id in context.script.file_of(root).names
+
+
+def _by_its_members(call: ast.Call) -> bool:
+    """Ranks that are not in the group need not come to `new_group(…, use_local_synchronization=True)`."""
+    alone = argument(call, 4, "use_local_synchronization")
+    return alone is not None and not (isinstance(alone, ast.Constant) and not alone.value)
+
+
+def _of_a_group(call: ast.Call, last: str) -> bool:
+    """A collective of a smaller group is often guarded by who belongs to it."""
+    given = argument(call, _GROUP_PLACE.get(last, -1), "group") or argument(call, -1, "process_group")
+    if given is None or (isinstance(given, ast.Constant) and given.value is None):
+        return False
+    return "WORLD" not in names_in(given)
+
+
+def _sharded_fully(context: Context, model: ast.expr) -> bool:
+    """An FSDP1 model: its state_dict gathers, unless the file asks for local or sharded ones."""
+    sites = context.values.sites(model, "fsdp")
+    if not sites or re.search(r"LOCAL_STATE_DICT|SHARDED_STATE_DICT|LocalStateDict", context.script.text):
+        return False
+    return all(context.script.call_names[s].rpartition(".")[2] != "fully_shard" for s in sites)

@@ -1,0 +1,202 @@
+"""What a piece of code does to training, in the order of the source, functions of the same file followed.
+
+An event knows the `if` branches that it stands in, so that two of them can be told to exclude each other.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from distdbg.lint.script.script import FUNCTIONS, Script
+from distdbg.lint.script.values import Values
+
+Kind = Literal[
+    "backward",
+    "step",
+    "scaler_step",
+    "zero",
+    "clip",
+    "unscale",
+    "update",
+    "schedule",
+    "eval",
+    "train",
+    "set_epoch",
+    "manual",
+]
+_BY_NAME: dict[str, Kind] = {
+    "zero_grad": "zero",
+    "_foreach_zero_": "zero",
+    "set_epoch": "set_epoch",
+    "clip_grad_norm_": "clip",
+    "clip_grad_value_": "clip",
+    "clip_grad_norm": "clip",
+    "unscale_": "unscale",
+}
+_SCALER = re.compile(r"scaler", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"optim|(?:^|_)opt(?:_|$|\d)", re.IGNORECASE)
+_SCHEDULER = re.compile(r"sched", re.IGNORECASE)
+#: objects that step, clear and divide by themselves
+_MANAGED = re.compile(r"accelerator|engine|fabric|trainer|manager|strategy|deepspeed", re.IGNORECASE)
+_DEEPEST = 5
+_MOST = 400
+
+
+@dataclass(frozen=True)
+class Event:
+    """`call` is the node itself; `top` the call in the code that was asked about through which it is reached."""
+
+    kind: Kind
+    call: ast.AST
+    top: ast.AST
+    branches: tuple[tuple[ast.AST, bool], ...]
+
+    @property
+    def receiver(self) -> ast.expr | None:
+        function = self.call.func if isinstance(self.call, ast.Call) else None
+        return function.value if isinstance(function, ast.Attribute) else None
+
+    def excludes(self, other: Event) -> bool:
+        """Do the two stand in different branches of one `if`?"""
+        mine = dict(self.branches)
+        return any(mine.get(node, held) != held for node, held in other.branches)
+
+
+class Events:
+    def __init__(self, script: Script, values: Values) -> None:
+        self.script = script
+        self.values = values
+        self._kinds: dict[ast.AST, Kind] = {}
+        for call in script.all(ast.Call):
+            kind = self._classify(call)
+            if kind:
+                self._kinds[call] = kind
+        for assigned in script.all(ast.Assign):
+            if any(isinstance(t, ast.Attribute) and t.attr == "grad" for t in assigned.targets):
+                self._kinds[assigned] = "zero"
+
+    def of(self, *kinds: Kind) -> list[ast.AST]:
+        """Every such event of the file, at its own place."""
+        return [node for node, kind in self._kinds.items() if kind in kinds]
+
+    def inside(self, node: ast.AST) -> list[Event]:
+        """What `node` does, its own functions inlined; cut off after some hundred events."""
+        found: list[Event] = []
+        for event in self._inside(node, None, (), frozenset()):
+            found.append(event)
+            if len(found) >= _MOST:
+                break
+        return found
+
+    def _inside(
+        self, node: ast.AST, top: ast.AST | None, above: tuple[tuple[ast.AST, bool], ...], seen: frozenset[ast.AST]
+    ) -> Iterator[Event]:
+        scope = node if isinstance(node, FUNCTIONS) else self.script.scopes[node]
+        for inner in self.script.within(node, ast.Call, ast.Assign):
+            if self.script.scopes[inner] is not scope:
+                continue
+            kind = self._kinds.get(inner)
+            if kind:
+                yield Event(kind, inner, top or inner, above + self._branches(inner, node))
+            if isinstance(inner, ast.Call) and len(seen) < _DEEPEST:
+                for function in self.values.callees(inner):
+                    if function not in seen and function.name not in ("__init__",):
+                        here = above + self._branches(inner, node)
+                        yield from self._inside(function, top or inner, here, seen | {function})
+
+    def _branches(self, node: ast.AST, until: ast.AST) -> tuple[tuple[ast.AST, bool], ...]:
+        found: list[tuple[ast.AST, bool]] = []
+        below = node
+        for outer in self.script.above(node):
+            if outer is until or isinstance(outer, FUNCTIONS):
+                break
+            if isinstance(outer, ast.If) and below is not outer.test:
+                found.append((outer, below in outer.body))
+            elif isinstance(outer, ast.IfExp) and below is not outer.test:
+                found.append((outer, below is outer.body))
+            below = outer
+        return tuple(found)
+
+    def _classify(self, call: ast.Call) -> Kind | None:  # noqa: PLR0911 -- one line a kind
+        name = self.script.call_names[call]
+        last = name.rpartition(".")[2]
+        if last in _BY_NAME:
+            return _BY_NAME[last]
+        function = call.func
+        if not isinstance(function, ast.Attribute):
+            return None
+        owner = function.value
+        if last == "backward":
+            return "backward"
+        if last == "update" and (self.values.sites(owner, "scaler") or _SCALER.search(_last(owner))):
+            return "update"
+        if last == "step":
+            return self._step(owner)
+        if last in ("eval", "train") and not name.startswith("[]"):
+            return self._mode(call, last)
+        if last in ("zero_", "fill_") and ".grad" in ast.unparse(owner):
+            return "zero"
+        return None
+
+    def _step(self, owner: ast.expr) -> Kind | None:
+        kinds = {self.values.kind(site) for site in self.values.sites(owner)}
+        if "scaler" in kinds or _SCALER.search(_last(owner)):
+            return "scaler_step"
+        if "scheduler" in kinds or _SCHEDULER.search(_last(owner)):
+            return "schedule"
+        if "optimizer" in kinds or _OPTIMIZER.search(_last(owner)):
+            return "step"
+        return None
+
+    def _mode(self, call: ast.Call, last: str) -> Kind | None:
+        if last == "eval":
+            return "eval" if not call.args else None
+        given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "mode"), None)
+        if given is None:
+            return "train"
+        if isinstance(given, ast.Constant):
+            return "train" if given.value is True else "eval" if given.value is False else None
+        return "train"
+
+    @staticmethod
+    def scaled(backward: Event) -> bool:
+        """`scaler.scale(loss).backward()`."""
+        receiver = backward.receiver
+        return (
+            isinstance(receiver, ast.Call)
+            and isinstance(receiver.func, ast.Attribute)
+            and receiver.func.attr == "scale"
+        )
+
+    @staticmethod
+    def managed(event: Event) -> bool:
+        """Done by an object that looks after the rest itself: Accelerate, DeepSpeed, Fabric, …"""
+        receiver = event.receiver
+        return receiver is not None and bool(_MANAGED.search(ast.unparse(receiver)))
+
+
+def carrier(call: ast.Call) -> str | None:
+    """The name of what goes backward: `loss`, the `output` of `output['loss']`, what a scaler or engine is given."""
+    owner: ast.expr | None = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if call.args and isinstance(owner, (ast.Name, ast.Attribute)) and not call.keywords:
+        owner = call.args[0]  # accelerator.backward(loss)
+    while isinstance(owner, (ast.Subscript, ast.Call, ast.BinOp)):
+        if isinstance(owner, ast.Subscript):
+            owner = owner.value
+        elif isinstance(owner, ast.BinOp):
+            owner = owner.left
+        else:
+            scale = isinstance(owner.func, ast.Attribute) and owner.func.attr == "scale" and owner.args
+            owner = owner.args[0] if scale else None
+    return owner.id if isinstance(owner, ast.Name) else None
+
+
+def _last(owner: ast.expr) -> str:
+    """The last word of `self.optimizers['g']`: what a person would call the object."""
+    while isinstance(owner, (ast.Subscript, ast.Call)):
+        owner = owner.value if isinstance(owner, ast.Subscript) else owner.func
+    return owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""

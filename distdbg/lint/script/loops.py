@@ -1,0 +1,135 @@
+"""Loops told apart: over epochs, over batches, over micro-batches, and for evaluation."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cached_property
+from typing import Literal
+
+from distdbg.lint.script.events import Event, Events
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop, Script, names_in
+from distdbg.lint.script.values import Values
+
+LoopKind = Literal["epoch", "batch", "micro", "other"]
+_EPOCH = re.compile(r"(?:^|_)(?:ep|epoch)s?(?:_|$|\d)|epoch", re.IGNORECASE)
+_BATCHES = re.compile(
+    r"(?:^|_)(?:data_?)?(?:loader|dl|iter|iterator|prefetcher|batches)s?$|loader|batches|train_data$|_dl$|data_iter",
+    re.IGNORECASE,
+)
+_MICRO = re.compile(r"micro|accum|grad_acc|virtual", re.IGNORECASE)
+EVALUATION = re.compile(
+    r"(?:^|_)(?:eval|evaluate|evaluation|val|valid|validate|validation|test|testing|infer|inference|predict)(?:_|$|\d)",
+    re.IGNORECASE,
+)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+
+
+def for_evaluation(name: str) -> bool:
+    """`val_loader`, `testData`, `evaluate`, but not `latest` or `interval`."""
+    return bool(EVALUATION.search("_".join(_WORD.findall(name)).lower()))
+
+
+class Loops:
+    def __init__(self, script: Script, values: Values, events: Events) -> None:
+        self.script = script
+        self.values = values
+        self.events = events
+        self._inside: dict[ast.AST, list[Event]] = {}
+
+    def does(self, node: ast.AST) -> list[Event]:
+        if node not in self._inside:
+            self._inside[node] = self.events.inside(node)
+        return self._inside[node]
+
+    @cached_property
+    def kinds(self) -> dict[Loop, LoopKind]:
+        return {loop: self._kind(loop) for loop in self.script.all(*LOOPS)}
+
+    def of_kind(self, kind: LoopKind) -> list[Loop]:
+        return [loop for loop, its in self.kinds.items() if its == kind]
+
+    def _kind(self, loop: Loop) -> LoopKind:
+        if isinstance(loop, ast.While):
+            words = names_in(loop.test)
+        else:
+            if self.values.sites(loop.iter, "loader"):
+                return "batch"
+            words = names_in(loop.target)
+            if any(_EPOCH.search(w) for w in words) and not any(_BATCHES.search(w) for w in names_in(loop.iter)):
+                return "epoch"
+            words = words | names_in(loop.iter)
+        if any(_MICRO.search(w) for w in words) and self._around(loop):
+            return "micro"
+        if any(_EPOCH.search(w) for w in words) and self._holds_loop(loop):
+            return "epoch"
+        if any(_BATCHES.search(w) for w in words):
+            return "batch"
+        return "batch" if self.trains(loop) else "other"
+
+    def _around(self, loop: Loop) -> bool:
+        return bool(self.script.loops_around(loop)) or self.script.function_of(loop) is not None
+
+    def _holds_loop(self, loop: Loop) -> bool:
+        return bool(self.script.within(loop, ast.Call))
+
+    def trains(self, loop: ast.AST) -> bool:
+        """Does it go backward and step, in itself or in functions of this file?"""
+        kinds = {event.kind for event in self.does(loop)}
+        return "backward" in kinds and bool(kinds & {"step", "scaler_step"})
+
+    @cached_property
+    def training(self) -> list[Loop]:
+        """The innermost loops that both go backward and step: what a person calls the training loop."""
+        found = [loop for loop in self.script.all(*LOOPS) if self.trains(loop)]
+        return [one for one in found if not self._reaches_another(one, found)]
+
+    def _reaches_another(self, loop: Loop, others: list[Loop]) -> bool:
+        """Is another training loop inside it, or in a function that it calls?"""
+        if any(o is not loop and self.script.contains(loop, o) for o in others):
+            return True
+        tops = {self.script.function_of(o): o for o in others if o is not loop}
+        return any(f in tops for f in self.reached(loop))
+
+    def reached(self, node: ast.AST, deepest: int = 5) -> list[Function]:
+        """Functions of this file that `node` may call, directly or not."""
+        seen: dict[Function, None] = {}
+        todo: list[tuple[ast.AST, int]] = [(node, 0)]
+        while todo:
+            one, depth = todo.pop()
+            for call in self.script.within(one, ast.Call):
+                for function in self.values.callees(call):
+                    if function not in seen and depth < deepest:
+                        seen[function] = None
+                        todo.append((function, depth + 1))
+        return list(seen)
+
+    def in_evaluation(self, node: ast.AST) -> bool:
+        """By the name of the function that holds it, or of what the loop iterates."""
+        function = self.script.function_of(node)
+        if function is not None and for_evaluation(function.name):
+            return True
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            return any(for_evaluation(w) for w in names_in(node.iter))
+        return False
+
+    def without_grad(self, node: ast.AST) -> bool:
+        """Under torch.no_grad, inference_mode or set_grad_enabled: here, by a decorator, or at every caller."""
+        return self._without_grad(node, frozenset())
+
+    def _without_grad(self, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        for outer in (node, *self.script.above(node)):
+            if isinstance(outer, (ast.With, ast.AsyncWith)) and any(_no_grad(i.context_expr) for i in outer.items):
+                return True
+            if isinstance(outer, (*FUNCTIONS, ast.ClassDef)) and any(_no_grad(d) for d in outer.decorator_list):
+                return True
+        function = self.script.function_of(node)
+        if function is None or function in seen:
+            return False
+        callers = self.values.callers.get(function, [])
+        return bool(callers) and all(self._without_grad(c, seen | {function}) for c in callers)
+
+
+def _no_grad(node: ast.expr) -> bool:
+    words = names_in(node)
+    return any(re.search(r"no_?grad|inference|set_grad_enabled|nullcontext", w) for w in words)

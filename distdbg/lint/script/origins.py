@@ -1,0 +1,27 @@
+"""What an expression was made of, hop by hop."""
+
+from __future__ import annotations
+
+import ast
+
+from distdbg.lint.rule import Context
+
+_MOST = 32
+
+
+def made_of(context: Context, data: ast.expr) -> list[ast.AST]:
+    """The expression, those that its names were assigned from, and the classes that are called in them."""
+    script, values = context.script, context.values
+    found: list[ast.AST] = [data]
+    for part in found:  # grows meanwhile
+        moves = [c for c in script.within(part, ast.Call) if script.call_names[c].endswith((".to", ".cuda"))]
+        devices = {n for move in moves for given in move.args for n in script.within(given, ast.Name, ast.Attribute)}
+        named = (n for n in script.within(part, ast.Name, ast.Attribute) if n not in devices)  # data is of no device
+        keys = {values.key(n) for n in named} - {None}
+        assigned = (a for a in script.all(ast.Assign) if any(values.key(t) in keys for t in a.targets))
+        calls = script.within(part, ast.Call) if not isinstance(part, ast.ClassDef) else []
+        classes = (made for call in calls if (made := values.class_named(call.func)) is not None)
+        for one in (*(a.value for a in assigned), *classes):
+            if one not in found and len(found) < _MOST:
+                found.append(one)
+    return found

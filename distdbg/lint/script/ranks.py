@@ -1,0 +1,161 @@
+"""Which lines run on some ranks only: below or behind an `if` about the rank, or in a function only called there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from distdbg.diagnosis.waits.rank_conditions import asks, is_rank, keeps_ranks_out, names_for_rank
+from distdbg.lint.script.script import FUNCTIONS, Function, Script, names_in
+from distdbg.lint.script.values import Values
+
+_TELLING = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.Call, ast.FunctionDef)
+_LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+_DEEPEST = 12
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`node` asks for the rank; `otherwise` where the guarded line runs when its test does not hold."""
+
+    node: ast.If | ast.IfExp | Function
+    otherwise: bool
+
+    @property
+    def test(self) -> ast.expr | None:
+        return self.node.test if isinstance(self.node, (ast.If, ast.IfExp)) else None
+
+
+class Ranks:
+    def __init__(self, script: Script, values: Values) -> None:
+        self.script = script
+        self.values = values
+        self._known_guards: dict[ast.AST, list[Guard]] = {}
+
+    @cached_property
+    def names(self) -> set[str]:
+        """Names of this file that hold the rank or a question about it, parameters that are given it included."""
+        nodes: list[ast.AST] = self.script.all(*_TELLING)
+        found = names_for_rank(nodes, self._spawned())
+        for _ in range(2):
+            given = self._given(found) - found
+            if not given:
+                break
+            found = names_for_rank(nodes, found | given)
+        return found
+
+    def _spawned(self) -> set[str]:
+        """What `mp.spawn(train)` gives `train` first is the number of the process."""
+        spawns = [c for c in self.script.calls("spawn") if "multiprocessing" in self.script.call_names[c]]
+        firsts = [a for call in spawns for function in self.values.callees(call) for a in function.args.args[:1]]
+        return {a.arg for a in firsts if len(a.arg) > 2}
+
+    def _given(self, known: set[str]) -> set[str]:
+        found: set[str] = set()
+        for function, calls in self.values.callers.items():
+            names = [a.arg for a in function.args.args if a.arg not in ("self", "cls")]
+            for call in calls:
+                pairs = [*zip(names, call.args, strict=False), *((k.arg, k.value) for k in call.keywords if k.arg)]
+                found |= {
+                    n for n, v in pairs if len(n) > 2 and isinstance(v, (ast.Name, ast.Attribute)) and is_rank(v, known)
+                }
+        return found
+
+    def asks(self, test: ast.expr) -> bool:
+        return asks(test, self.names)
+
+    @cached_property
+    def known(self) -> bool:
+        """Does the file know of ranks at all?"""
+        return any(re.search(r"(?:^|_)rank$|^RANK$|is_(?:main|master)_process", name) for name in self._mentioned)
+
+    @cached_property
+    def _mentioned(self) -> set[str]:
+        """Names and short constants of the file itself, not of what it calls from others."""
+        script = self.script
+        words: list[tuple[ast.AST, object]] = [(n, n.id) for n in script.all(ast.Name)]
+        words += [(a, a.attr) for a in script.all(ast.Attribute)] + [(c, c.value) for c in script.all(ast.Constant)]
+        return {w for n, w in words if isinstance(w, str) and len(w) < 20 and script.begin[n] < script.end[script.tree]}
+
+    def mentions(self, expression: ast.AST) -> bool:
+        """Does an expression, or a variable in it, hold the rank? `f"{path}.{rank}"` does."""
+        about = {n for n in names_in(expression) if re.search(r"rank", n, re.IGNORECASE)}
+        return bool(about or names_in(expression) & self.names)
+
+    def guards(self, node: ast.AST) -> list[Guard]:
+        """Guards of the same function that the node stands under or behind, the innermost first."""
+        found: list[Guard] = []
+        while not isinstance(node, (ast.stmt, ast.Module)):
+            outer = self.script.parents[node]
+            if isinstance(outer, ast.IfExp) and node is not outer.test and self.asks(outer.test):
+                found.append(Guard(outer, node is not outer.body))
+            if isinstance(outer, ast.If):  # a part of its test
+                return found + self._of_statement(outer)
+            node = outer
+        return found + self._of_statement(node)
+
+    def _of_statement(self, statement: ast.AST) -> list[Guard]:
+        if statement in self._known_guards:
+            return self._known_guards[statement]
+        found: list[Guard] = []
+        outer = self.script.parents.get(statement)
+        if outer is not None and not isinstance(statement, FUNCTIONS):
+            if isinstance(outer, ast.If) and self.asks(outer.test):
+                found.append(Guard(outer, statement not in outer.body))
+            found += self._left_behind(outer, statement)
+            if isinstance(outer, FUNCTIONS):
+                found += [Guard(outer, False)] if any(map(keeps_ranks_out, outer.decorator_list)) else []
+            else:
+                found += self._of_statement(outer)
+        self._known_guards[statement] = found
+        return found
+
+    def _left_behind(self, outer: ast.AST, below: ast.AST) -> Iterator[Guard]:
+        """`if rank != 0: return` above the node in one of the blocks that hold it."""
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(outer, name, None)
+            if not isinstance(block, list) or below not in block:
+                continue
+            for before in block[: block.index(below)]:
+                if (
+                    isinstance(before, ast.If)
+                    and not before.orelse
+                    and self.leaves(before.body)
+                    and self.asks(before.test)
+                ):
+                    yield Guard(before, True)
+
+    @staticmethod
+    def leaves(body: list[ast.stmt]) -> bool:
+        last = body[-1]
+        if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+            called = last.value.func
+            return isinstance(called, (ast.Name, ast.Attribute)) and ast.unparse(called) in (
+                "exit",
+                "sys.exit",
+                "os._exit",
+            )
+        return isinstance(last, _LEAVES)
+
+    def guarded(self, node: ast.AST) -> bool:
+        """Does the node run on some ranks only, by its own place or by all the places its function is called from?"""
+        return self._guarded(node, frozenset())
+
+    def _guarded(self, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+        if self.guards(node):
+            return True
+        function = self.script.function_of(node)
+        if function is None or function in seen or len(seen) > _DEEPEST:
+            return False
+        callers = self.values.callers.get(function, [])
+        return bool(callers) and all(
+            self._of_one_rank(call) or self._guarded(call, seen | {function}) for call in callers
+        )
+
+    def _of_one_rank(self, call: ast.Call) -> bool:
+        """A method of what only some ranks have: `if rank == 0: saver = Saver()` … `if saver: saver.save()`."""
+        sites = self.values.sites(call.func.value, "instance") if isinstance(call.func, ast.Attribute) else set()
+        return bool(sites) and all(self.guards(site) for site in sites)

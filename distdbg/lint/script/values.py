@@ -1,0 +1,338 @@
+"""Which samplers, loaders, models, optimizers, … an expression may stand for, followed through the whole file.
+
+Every constructor that matters is a *site*. Sites flow along assignments, attributes of `self`, arguments, returned
+values, tuples and wrappers such as `tqdm` or `torch.compile`, always forwards: what a helper is called with does not
+mix with what others pass to it. Order is not looked at, so an answer is "may be".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+
+from distdbg.lint.script.kinds import ATTRIBUTES, KINDS, METHODS, OPTIMIZER, SCHEDULER, WRAPPERS
+from distdbg.lint.script.script import FUNCTIONS, Function, Script, argument
+
+Key = tuple[object, ...]
+Source = Key | ast.Call
+
+_NOWHERE = (ast.Module([], []), "")
+
+
+class Values:
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.classes = {(script.module_of(c), c.name): c for c in script.all(ast.ClassDef)}
+        self.functions: dict[tuple[ast.Module, str], list[Function]] = defaultdict(list)
+        for function in script.all(*FUNCTIONS):
+            if not isinstance(script.parents.get(function), ast.ClassDef):
+                self.functions[script.module_of(function), function.name].append(function)
+        self._sites: dict[Key, set[ast.Call]] = defaultdict(set)
+        self._edges: dict[Key, set[Key]] = defaultdict(set)
+        self._kind_of: dict[ast.Call, str] = {}
+        self._callees: dict[ast.Call, list[Function]] = {}
+        for call in script.all(ast.Call):
+            kind = self._kind(call)
+            if kind:
+                self._kind_of[call] = kind
+        self._flow()
+
+    # questions ---------------------------------------------------------------------------------------------------
+
+    def sites(self, node: ast.AST, kind: str = "") -> set[ast.Call]:
+        """The constructor calls that `node` may stand for, of one kind or of all."""
+        found: set[ast.Call] = set()
+        for source in self._sources(node):
+            found |= {source} if isinstance(source, ast.Call) else self._sites.get(source, set())
+        return {s for s in found if not kind or self._kind_of.get(s) == kind}
+
+    def of_kind(self, kind: str) -> list[ast.Call]:
+        return [call for call, its in self._kind_of.items() if its == kind]
+
+    def kind(self, call: ast.Call) -> str:
+        return self._kind_of.get(call, "")
+
+    def callees(self, call: ast.Call) -> list[Function]:
+        """Functions of this file that a call may run: by name, by `self`, by the class of an object, as a callback."""
+        if call not in self._callees:
+            self._callees[call] = list(dict.fromkeys(self._resolve(call)))
+        return self._callees[call]
+
+    @cached_property
+    def callers(self) -> dict[Function, list[ast.Call]]:
+        found: dict[Function, list[ast.Call]] = defaultdict(list)
+        for call in self.script.all(ast.Call):
+            for function in self.callees(call):
+                found[function].append(call)
+        return found
+
+    def key(self, node: ast.AST) -> Key | None:
+        """What identifies a variable: a name in its scope, an attribute of self in its class, `opt['x']`, `args.x`."""
+        if isinstance(node, ast.Name):
+            return (self._binder(node), node.id)
+        if isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+                owner = self.script.class_of(node)
+                return ("self", self._root_class(owner) if owner else "", node.attr)
+            inner = self.key(node.value)
+            return (inner, ".", node.attr) if inner else None
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            inner = self.key(node.value)
+            return (inner, "[]", node.slice.value) if inner else None
+        return None
+
+    # what is what ------------------------------------------------------------------------------------------------
+
+    def _kind(self, call: ast.Call) -> str:
+        name = self.script.call_names[call]
+        last = name.rpartition(".")[2]
+        owner = self.class_named(call.func)
+        if owner is not None:
+            bases = {self.script.dotted(b).rpartition(".")[2] for b in owner.bases}
+            inherited = [KINDS[b] for b in bases if b in KINDS]
+            return inherited[0] if inherited else "instance"
+        if last in KINDS:
+            return KINDS[last]
+        if last == "fully_shard":
+            return "fsdp"
+        if OPTIMIZER.match(last):
+            return "optimizer"
+        if SCHEDULER.match(last) and not self._functions_named(call.func):
+            return "scheduler"
+        return "module" if name.startswith("torch.nn.") and last[:1].isupper() else ""
+
+    def class_named(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class that a name stands for: one of the same file, or one that was grafted from where it is imported."""
+        found = self.classes.get(self.script.linked(node) or _NOWHERE)
+        if found is None and isinstance(node, (ast.Name, ast.Attribute)):
+            found = self.classes.get((self.script.module_of(node), _last_word(node)))
+        return found
+
+    def _functions_named(self, node: ast.AST) -> list[Function]:
+        found = self.functions.get(self.script.linked(node) or _NOWHERE, [])
+        if not found and isinstance(node, ast.Name):
+            found = self.functions.get((self.script.module_of(node), node.id), [])
+        return found
+
+    def _root_class(self, owner: ast.ClassDef) -> ast.ClassDef:
+        seen = {owner}
+        while True:
+            above = [c for b in owner.bases if (c := self.class_named(b)) is not None and c not in seen]
+            if not above:
+                return owner
+            owner = above[0]
+            seen.add(owner)
+
+    @cached_property
+    def _bound(self) -> dict[ast.AST, set[str]]:
+        found: dict[ast.AST, set[str]] = defaultdict(set)
+        script = self.script
+        for name in script.all(ast.Name):
+            if not isinstance(name.ctx, ast.Load):
+                found[script.scopes[name]].add(name.id)
+        for argument_ in script.all(ast.arg):
+            found[script.scopes[argument_]].add(argument_.arg)
+        for node in script.all(ast.Global, ast.Nonlocal):
+            found[script.scopes[node]] -= set(node.names)
+        return found
+
+    def _binder(self, node: ast.Name) -> ast.AST:
+        scope = self.script.scopes[node]
+        while not isinstance(scope, ast.Module) and node.id not in self._bound[scope]:
+            scope = self.script.scopes[scope]
+        return scope
+
+    # flow --------------------------------------------------------------------------------------------------------
+
+    def _flow(self) -> None:
+        script = self.script
+        for node in script.all(ast.Assign, ast.AnnAssign, ast.NamedExpr):
+            if node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    self._assign(target, node.value)
+        for loop in script.all(ast.For, ast.AsyncFor):
+            if isinstance(loop.target, ast.Name):
+                self._assign(loop.target, loop.iter)
+        for returned in script.all(ast.Return):
+            self._return(returned)
+        for (module, name), (origin, there) in script.links.items():
+            self._import_variable(module, name, (origin, there))
+        for call in script.calls("append"):
+            if isinstance(call.func, ast.Attribute) and call.args and (key := self.key(call.func.value)):
+                self._link(call.args[0], key)
+        self._settle()
+
+    def _import_variable(self, module: ast.Module, dotted: str, origin: Key) -> None:
+        """`from data import loader`: what the name stands for there it stands for here."""
+        for alias, whole in self.script.files[module].names.items():
+            if whole == dotted:
+                self._edges[origin].add((module, alias))
+
+    def _settle(self) -> None:
+        """Objects lead to methods, whose arguments lead to objects: until nothing new turns up, three times at most."""
+        for _ in range(3):
+            self._callees.clear()
+            before = sum(map(len, self._edges.values()))
+            for call in self.script.all(ast.Call):
+                self._pass_arguments(call)
+            self._spread()
+            if sum(map(len, self._edges.values())) == before:
+                break
+        self._callees.clear()
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            for number, one in enumerate(target.elts):
+                if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+                    self._assign(one, value.elts[number])
+                elif isinstance(value, ast.Call):
+                    self._unpack(one, value, number, len(target.elts))
+            return
+        key = self.key(target)
+        if key:
+            self._link(value, key)
+
+    def _unpack(self, target: ast.expr, value: ast.Call, number: int, count: int) -> None:
+        key = self.key(target)
+        if key is None:
+            return
+        last = self.script.call_names[value].rpartition(".")[2]
+        if last in ("prepare", "initialize", "setup") and len(value.args) == count:
+            self._link(value.args[number], key)
+        elif self._by_name(value):
+            for function in self._by_name(value):
+                self._edges["return", function, number].add(key)
+
+    def _return(self, node: ast.Return) -> None:
+        function = self.script.function_of(node)
+        if function is None or node.value is None:
+            return
+        if isinstance(node.value, ast.Tuple):
+            for number, one in enumerate(node.value.elts):
+                self._link(one, ("return", function, number))
+        else:
+            self._link(node.value, ("return", function))
+
+    def _link(self, value: ast.AST, key: Key) -> None:
+        for source in self._sources(value):
+            if isinstance(source, ast.Call):
+                self._sites[key].add(source)
+            elif source != key:
+                self._edges[source].add(key)
+
+    def _pass_arguments(self, call: ast.Call) -> None:
+        for function in self.callees(call):
+            arguments, given = function.args, list(call.args)
+            names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+            if names[:1] in (["self"], ["cls"]):
+                names = names[1:]
+            if self.script.call_names[call].rpartition(".")[2] == "spawn":
+                packed = argument(call, 1, "args")
+                given, names = (list(packed.elts) if isinstance(packed, ast.Tuple) else []), names[1:]
+            elif call.func is not None and function not in self._by_name(call):
+                given = []  # passed as a callback: who knows with what
+            for name, value in zip(names, given, strict=False):
+                self._link(value, (function, name))
+            for keyword in call.keywords:
+                if keyword.arg:
+                    self._link(keyword.value, (function, keyword.arg))
+
+    def _spread(self) -> None:
+        todo = list(self._sites)
+        while todo:
+            key = todo.pop()
+            for after in self._edges.get(key, ()):
+                if not self._sites[key] <= self._sites[after]:
+                    self._sites[after] |= self._sites[key]
+                    todo.append(after)
+
+    def _sources(self, node: ast.AST) -> Iterator[Source]:
+        todo = [node]
+        while todo:
+            one = todo.pop()
+            if isinstance(one, ast.IfExp):
+                todo += [one.body, one.orelse]
+            elif isinstance(one, ast.BoolOp):
+                todo += one.values
+            elif isinstance(one, (ast.List, ast.Tuple)):
+                todo += one.elts
+            elif isinstance(one, ast.Dict):
+                todo += one.values
+            elif isinstance(one, (ast.NamedExpr, ast.Await, ast.Starred)):
+                todo.append(one.value)
+            elif isinstance(one, ast.Call):
+                yield from self._of_call(one, todo)
+            else:
+                key = self.key(one)
+                if key:
+                    yield key
+                if isinstance(one, ast.Subscript) or (isinstance(one, ast.Attribute) and one.attr in ATTRIBUTES):
+                    todo.append(one.value)
+
+    def _of_call(self, call: ast.Call, todo: list[ast.AST]) -> Iterator[Source]:
+        kind, last = self._kind_of.get(call, ""), self.script.call_names[call].rpartition(".")[2]
+        if kind:
+            yield call
+        if (kind in ("ddp", "fsdp") or last in WRAPPERS) and call.args:
+            todo += call.args if last == "zip" else call.args[:1]
+        elif last in METHODS and isinstance(call.func, ast.Attribute):
+            todo.append(call.func.value)
+        elif last == "prepare":
+            todo += call.args
+        if kind != "instance":
+            for function in self._by_name(call):
+                yield ("return", function)
+
+    # calls -------------------------------------------------------------------------------------------------------
+
+    def _resolve(self, call: ast.Call) -> Iterator[Function]:
+        yield from self._by_name(call)
+        for value in (*call.args, *(k.value for k in call.keywords if k.arg in ("target", "closure", "fn", "main_fn"))):
+            if isinstance(value, ast.Name) and value.id not in self._parameters(call):
+                yield from self._functions_named(value)
+
+    def _parameters(self, node: ast.AST) -> set[str]:
+        function = self.script.function_of(node)
+        return {a.arg for a in function.args.args} if function else set()
+
+    def _by_name(self, call: ast.Call) -> list[Function]:
+        function = call.func
+        if isinstance(function, ast.Name) or (isinstance(function, ast.Attribute) and self.script.linked(function)):
+            made = self.class_named(function)
+            if made is not None:
+                return self._methods(made, "__init__")
+            hidden = isinstance(function, ast.Name) and function.id in self._parameters(call)
+            return [] if hidden else self._functions_named(function)
+        return self._by_owner(function) if isinstance(function, ast.Attribute) else []
+
+    def _by_owner(self, function: ast.Attribute) -> list[Function]:
+        """Methods of `self`, or of what the object may be."""
+        owner = function.value
+        if isinstance(owner, ast.Name) and owner.id in ("self", "cls"):
+            its = self.script.class_of(function)
+            return self._methods(its, function.attr) if its else []
+        if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super":
+            return []
+        key = self.key(owner)
+        made = [self.class_named(site.func) for site in self._sites.get(key, ())] if key else []
+        return [f for its in made if its is not None for f in self._methods(its, function.attr)]
+
+    def _methods(self, owner: ast.ClassDef, name: str) -> list[Function]:
+        """The method of a class of this file: its own, else that of a base."""
+        seen: set[ast.ClassDef] = set()
+        todo = [owner]
+        while todo:
+            one = todo.pop(0)
+            seen.add(one)
+            own = [f for f in one.body if isinstance(f, FUNCTIONS) and f.name == name]
+            if own:
+                return own[-1:]
+            todo += [c for b in one.bases if (c := self.class_named(b)) is not None and c not in seen]
+        return []
+
+
+def _last_word(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr

@@ -1,0 +1,85 @@
+"""Weight decay on norms and biases: over all parameters at once, or past a list of names that matches none."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.findings import lint_entries
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.constants import number
+from distdbg.lint.script.script import argument, names_in
+
+DOCS = lint_entries("decayed-norms")
+_DECOUPLED = {"AdamW", "Lion", "LAMB", "FusedLAMB", "AdamW8bit", "NAdamW"}
+_NORM = re.compile(r"^(?:Layer|RMS|Group|Batch|SyncBatch|Instance)Norm(?:\dd)?$")
+_LIST = re.compile(r"no_?(?:weight_?)?decay|without_decay|skip_decay", re.IGNORECASE)
+_MEANS_NORMS = re.compile(r"norm|\bln|_ln|ln_", re.IGNORECASE)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    norms = [c for c in context.script.all(ast.Call) if _is_norm(context, c)]
+    if not norms:
+        return
+    for optimizer in context.values.of_kind("optimizer"):
+        decay = number(context, argument(optimizer, -1, "weight_decay"))
+        if _last(context, optimizer) in _DECOUPLED and decay and _whole(context, optimizer):
+            yield Hit(
+                "decayed-norms",
+                "info",
+                "likely",
+                optimizer,
+                f"weight_decay={decay:g} for all parameters at once: norms and biases are decayed, too",
+                related=((norms[0], "a norm of the model"),),
+            )
+    yield from _list_that_matches_none(context, norms)
+
+
+def _last(context: Context, call: ast.Call) -> str:
+    return context.script.call_names[call].rpartition(".")[2]
+
+
+def _is_norm(context: Context, call: ast.Call) -> bool:
+    """A layer of a class of this file."""
+    last = _last(context, call)
+    return _NORM.match(last) is not None and context.script.class_of(call) is not None
+
+
+def _whole(context: Context, optimizer: ast.Call) -> bool:
+    """`model.parameters()` of a model whose class stands in this file."""
+    match argument(optimizer, 0, "params"):
+        case ast.Call(func=ast.Attribute(value=model, attr="parameters"), args=[], keywords=[]):
+            return any(context.values.kind(s) == "instance" for s in context.values.sites(model))
+    return False
+
+
+def _list_that_matches_none(context: Context, norms: list[ast.Call]) -> Iterator[Hit]:
+    named = {name: norm for norm in norms for name in _attribute(context, norm)}
+    for assigned in context.script.all(ast.Assign):
+        if not any(_LIST.search(w) for t in assigned.targets for w in names_in(t)):
+            continue
+        match assigned.value:
+            case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
+                words = [e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+            case _:
+                continue
+        if len(words) != len(elements) or not any(_MEANS_NORMS.search(w) for w in words):
+            continue
+        missed = sorted(n for n in named if not any(w in f".{n}.weight" for w in words))
+        if named and len(missed) == len(named):
+            yield Hit(
+                "decayed-norms",
+                "warning",
+                "likely",
+                assigned,
+                f"no name in this list matches the model's norms, which are called {', '.join(missed[:3])}: they decay",
+                related=((named[missed[0]], "a norm of the model"),),
+            )
+
+
+def _attribute(context: Context, norm: ast.Call) -> Iterator[str]:
+    """`ln_1` of `self.ln_1 = nn.LayerNorm(…)`."""
+    statement = context.script.parents[norm]
+    if isinstance(statement, ast.Assign):
+        yield from (t.attr for t in statement.targets if isinstance(t, ast.Attribute))

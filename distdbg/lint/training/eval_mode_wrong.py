@@ -1,0 +1,96 @@
+"""Eval mode that is entered in every epoch and never left, or that an evaluation never enters."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.findings import lint_entries
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.events import Event
+from distdbg.lint.script.script import LOOPS, Loop, names_in
+
+DOCS = lint_entries("eval-mode-wrong")
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if context.frameworks:
+        return
+    for loop in context.loops.of_kind("epoch"):
+        does = context.loops.does(loop)
+        kinds = {e.kind for e in does}
+        if not context.loops.trains(loop) or "eval" not in kinds or "train" in kinds:
+            continue
+        mode = next(e for e in does if e.kind == "eval")
+        if _on_purpose(context, loop, does):
+            continue
+        if not _trained(context, mode.receiver) or any(c.args for c in context.script.calls("train")):
+            continue
+        yield Hit(
+            "eval-mode-wrong",
+            "warning",
+            "likely",
+            mode.call,
+            "the model is put into eval mode here, and no epoch puts it back into train mode",
+            related=((loop, "the loop over epochs"),),
+        )
+
+    if not context.events.of("eval") and context.loops.training:
+        yield from _never_entered(context)
+
+
+def _on_purpose(context: Context, loop: Loop, does: list[Event]) -> bool:
+    """`model.eval()` right before the training, in epochs that evaluate nothing: tuned with dropout off."""
+    script, modes = context.script, [e for e in does if e.kind == "eval"]
+    statement = script.statement_of(modes[0].top)
+    if len(modes) > 1 or modes[0].call is not modes[0].top or statement not in loop.body:
+        return False
+    if any(context.loops.in_evaluation(o) or context.loops.without_grad(o) for o in script.within(loop, *LOOPS)):
+        return False
+    model = names_in(statement) - {"eval"}
+    behind = loop.body[loop.body.index(statement) + 1 :]
+    follows = next((s for s in behind if isinstance(s, LOOPS) or names_in(s) & model or context.loops.reached(s)), None)
+    return follows is not None and context.loops.trains(follows)
+
+
+def _never_entered(context: Context) -> Iterator[Hit]:
+    """Dropout drops and batch norm learns while the model is measured."""
+    script = context.script
+    layers = [c for c in script.all(ast.Call) if _depends_on_mode(script.call_names[c]) and script.class_of(c)]
+    if not layers or re.search(r"\.training\s*=|eval_mode|\.train\(\w", script.text):
+        return
+    for loop in script.all(*LOOPS):
+        if not context.loops.in_evaluation(loop) or not context.loops.without_grad(loop):
+            continue
+        for call in script.within(loop, ast.Call):
+            if isinstance(call.func, (ast.Name, ast.Attribute)) and _trained(context, call.func):
+                yield Hit(
+                    "eval-mode-wrong",
+                    "warning",
+                    "likely",
+                    call,
+                    "the model is evaluated in train mode: nothing in this file calls eval()",
+                    related=((layers[0], "behaves otherwise in train mode"),),
+                )
+                return
+
+
+def _depends_on_mode(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return name.startswith("torch.nn.") and last.startswith(("Dropout", "BatchNorm", "SyncBatchNorm"))
+
+
+def _trained(context: Context, model: ast.expr | None) -> bool:
+    """Its parameters go to an optimizer of this file; a teacher's or a loss network's do not."""
+    if model is None:
+        return False
+    mine = context.values.sites(model) | set()
+    key = context.values.key(model)
+    for optimizer in context.values.of_kind("optimizer"):
+        for call in context.script.within(optimizer, ast.Call):
+            if isinstance(call.func, ast.Attribute) and call.func.attr in ("parameters", "named_parameters"):
+                owner = call.func.value
+                if context.values.key(owner) == key or mine & context.values.sites(owner):
+                    return True
+    return False

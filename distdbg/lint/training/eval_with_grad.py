@@ -1,0 +1,65 @@
+"""An evaluation that records the graph of every batch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.findings import lint_entries
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.script import FUNCTIONS, LOOPS, Function, Loop
+
+DOCS = lint_entries("eval-with-grad")
+_OFF = re.compile(r"set_grad_enabled|inference_mode\(\s*(?:True)?\s*\)\s*\.__enter__|volatile\s*=\s*True|enable_grad")
+_USES_GRADIENTS = re.compile(
+    r"autograd\.grad|requires_grad|\.grad\b|jacobian|hessian|saliency|attack|perturb", re.IGNORECASE
+)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if context.frameworks & {"lightning", "trainer"} or _OFF.search(context.script.text):
+        return
+    function: Function
+    for function in context.script.all(*FUNCTIONS):
+        for mode in context.script.within(function, ast.Call):
+            if context.script.function_of(mode) is function and mode in context.events.of("eval"):
+                hit = _in(context, function, mode)
+                if hit is not None:
+                    yield hit
+                    break
+
+
+def _in(context: Context, function: Function, mode: ast.Call) -> Hit | None:
+    script = context.script
+    model = mode.func.value if isinstance(mode.func, ast.Attribute) else None
+    if model is None or _USES_GRADIENTS.search(script.source(function)):
+        return None
+    if any(e.kind in ("backward", "step", "scaler_step") for e in context.loops.does(function)):
+        return None
+    for loop in script.within(function, *LOOPS):
+        if script.begin[loop] < script.begin[mode] or script.function_of(loop) is not function:
+            continue
+        forward = _forward(context, loop, model)
+        if forward is not None and not context.loops.without_grad(forward):
+            return Hit(
+                "eval-with-grad",
+                "warning",
+                "likely",
+                loop,
+                f"{script.source(model)} is evaluated here with gradients on: every batch keeps its graph",
+                related=((mode, "eval mode"), (forward, "the forward pass")),
+            )
+    return None
+
+
+def _forward(context: Context, loop: Loop, model: ast.expr) -> ast.Call | None:
+    """`model(x)` or `model.forward(x)` of that very model in the loop."""
+    key = context.values.key(model)
+    for call in context.script.within(loop, ast.Call):
+        function = call.func
+        if isinstance(function, ast.Attribute) and function.attr == "forward":
+            function = function.value
+        if key is not None and context.values.key(function) == key and (call.args or call.keywords):
+            return call  # type: ignore[no-any-return]
+    return None

@@ -1,0 +1,181 @@
+"""A value that carries the autograd graph is kept from step to step."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.findings import lint_entries
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.events import carrier
+from distdbg.lint.script.script import Loop, names_in
+
+DOCS = lint_entries("graph-retained")
+_FREES = frozenset(
+    [
+        "item",
+        "detach",
+        "detach_",
+        "data",
+        "tolist",
+        "numpy",
+        "float",
+        "int",
+        "no_grad",
+        "deepcopy",
+        "len",
+        "isnan",
+        "isfinite",
+        "isinf",
+        "format",
+        "str",
+        "round",
+        "reduce_value",
+        "reduce_tensor",
+        "shape",
+        "device",
+        "dtype",
+    ]
+)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    seen: set[tuple[Loop, str]] = set()
+    for event in _backwards(context):
+        kept = carrier(event)
+        loops = context.script.loops_around(event)
+        loop = loops[0] if loops else None
+        if kept is None or loop is None or (loop, kept) in seen:
+            continue
+        seen.add((loop, kept))
+        yield from _kept(context, loop, kept, event)
+        for output in _outputs(context, loop, kept):
+            yield from (hit for hit in _kept(context, loop, output, event) if isinstance(hit.node, ast.Call))
+
+
+def _outputs(context: Context, loop: Loop, loss: str) -> Iterator[str]:
+    """What a model has given in the loop, and the loss is made of by one call."""
+    script, made = context.script, dict[str, ast.Call]()
+    for assigned in script.within(loop, ast.Assign):
+        match assigned:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call):
+                made[name] = call
+    given = [a.id for a in made[loss].args if isinstance(a, ast.Name)] if loss in made else []
+    for name in given:
+        if name in made and any(_is_model(context, s) for s in context.values.sites(made[name].func)):
+            yield name
+
+
+def _is_model(context: Context, site: ast.Call) -> bool:
+    owner = context.values.class_named(site.func)
+    modules = {context.script.dotted(base) for base in owner.bases} if owner is not None else set()
+    return context.values.kind(site) in ("ddp", "fsdp", "module") or "torch.nn.Module" in modules
+
+
+def _backwards(context: Context) -> list[ast.Call]:
+    return [n for n in context.events.of("backward") if isinstance(n, ast.Call)]
+
+
+def _kept(context: Context, loop: Loop, carrier: str, backward: ast.Call) -> Iterator[Hit]:
+    script = context.script
+    for node in script.within(loop, ast.Call, ast.AugAssign, ast.Assign):
+        if script.scopes[node] is not script.scopes[loop] or script.loops_around(node)[:1] != [loop]:
+            continue
+        value, target = _keeping(node)
+        if value is None or target is None or not _carries(value, carrier):
+            continue
+        if not _outlives(context, _of_a_step(context, loop), target) or _summed_for_backward(context, target):
+            continue
+        if _freed_before(context, loop, node, carrier) or context.loops.without_grad(node):
+            continue
+        yield Hit(
+            "graph-retained",
+            "warning",
+            "certain" if isinstance(value, ast.Name) and not isinstance(node, ast.Assign) else "likely",
+            node,
+            f"{carrier} is kept in {script.source(target)} with its graph: memory grows with every step",
+            related=((backward, "it carries a graph"),),
+        )
+
+
+def _keeping(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+    """(what is kept, where): `xs.append(v)`, `total += v`, `total = total + v`."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=target, attr="append"), args=[value]):
+            return value, target
+        case ast.AugAssign(target=target, op=ast.Add(), value=value):
+            return value, target
+        case ast.Assign(
+            targets=[ast.Name(id=name) as target], value=ast.BinOp(left=ast.Name(id=left), op=ast.Add()) as sum_
+        ):
+            return (sum_.right, target) if left == name else (None, None)
+    return None, None
+
+
+def _carries(value: ast.expr, carrier: str) -> bool:
+    if names_in(value) & _FREES:
+        return False
+    node = value
+    while isinstance(node, ast.BinOp):
+        if isinstance(node.right, ast.Name) and node.right.id == carrier:
+            return True
+        node = node.left
+    if isinstance(node, ast.Subscript):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == carrier
+
+
+def _of_a_step(context: Context, loop: Loop) -> Loop:
+    """The loop itself, or around one over micro-batches the loop that steps."""
+    around = [outer for outer in context.script.loops_around(loop)[:1] if context.loops.trains(outer)]
+    return around[0] if around and not context.loops.trains(loop) else loop
+
+
+def _outlives(context: Context, loop: Loop, target: ast.expr) -> bool:
+    """It is not made anew inside the loop."""
+    key = context.values.key(target)
+    if key is None:
+        return isinstance(target, ast.Subscript) and _outlives(context, loop, target.value)
+    for assigned in context.script.within(loop, ast.Assign, ast.AnnAssign):
+        targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
+        stored = [n for t in targets for n in ast.walk(t) if isinstance(getattr(n, "ctx", None), ast.Store)]
+        if any(context.values.key(n) == key for n in stored) and _keeping(assigned)[0] is None:
+            return False
+    made = [n for n in ast.walk(target) if isinstance(n, ast.Name)]
+    return bool(made)
+
+
+def _summed_for_backward(context: Context, target: ast.expr) -> bool:
+    """The sum itself goes backward, once the loop is over or in it."""
+    name = context.script.source(target)
+    root = re.split(r"[\[.]", name)[0]
+    carriers = {carrier(call) for call in _backwards(context)}
+    for assigned in context.script.all(ast.Assign):  # the loss is made of it
+        targets = {t.id for t in assigned.targets if isinstance(t, ast.Name)}
+        if targets & carriers and root in names_in(assigned.value) and root != "self":
+            return True
+    for call in _backwards(context):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else call
+        words = names_in(owner) | set().union(*(names_in(a) for a in call.args))
+        if root in words and root != "self":
+            return True
+    return False
+
+
+def _freed_before(context: Context, loop: Loop, node: ast.AST, carrier: str) -> bool:
+    """`loss = loss.item()`, `output['loss'] = output['loss'].detach()` above it in the loop."""
+    script = context.script
+    for assigned in script.within(loop, ast.Assign):
+        if script.begin[assigned] >= script.begin[node]:
+            break
+        for target in assigned.targets:
+            root = target
+            while isinstance(root, ast.Subscript):
+                root = root.value
+            if isinstance(root, ast.Name) and root.id == carrier and names_in(assigned.value) & _FREES:
+                return True
+    return any(
+        isinstance(c.func, ast.Attribute) and c.func.attr == "detach_" and carrier in names_in(c.func.value)
+        for c in script.within(loop, ast.Call)
+    )

@@ -1,0 +1,159 @@
+"""A DistributedSampler that is never told the epoch: every epoch has the same order."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from distdbg.findings import lint_entries
+from distdbg.lint.rule import Context, Hit, Insert
+from distdbg.lint.script.loops import for_evaluation
+from distdbg.lint.script.script import Loop, argument, names_in
+
+DOCS = lint_entries("missing-set-epoch")
+_EPOCH = re.compile(r"^(?:\w+_)?(?:ep|epoch)(?:_\w+)?$", re.IGNORECASE)
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if not re.search(r"DistributedSampler", context.script.text) or context.frameworks:
+        return
+    told = _told(context)
+    if told is None:
+        return
+    untold = [
+        s for s in context.values.of_kind("sampler") if s not in told and _shuffles(s) and not _for_eval(context, s)
+    ]
+    if not untold and not (_asked_for(context) and not context.values.of_kind("sampler") and not told):
+        return
+    for epochs in context.loops.of_kind("epoch"):
+        hit = _in_loop(context, epochs, untold)
+        if hit is not None:
+            yield hit
+            return
+
+
+def _told(context: Context) -> set[ast.Call] | None:
+    """The samplers that set_epoch is called on; None where one cannot be told, which may be any of them."""
+    values, told = context.values, set()
+    for call in context.script.calls("set_epoch"):
+        if not isinstance(call.func, ast.Attribute):
+            return None
+        owner = call.func.value
+        its = values.sites(owner, "sampler")
+        if isinstance(owner, ast.Attribute) and owner.attr in ("sampler", "batch_sampler"):
+            its |= {s for loader in values.sites(owner.value, "loader") for s in _samplers(context, loader)}
+        if not its:
+            return None
+        told |= its
+    return told
+
+
+def _samplers(context: Context, loader: ast.Call) -> set[ast.Call]:
+    found: set[ast.Call] = set()
+    for place, name in ((3, "sampler"), (4, "batch_sampler")):
+        given = argument(loader, place, name)
+        if given is not None:
+            found |= context.values.sites(given, "sampler")
+            if isinstance(given, ast.Call):  # BatchSampler(sampler, …)
+                found |= {s for a in given.args for s in context.values.sites(a, "sampler")}
+    return found
+
+
+def _shuffles(sampler: ast.Call) -> bool:
+    given = argument(sampler, 3, "shuffle")
+    return not (isinstance(given, ast.Constant) and given.value is False)
+
+
+def _for_eval(context: Context, sampler: ast.Call) -> bool:
+    """Named for evaluation: the data set it gets, the variable it goes to, the function or branch it is made in."""
+    script = context.script
+    words: set[str] = set().union(*(names_in(a) for a in sampler.args), *(names_in(k.value) for k in sampler.keywords))
+    statement = script.statement_of(sampler)
+    if isinstance(statement, ast.Assign):
+        words |= set().union(*(names_in(t) for t in statement.targets))
+    function = script.function_of(sampler)
+    words |= {function.name} if function else set()
+    return any(for_evaluation(word) for word in words) and not any("train" in word.lower() for word in words)
+
+
+def _asked_for(context: Context) -> bool:
+    """`isinstance(loader.sampler, DistributedSampler)`: the file expects one that is made elsewhere."""
+    for call in context.script.calls("isinstance"):
+        if len(call.args) == 2 and "DistributedSampler" in names_in(call.args[1]):
+            statement = context.script.parents[call]
+            return not isinstance(statement, ast.If) or not context.script.calls("set_epoch")
+    return False
+
+
+def _in_loop(context: Context, epochs: Loop, untold: list[ast.Call]) -> Hit | None:
+    """The place where set_epoch belongs, if this epoch loop feeds training from such a sampler."""
+    batches = _batch_loop(context, epochs, untold)
+    if batches is None:
+        return None
+    function = context.script.function_of(batches)
+    here = batches
+    if not context.script.contains(epochs, batches):
+        knows = function is not None and any(_EPOCH.match(a.arg) for a in function.args.args)
+        here = batches if knows else epochs
+    related = [(s, "the sampler") for s in untold[:1]] + (
+        [(epochs, "the loop over epochs")] if here is not epochs else []
+    )
+    return Hit(
+        "missing-set-epoch",
+        "warning",
+        "certain" if untold and all(_plainly(s) for s in untold) else "likely",
+        here,
+        "no set_epoch is called on the DistributedSampler: every epoch has the order of the first one",
+        related=tuple(related),
+        fix=_fix(context, epochs, untold) if context.script.file_of(epochs) is context.script.file_of(here) else None,
+    )
+
+
+def _plainly(sampler: ast.Call) -> bool:
+    given = argument(sampler, 3, "shuffle")
+    return given is None or isinstance(given, ast.Constant)
+
+
+def _batch_loop(context: Context, epochs: Loop, untold: list[ast.Call]) -> Loop | None:
+    """A loop over batches inside the epoch loop, or in a function it calls, that such a sampler feeds."""
+    script, loops = context.script, context.loops
+    places: list[ast.AST] = [epochs, *loops.reached(epochs)]
+    trains = any(event.kind in ("backward", "step", "scaler_step") for event in loops.does(epochs))
+    for place in places:
+        loop: Loop
+        for loop in script.within(place, ast.For, ast.AsyncFor, ast.While):
+            if loop is epochs or loops.kinds[loop] not in ("batch", "other") or loops.in_evaluation(loop):
+                continue
+            if isinstance(loop, ast.While) and loops.kinds[loop] != "batch":
+                continue
+            fed = {s for its in _loaders(context, loop) for s in _samplers(context, its)}
+            if fed & set(untold):
+                return loop
+            does = {event.kind for event in loops.does(loop)}
+            if not _loaders(context, loop) and loops.kinds[loop] == "batch" and (does & {"backward"} or not trains):
+                return loop
+    return None
+
+
+def _loaders(context: Context, loop: Loop) -> set[ast.Call]:
+    return set() if isinstance(loop, ast.While) else context.values.sites(loop.iter, "loader")
+
+
+def _fix(context: Context, epochs: Loop, untold: list[ast.Call]) -> Insert | None:
+    """Only where one sampler has one plain name in the function of the epoch loop, and is made on every way there."""
+    if len(untold) != 1 or not isinstance(epochs, ast.For) or not isinstance(epochs.target, ast.Name):
+        return None
+    script = context.script
+    statement = script.statement_of(untold[0])
+    same = script.scopes[untold[0]] is script.scopes[epochs] and script.parents[statement] is script.parents[epochs]
+    if not same or not isinstance(statement, ast.Assign) or statement.value is not untold[0]:
+        return None
+    target = statement.targets[0]
+    if not isinstance(target, ast.Name) or len(statement.targets) != 1 or statement.lineno > epochs.lineno:
+        return None
+    bound = [n for n in script.all(ast.Name) if n.id == target.id and isinstance(n.ctx, ast.Store)]
+    first = epochs.body[0]
+    if len(bound) != 1 or first.lineno == epochs.lineno or isinstance(first, (ast.FunctionDef, ast.ClassDef)):
+        return None
+    return Insert(first.lineno, f"{target.id}.set_epoch({epochs.target.id})")

@@ -1,0 +1,67 @@
+"""Every rank is given the same seed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from distdbg.findings import lint_entries
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.script import names_in
+
+DOCS = lint_entries("seeds-identical")
+_OF_LIBRARIES = ("manual_seed", "manual_seed_all")
+_OF_HELPERS = ("seed_everything", "set_seed", "set_random_seed", "setup_seed", "init_seeds", "fix_random_seeds")
+#: another number in each process
+_DRAWN = {"uuid4", "urandom", "time", "time_ns", "getpid", "initial_seed", "randint", "getrandbits", "worker_id"}
+
+
+def check(context: Context) -> Iterator[Hit]:
+    if not context.distributed or not context.ranks.known or context.frameworks:
+        return
+    script = context.script
+    calls = [
+        c
+        for c in script.calls(*_OF_LIBRARIES, *_OF_HELPERS, "seed")
+        if c.args and not isinstance(c.args[0], ast.Starred)
+    ]
+    if not calls or any(_differs(context, c) for c in calls):
+        return
+    first = next((c for c in calls if _used(context, c)), None)
+    if first is not None:
+        yield Hit(
+            "seeds-identical",
+            "info",
+            "possible",
+            first,
+            f"every rank is seeded with the same {script.source(first.args[0])[:40]}: all draw the same noise",
+        )
+
+
+def _used(context: Context, call: ast.Call) -> bool:
+    """Not inside the helper that sets all seeds, whose caller is what matters; and not a generator's own."""
+    function = context.script.function_of(call)
+    name = context.script.call_names[call]
+    given = call.args[0]
+    plain = {
+        n.id
+        for n in context.script.within(given, ast.Name)
+        if not isinstance(context.script.parents[n], ast.Attribute)  # `args.seed` is what the command line said
+    }
+    if function is not None and {a.arg for a in function.args.args} & (plain | {"worker_id"}):
+        return False
+    return name.startswith(("torch.", "numpy.", "random.")) or name.rpartition(".")[2] in _OF_HELPERS
+
+
+def _differs(context: Context, call: ast.Call) -> bool:
+    """The rank, or something computed from it, is part of the seed; or each process draws its own."""
+    if any(context.ranks.mentions(a) for a in (*call.args, *(k.value for k in call.keywords))):
+        return True
+    if names_in(call.args[0]) & _DRAWN:
+        return True
+    key = context.values.key(call.args[0])
+    bound: list[ast.expr] = []
+    for assigned in context.script.all(ast.Assign, ast.AugAssign) if key is not None else ():
+        targets = assigned.targets if isinstance(assigned, ast.Assign) else [assigned.target]
+        bound += [assigned.value] if any(context.values.key(t) == key for t in targets) else []
+    return any(map(context.ranks.mentions, bound)) or (bool(bound) and all(names_in(b) & _DRAWN for b in bound))

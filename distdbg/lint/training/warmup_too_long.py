@@ -1,0 +1,35 @@
+"""A warm-up that is as long as the run, or longer: the learning rate never gets where it should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from distdbg.findings import lint_entries
+from distdbg.lint.rule import Context, Hit
+from distdbg.lint.script.constants import number
+from distdbg.lint.script.script import argument
+
+DOCS = lint_entries("warmup-too-long")
+#: name of the call -> places of (steps of the warm-up, steps of the run)
+_SCHEDULES = {
+    "get_linear_schedule_with_warmup": (1, 2),
+    "get_cosine_schedule_with_warmup": (1, 2),
+    "get_cosine_with_hard_restarts_schedule_with_warmup": (1, 2),
+    "get_polynomial_decay_schedule_with_warmup": (1, 2),
+    "get_scheduler": (2, 3),
+}
+
+
+def check(context: Context) -> Iterator[Hit]:
+    for call in context.script.calls(*_SCHEDULES):
+        places = _SCHEDULES[context.script.call_names[call].rpartition(".")[2]]
+        warmup = number(context, argument(call, places[0], "num_warmup_steps"))
+        steps = number(context, argument(call, places[1], "num_training_steps"))
+        if warmup is not None and steps is not None and 0 < steps <= warmup:
+            yield Hit(
+                "warmup-too-long",
+                "warning",
+                "certain",
+                call,
+                f"the warm-up takes {warmup:g} steps and the run has {steps:g}: it never ends",
+            )

@@ -1,0 +1,269 @@
+"""What agents and their keepers tell the launcher. All but the last are lines of the node's events.jsonl, too."""
+
+from __future__ import annotations
+
+from distdbg.protocol.message import Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class AgentError(
+    Event, name="agent-error", by="agent", lost="an observation by the agent", because="it raised {error}"
+):
+    error: str
+    traceback: str
+
+
+class LogLost(Event, name="log-lost", by="agent", lost="{bytes} bytes of {stream}", because="{because}"):
+    rank: int | None
+    stream: str
+    bytes: int | None
+    because: str
+
+    def lost_what(self) -> str:
+        stream = self.stream or "log"
+        return f"the capture of {stream}" if self.bytes is None else f"{self.bytes} bytes of {stream}"
+
+
+class MetricsNotWritten(
+    Event, name="metrics-not-written", by="agent", lost="the metrics file in {folder}", because="{because}"
+):
+    folder: str
+    because: str
+
+
+class MetricsNotServed(
+    Event, name="metrics-not-served", by="agent", lost="the metrics on port {port}", because="{because}"
+):
+    port: int | None
+    because: str
+
+
+class MemorySnapshot(
+    Event, name="memory-snapshot", by="agent", lost="a memory snapshot", because="it raised {error}", only_if="error"
+):
+    """A rank's files have arrived; or `because` says why there are none."""
+
+    rank: int | None
+    id: object
+    files: Sequence[str] | None = None
+    why: str = ""
+    step: int | None = None
+    missing: str = ""
+    because: str = ""
+    error: str = ""
+
+
+class AgentStarted(Event, name="agent-started", by="agent"):
+    pid: int | None
+    host: str
+    node_rank: int | None
+    torchrun_pid: int | None
+    argv: Sequence[str]
+
+
+class NodeDir(Event, name="node-dir", by="agent"):
+    """The node-local folder; `passed_over` says which ones had no room."""
+
+    folder: str
+    passed_over: object
+
+
+class Cgroup(Event, name="cgroup", by="agent"):
+    """Memory counters of the control group; `when` is before or after."""
+
+    when: str
+    oom_kill: int | None = None
+    limit: int | None = None
+    because: str = ""
+    more: Mapping[str, object]
+
+
+class AttemptStarted(Event, name="attempt-started", by="agent"):
+    """`ranks`: the local rank by rank."""
+
+    attempt: int = 1
+    ranks: Mapping[int, int]
+
+
+class RankStarted(Event, name="rank-started", by="agent"):
+    rank: int
+    pid: int | None
+    attempt: int | None
+
+
+class RankStopped(Event, name="rank-stopped", by="agent"):
+    """It is in state T: SIGSTOP, Ctrl-Z."""
+
+    rank: int
+
+
+class RankContinued(Event, name="rank-continued", by="agent"):
+    rank: int
+
+
+class MadeToGoOn(Event, name="made-to-go-on", by="agent"):
+    """py-spy had left it stopped."""
+
+    rank: int
+
+
+class RankExited(Event, name="rank-exited", by="agent"):
+    """The fields of exit.json."""
+
+    rank: int
+    local_rank: int | None
+    attempt: int | None
+    pid: int | None
+    started: float | None
+    ended: float | None
+    exit_code: int | None
+    unknown_because: str
+    asked_to_stop: float | None
+    step: int | None
+    phase: str | None
+    rss: int | None
+    peak_rss: int | None
+    phases: Mapping[str, object] | None
+    step_times: Mapping[str, object] | None
+    node_rank: int | None
+    host: str
+
+
+class Rungs(Event, name="rungs", by="agent"):
+    """What a dump can see of the ranks of this node; `because` says why it cannot see their stacks."""
+
+    rank: int
+    because: str = ""
+    more: Mapping[str, object]
+
+
+class Phases(Event, name="phases", by="agent"):
+    """Thousandths of each rank's time by phase, and milliseconds of its step."""
+
+    ranks: Mapping[str, object]
+    step_ms: Mapping[str, object] | None = None
+
+
+class GpuXid(Event, name="gpu-xid", by="agent"):
+    uuid: str
+    xid: int
+    ranks: Sequence[int]
+
+
+class Signalled(Event, name="signal", by="agent"):
+    """A signal was passed on to the ranks that have a handler for it."""
+
+    signal: str
+    to: Sequence[int]
+    without_handler: Sequence[int]
+
+
+class Late(Event, name="late", by="agent"):
+    """One stack sample of a rank that is late in its phase."""
+
+    rank: int
+    phase: str
+    for_ms: float | None
+    usual_ms: float | None
+    frames: Sequence[object]
+    source: str
+
+
+class Profile(Event, name="profile", by="agent"):
+    """A rank's profile has arrived; or `because` says why there is none."""
+
+    rank: int | None
+    id: object
+    files: Sequence[str] | None = None
+    wanted: Sequence[int] | None = None
+    first: int | None = None
+    last: int | None = None
+    missing: str = ""
+    because: str = ""
+
+
+class Dumped(Event, name="dumped", by="agent"):
+    """The agent's part of a dump is written; `ranks` says by rank: collected, or why not."""
+
+    folder: str
+    seconds: float | None
+    ranks: Mapping[str, object]
+    because: str
+
+
+class DeathDump(Event, name="death-dump", by="agent"):
+    """A rank has failed: the other nodes look at theirs and write into this folder, too."""
+
+    folder: str
+    attempt: int | None = None
+
+
+class CutOff(Event, name="cut-off", by="agent"):
+    """The launcher's host cannot be reached."""
+
+    silent_s: float | None
+
+
+class Stopping(Event, name="stopping", by="agent"):
+    """The agent ends its ranks; `reason` is a signal's name or a sentence."""
+
+    reason: str
+
+
+class Killing(Event, name="killing", by="agent"):
+    reason: str
+
+
+class Kernel(Event, name="kernel", by="agent"):
+    """Messages of the kernel since the start; `because` says why there are none."""
+
+    messages: Sequence[object]
+    because: str
+
+
+class TorchrunExited(Event, name="torchrun-exited", by="agent"):
+    """`reported`: exit codes by rank in torchrun's own last words."""
+
+    exit_code: object
+    reported: Mapping[int, int]
+
+
+class AgentFinished(Event, name="agent-finished", by="agent"):
+    exit_code: int
+
+
+class Metrics(Event, name="metrics", by="agent"):
+    ranks: Sequence[object]
+    more: Mapping[str, object]
+
+
+class Signs(Event, name="signs", by="agent"):
+    """Signs of life: rows of rank, heard, quiet_s, phase, step, calls, cpu_s, moved, timeout_s, spins."""
+
+    ranks: Sequence[object]
+
+
+class Pong(Event, name="pong", by="agent"):
+    pass
+
+
+class AgentDied(Event, name="agent-died", by="keeper"):
+    exit_code: int
+
+
+class Here(Event, name="here", by="keeper"):
+    """A node has answered before its agent starts: host, addresses, door."""
+
+    door: int
+    more: Mapping[str, object]
+
+
+class Place(Event, name="place", by="keeper"):
+    port: int
+
+
+class Reached(Event, name="reached", by="keeper"):
+    why_not: Mapping[str, str | None]

@@ -1,0 +1,185 @@
+"""What the launcher writes into the run's own events.jsonl."""
+
+from __future__ import annotations
+
+from distdbg.protocol.message import Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class HangWatchError(
+    Event, name="hang-watch-error", by="launcher", lost="whether the job hung after the launcher's error",
+    because="the detection of hangs raised {error}", decisive=True,
+):  # fmt: skip
+    error: str
+    traceback: str
+
+
+class LateWatchError(
+    Event, name="late-watch-error", by="launcher", lost="stack samples of ranks that are late",
+    because="the sampling raised {error}",
+):  # fmt: skip
+    error: str
+    traceback: str
+
+
+class ReportFailed(
+    Event, name="report-failed", by="launcher", lost="the report at the end of the launch", because="it raised {error}"
+):
+    error: str
+    traceback: str
+
+
+class ExplainFailed(
+    Event, name="explain-failed", by="launcher", lost="the report of a dump during the run",
+    because="it raised {error}",
+):  # fmt: skip
+    error: str
+
+
+class Launched(Event, name="launched", by="launcher"):
+    nodes: int | None
+
+
+class NotStarted(Event, name="not-started", by="launcher"):
+    because: str
+
+
+class Shown(Event, name="shown", by="launcher"):
+    """After so many seconds this host sees a file that the node has written."""
+
+    node_rank: int
+    after_s: float
+
+
+class StallSuspected(Event, name="stall-suspected", by="launcher"):
+    attempt: int | None
+    since: float | None
+    quiet_s: float | None
+    timeout_s: float | None
+
+
+class Stalled(Event, name="stalled", by="launcher"):
+    """No rank has moved for `quiet_s`, since epoch second `since`."""
+
+    attempt: int | None
+    since: float | None
+    quiet_s: float | None
+    timeout_s: float | None
+
+
+class TimeoutNear(Event, name="timeout-near", by="launcher"):
+    """A process group's timeout is near for these ranks."""
+
+    attempt: int | None
+    since: float | None
+    quiet_s: float | None
+    timeout_s: float | None
+    ranks: Sequence[int]
+
+
+class Slow(Event, name="slow", by="launcher"):
+    """No rank moves, and `why` says that this is no hang."""
+
+    attempt: int | None
+    since: float | None
+    quiet_s: float | None
+    why: object
+
+
+class WentOn(Event, name="went-on", by="launcher"):
+    attempt: int | None
+    since: float | None
+    quiet_s: float | None
+
+
+class MovingAgain(Event, name="moving-again", by="launcher"):
+    attempt: int | None
+    since: float | None
+    quiet_s: float | None
+
+
+class DumpTaken(Event, name="dump", by="launcher"):
+    """All nodes have written their part of a dump, or did not in time."""
+
+    folder: str
+    reason: str
+    seconds: float | None
+    collected: int
+    ranks: int
+    because: object
+
+
+class Explained(Event, name="explained", by="launcher"):
+    attempt: int | None
+
+
+class EndedHung(Event, name="ended-hung", by="launcher"):
+    """`action`: kill or restart."""
+
+    attempt: int | None
+    action: str
+
+
+class AgentSilent(Event, name="agent-silent", by="launcher"):
+    """The agent does not answer, its host does."""
+
+    node_rank: int
+    host: str
+    silent_s: float
+
+
+class NodeSilent(Event, name="node-silent", by="launcher"):
+    """A node is lost."""
+
+    node_rank: int
+    host: str
+    silent_s: float | None
+    because: str
+    host_answers: bool | None
+
+
+class AgentExited(Event, name="agent-exited", by="launcher"):
+    node_rank: int
+    exit_code: object
+    host: str = ""
+    because: str = ""
+
+
+class SlurmMemory(Event, name="slurm-memory", by="launcher"):
+    lines: Sequence[object]
+
+
+class SlurmNodeFailure(Event, name="slurm-node-failure", by="launcher"):
+    hosts: Sequence[object]
+
+
+class Submitted(Event, name="submitted", by="launcher"):
+    job_id: int | None
+
+
+class Requeued(Event, name="requeued", by="launcher"):
+    because: str
+    without: Sequence[str]
+
+
+class Cancelled(Event, name="cancelled", by="launcher"):
+    """`by` is a signal's name or a sentence."""
+
+    by: str
+
+
+class TimeUp(Event, name="time-up", by="launcher"):
+    """Slurm's time limit."""
+
+
+class AgentsGone(Event, name="agents-gone", by="launcher"):
+    exit_codes: Sequence[object]
+    cancelled_by: str | None
+
+
+class Finished(Event, name="finished", by="launcher"):
+    exit_code: int | None
+    because: str = ""

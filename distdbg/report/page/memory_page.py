@@ -1,0 +1,106 @@
+"""The offline page of memory snapshots: verdict, memory over time by stack, segments at the error, ranks side by side.
+
+The only script of ours on any page: it zooms, and shows the stack that is clicked. The page's policy names it by its
+hash, so that nothing that a snapshot says can become another.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from distdbg.evidence.memory.answer import MemoryAnswer, Moment, gib
+from distdbg.model import Report
+from distdbg.plain_text import clean
+from distdbg.report.page.html import render_page
+from distdbg.report.page.memory_drawing import HEIGHT, HUES, WIDTH, data, spark, still, tape
+from distdbg.report.text.memory_text import title
+
+#: With their whole digests; the page stays below 2 MB.
+_MOST_PICTURES = 4
+_MOST_SPARKS = 256
+_MOST_ROWS = 40
+
+
+def memory_page(report: Report, answers: Sequence[MemoryAnswer]) -> str:
+    from markupsafe import Markup
+
+    chosen = sorted(answers, key=lambda a: (a.oom is None, -a.peak.active))[:_MOST_PICTURES]
+    top = max((a.peak.active for a in answers), default=1) or 1
+    names = sorted({a.path for a in answers})
+    script = _script()
+    hashed = b64encode(sha256(script.encode()).digest()).decode()
+    return render_page(
+        "memory.html",
+        report=report,
+        title=f"GPU memory · {names[0] if len(names) == 1 else f'{len(names)} snapshots'}",
+        hash=Markup(f"; script-src 'sha256-{hashed}'"),
+        script=Markup(script),
+        data=Markup(_embedded([data(a) for a in chosen])),
+        pictures=[_picture(a) for a in chosen],
+        sparks=[_spark(a, top) for a in answers[:_MOST_SPARKS]] if len(answers) > 1 else [],
+        more=len(answers) - len(chosen),
+        width=WIDTH,
+        height=HEIGHT,
+        hues=HUES,
+        gib=gib,
+    )
+
+
+@lru_cache(maxsize=1)
+def _script() -> str:
+    return (files("distdbg.report") / "templates" / "memory.js").read_text(encoding="utf-8").strip()
+
+
+def _embedded(value: object) -> str:
+    """JSON that cannot end the element it stands in; cleaned of controls as all of a page is."""
+    return clean(json.dumps(value, separators=(",", ":"), ensure_ascii=True)).replace("<", "\\u003c")
+
+
+def _picture(answer: MemoryAnswer) -> dict[str, Any]:
+    return {
+        "title": title(answer),
+        "answer": answer,
+        "still": still(answer),
+        "rows": _rows(answer, answer.peak, {s: n % HUES for n, s in enumerate(answer.overview.stacks)}),
+        "kinds": [(kind, size, 100 * size / max(1, answer.peak.active)) for kind, size in answer.peak.kinds.items()],
+        "phases": list(answer.peak.phases.items()),
+        "modules": _modules(answer.peak),
+        "tape": tape(answer.oom) if answer.oom else None,
+        "at_oom": _rows(answer, answer.at_oom, {}) if answer.at_oom else [],
+    }
+
+
+def _rows(answer: MemoryAnswer, moment: Moment, hues: dict[int, int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "hue": hues.get(h.stack, -1),
+            "label": answer.stacks[h.stack].label,
+            "inner": answer.stacks[h.stack].inner,
+            "callers": " < ".join(answer.stacks[h.stack].callers[1:4]),
+            "frames": "\n".join(answer.stacks[h.stack].frames[:60]),
+            "bytes": h.bytes,
+            "share": 100 * h.bytes / max(1, moment.active),
+            "count": h.count,
+            "kinds": ", ".join(h.kinds),
+            "names": h.names,
+            "phase": answer.stacks[h.stack].phase,
+        }
+        for h in moment.holders[:_MOST_ROWS]
+    ]
+
+
+def _modules(moment: Moment) -> list[dict[str, Any]]:
+    sizes = [(name, sum(kinds.values()), kinds) for name, kinds in moment.modules.items()]
+    return [{"name": name, "bytes": size, "share": 100 * size / max(1, moment.active),
+             "kinds": ", ".join(f"{kind} {gib(part)}" for kind, part in kinds.items())}
+            for name, size, kinds in sizes[:_MOST_ROWS]]  # fmt: skip
+
+
+def _spark(answer: MemoryAnswer, top: int) -> dict[str, Any]:
+    return {"answer": answer, "path": spark(answer, top)}

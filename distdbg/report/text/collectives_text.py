@@ -1,0 +1,148 @@
+"""The strip of collectives for a terminal: a column for each sequence number, a letter for each operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+
+from distdbg.diagnosis.waits.collectives import GroupStrip, Lane, Op
+from distdbg.evidence.rank_set import RankSet
+from distdbg.report.text.pieces import ASCII, BOX, Piece, Signs, cells, join
+from distdbg.report.text.report import PLAIN, Style, duration
+from distdbg.report.text.tree_text import ranks_words
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_MOST_LANES = 10
+_MOST_RANKS = 24
+
+
+def strip_text(
+    strips: Sequence[GroupStrip],
+    culprits: RankSet,
+    *,
+    style: Style = PLAIN,
+    ascii_only: bool = False,
+    width: int = 100,
+    most_groups: int = 3,
+) -> list[str]:
+    """Those groups where something is open or somebody is behind; the others are counted."""
+    signs = ASCII if ascii_only else BOX
+    stuck = [strip for strip in strips if strip.stuck] or list(strips[:1])
+    lines: list[str] = []
+    for strip in stuck[:most_groups]:
+        lines += (
+            ["", *_Group(strip, culprits, style, signs, width).lines()]
+            if lines
+            else [*_Group(strip, culprits, style, signs, width).lines()]
+        )
+    left = sum(1 + strip.alike for strip in strips) - sum(1 + strip.alike for strip in stuck[:most_groups])
+    if left:
+        waiting = sum(1 + strip.alike for strip in stuck[most_groups:])
+        words = f"{left} more group{'' if left == 1 else 's'}" + (f", {waiting} of them waiting" if waiting else "")
+        lines.append(join("", [(style.dim, words)], signs, width, style.end))
+    if stuck:
+        lines += [join("  ", [(style.dim, note)], signs, width, style.end) for note in notes(stuck[:most_groups])]
+    return lines
+
+
+def notes(strips: Sequence[GroupStrip]) -> Iterator[str]:
+    """How to read it: only what occurs is explained."""
+    ops = [op for strip in strips for lane in strip.lanes for op in lane.ops]
+    words = []
+    if any(op is not None and not op.done for op in ops):
+        words.append("[a] begun and not finished")
+    if any(op is None for op in ops):
+        words.append("· not begun")
+    if any(op is not None and op.odd for op in ops):
+        words.append("! not what most ranks called")
+    if any(op is not None and op.late_s for op in ops):
+        words.append("+0.3 s later than the first of its node")
+    if words:
+        yield ", ".join(words)
+
+
+class _Group:
+    def __init__(self, strip: GroupStrip, culprits: RankSet, style: Style, signs: Signs, width: int) -> None:
+        self.strip = strip
+        self.culprits = culprits
+        self.style = style
+        self.signs = signs
+        self.width = width
+
+    def lines(self) -> Iterator[str]:
+        strip = self.strip
+        yield self._join("", [(self.style.strong, group_words(strip))])
+        for line in wrap(", ".join(self._legend()), max(20, self.width - 4), break_on_hyphens=False)[:3]:
+            yield self._join("  ", [(self.style.dim, line)])
+        lanes = sorted(strip.lanes, key=lambda lane: not (lane.ranks & self.culprits))
+        shown = lanes[:_MOST_LANES]
+        names = [self._name(lane) for lane in shown]
+        wide = max([cells(name) for name in names] + [3])
+        grid = [[self._cell(op) for op in lane.ops] for lane in shown]
+        states = [lane_words(lane, strip) for lane in shown]
+        room = self.width - wide - 6 - max(map(len, states), default=0)
+        first = _fitting(strip.columns, grid, room)
+        head = self._row([str(n) for n in strip.columns][first:], grid, first)
+        yield self._join(f"  {'#':<{wide}}  ", [(self.style.dim, head)], keep=True)
+        for lane, name, row, state in zip(shown, names, grid, states, strict=True):
+            mark = self.style.error if lane.ranks & self.culprits else ""
+            text = f"{name}{' ' * (wide - cells(name))}  {self._row(row[first:], grid, first)}  {state}"
+            yield self._join("  ", [(mark, text)], keep=True)
+        if len(lanes) > len(shown):
+            yield self._join("  ", [(self.style.dim, f"{self.signs.more} and {len(lanes) - len(shown)} more rows")])
+
+    def _legend(self) -> Iterator[str]:
+        return (f"{letter(n)} {what}" for n, what in enumerate(self.strip.legend))
+
+    def _name(self, lane: Lane) -> str:
+        mark = self.signs.culprit if lane.ranks & self.culprits else ""
+        return mark + ranks_words(lane.ranks, _MOST_RANKS)
+
+    def _cell(self, op: Op | None) -> str:
+        if op is None:
+            return self.signs.absent
+        word = ("!" if op.odd else "") + letter(op.what) + (f"+{op.late_s:.1f}" if op.late_s else "")
+        return word if op.done else f"[{word}]"
+
+    def _row(self, row: Sequence[str], grid: Sequence[Sequence[str]], first: int) -> str:
+        widths = _widths(self.strip.columns, grid)[first:]
+        return "".join(f"{cell:^{wide}}" for cell, wide in zip(row, widths, strict=True))
+
+    def _join(self, lead: str, pieces: list[Piece], *, keep: bool = False) -> str:
+        if not keep:
+            return join(lead, pieces, self.signs, self.width, self.style.end)
+        # The columns' spaces carry meaning: nothing here is a script's text, so nothing is cleaned.
+        text = (lead + pieces[0][1]).rstrip()[: self.width]
+        return f"{pieces[0][0]}{text}{self.style.end}" if pieces[0][0] else text
+
+
+def group_words(strip: GroupStrip) -> str:
+    alike = f", and {strip.alike} groups like it" if strip.alike else ""
+    return f"{strip.title}{alike}: {ranks_words(strip.members)}"
+
+
+def lane_words(lane: Lane, strip: GroupStrip) -> str:
+    newest = max((other.last for other in strip.lanes), default=0)
+    words = []
+    if lane.open_s is not None:
+        words.append(f"open for {duration(lane.open_s)}")
+    if lane.last < newest:
+        words.append(f"has begun {newest - lane.last} fewer" if lane.last else "has begun none")
+    return ", ".join(words)
+
+
+def letter(number: int) -> str:
+    return _LETTERS[number] if number < len(_LETTERS) else f"{_LETTERS[number % 26]}{number // 26}"
+
+
+def _widths(columns: Sequence[int], grid: Sequence[Sequence[str]]) -> list[int]:
+    return [max([len(str(n)), *(len(row[at]) for row in grid)]) + 2 for at, n in enumerate(columns)]
+
+
+def _fitting(columns: Sequence[int], grid: Sequence[Sequence[str]], room: int) -> int:
+    """The first column to show: the oldest go where the terminal is narrow."""
+    widths = _widths(columns, grid)
+    first = 0
+    while first < len(widths) - 1 and sum(widths[first:]) > room:
+        first += 1
+    return first

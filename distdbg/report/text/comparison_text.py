@@ -1,0 +1,83 @@
+"""Two runs side by side, for a terminal: the verdict, the figures, then all that differs by part."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from distdbg.plain_text import clean, one_line
+from distdbg.report.comparison import Comparison, Figure, parts_of
+from distdbg.report.text.report import COLOR, PLAIN
+
+#: Of each kind of difference so many stand on the screen; --json has all.
+_MOST_EACH = 12
+_MOST_HEAD = 3
+
+
+def comparison_text(found: Comparison, *, color: bool = False, width: int = 100) -> str:
+    """Without a newline at its end; width is columns."""
+    return "\n".join(_lines(found, color=color, width=max(50, width)))
+
+
+def _lines(found: Comparison, *, color: bool, width: int) -> Iterable[str]:
+    style = COLOR if color else PLAIN
+    yield f"A  {clean(found.a)}"
+    yield f"B  {clean(found.b)}"
+    yield ""
+    for line in head(found):
+        yield from _wrapped(line, width, "", style.strong, style.end)
+    if found.figures:
+        yield ""
+    for figure in found.figures:
+        yield f"{figure.what:<40} A {shown(figure, figure.a, figure.a_spread):<28} B " + shown(
+            figure, figure.b, figure.b_spread
+        )
+    for part, differences in parts_of(found.differences).items():
+        yield ""
+        yield f"{style.strong}{part}{style.end}"
+        for difference in differences[:_MOST_EACH]:
+            yield from _wrapped(difference.words, width, "  ", "", "")
+        if len(differences) > _MOST_EACH:
+            yield f"  … and {len(differences) - _MOST_EACH} more: see --json"
+    if found.in_both:
+        yield ""
+        yield from _wrapped(f"In both: {', '.join(found.in_both)}", width, "", "", "")
+    if found.unknown:
+        yield ""
+        yield "Unknown:"
+        for unknown in found.unknown:
+            yield from _wrapped(f"{unknown.what}, because {unknown.because}", width, "  ", "", "")
+
+
+def head(found: Comparison) -> Iterable[str]:
+    """How they went, each of it; of possible reasons only where to look. A run is not judged by what is not known."""
+    parts = parts_of(found.differences)
+    went = [d for part in ("outcome", "findings", "speed", "memory") for d in parts.get(part, [])]
+    reasons = [part for part in ("versions", "code", "command", "world", "environment") if part in parts]
+    for difference in went[:_MOST_HEAD]:
+        yield difference.words
+    if len(went) > _MOST_HEAD:
+        yield f"and {len(went) - _MOST_HEAD} more differences in how they went"
+    if not went:
+        known = any(figure.what == "step time" and figure.a and figure.b for figure in found.figures)
+        yield "They went alike" + ("" if known else ", as far as is known") + "."
+    if reasons:
+        yield f"They differ in: {', '.join(reasons)}"
+    elif not went:
+        yield "They were launched alike, too."
+    else:
+        yield "Nothing differs in how they were launched."
+
+
+def shown(figure: Figure, value: float | None, spread: tuple[float, float] | None) -> str:
+    if value is None:
+        return "unknown"
+    if figure.unit == "bytes":
+        return f"{value / 2**30:.2f} GiB"
+    return f"{value:.4g} {figure.unit}" + (f" ({spread[0]:.4g} to {spread[1]:.4g})" if spread else "")
+
+
+def _wrapped(text: str, width: int, indent: str, begin: str, end: str) -> Iterable[str]:
+    for line in textwrap.wrap(one_line(text), width, initial_indent=indent, subsequent_indent=f"{indent}  ",
+                              break_long_words=False, break_on_hyphens=False):  # fmt: skip
+        yield f"{begin}{line}{end}"

@@ -1,0 +1,157 @@
+"""What memory snapshots tell, for a terminal: the peak by stack, kinds, leaks, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from distdbg.diagnosis.memory._snapshots import overflowed
+from distdbg.evidence.memory.answer import Holder, MemoryAnswer, Moment, gib
+from distdbg.evidence.memory.diff import Change, Difference
+from distdbg.plain_text import one_line
+from distdbg.report.text.report import COLOR, PLAIN, Style, duration
+
+MOST_ROWS = 14
+_MOST_DEVICES = 6
+_BAR = 16
+_MOST_CALLERS = 3
+_MOST_MODULES = 12
+
+
+def memory_text(answers: Sequence[MemoryAnswer], *, color: bool, width: int, ascii_only: bool = False) -> str:
+    writer = _Writer(COLOR if color else PLAIN, max(60, width), "#" if ascii_only else "█")
+    lines: list[str] = []
+    shown = sorted(answers, key=lambda a: -a.peak.active)[:_MOST_DEVICES] if len(answers) > _MOST_DEVICES else answers
+    if len(answers) > 1:
+        lines += [*writer.side_by_side(answers), ""]
+    for answer in shown:
+        lines += [*writer.answer(answer), ""]
+    if len(shown) < len(answers):
+        lines += [f"… and {len(answers) - len(shown)} more: --html and --json have them all", ""]
+    return "\n".join(lines).rstrip()
+
+
+def diff_text(a: MemoryAnswer, b: MemoryAnswer, found: Sequence[Difference], *, color: bool, width: int) -> str:
+    writer = _Writer(COLOR if color else PLAIN, max(60, width), "")
+    lines = [f"{name}  {title(one)}" for name, one in (("A", a), ("B", b))]
+    cut = [name for name, one in (("A", a), ("B", b)) if overflowed(one)]
+    if cut:
+        lines.append(f"the oldest events of {' and of '.join(cut)} were dropped: a peak before them is not known")
+    for one in found:
+        lines += ["", *writer.difference(one)]
+    return "\n".join(lines)
+
+
+def title(answer: MemoryAnswer) -> str:
+    events = f"{answer.events:,} events" if answer.events else "no trace: only what stood at its end"
+    words = [one_line(answer.path), f"device {answer.device}", events]
+    if answer.seconds:
+        words.append(duration(answer.seconds))
+    if answer.steps:
+        words.append(f"{answer.steps} steps by {answer.steps_from}")
+    return " · ".join(words)
+
+
+def signed(size: int) -> str:
+    return f"{'+' if size >= 0 else '-'}{gib(abs(size))}"
+
+
+class _Writer:
+    def __init__(self, style: Style, width: int, block: str) -> None:
+        self.style, self.width, self.block = style, width, block
+
+    def answer(self, answer: MemoryAnswer) -> Iterator[str]:
+        peak = answer.peak
+        yield self._strong(title(answer))
+        when = f", {peak.t:.3f} s in ({peak.when})" if peak.t is not None else f", {peak.when}" if answer.events else ""
+        yield (
+            f"  peak {self._strong(gib(peak.active))} active of {gib(peak.reserved)} reserved{when}; "
+            f"{gib(answer.start)} at the start, {gib(answer.end)} at the end"
+        )
+        yield f"  {self._kinds(peak)}"
+        yield f"  made in: {' · '.join(f'{phase} {gib(size)}' for phase, size in peak.phases.items())}"
+        yield ""
+        yield from self._holders(answer, peak)
+        if peak.modules:
+            yield from ("", f"  {'by module':>9} (a number in a path is *)")
+            yield from self._modules(peak)
+
+    def _kinds(self, moment: Moment) -> str:
+        return " · ".join(
+            f"{kind} {gib(size)} ({100 * size / max(1, moment.active):.0f} %)" for kind, size in moment.kinds.items()
+        )
+
+    def _holders(self, answer: MemoryAnswer, moment: Moment) -> Iterator[str]:
+        largest = moment.holders[0].bytes if moment.holders else 1
+        for holder in moment.holders[:MOST_ROWS]:
+            bar = self.block * max(1, round(_BAR * holder.bytes / largest)) if holder.bytes else ""
+            yield f"  {gib(holder.bytes):>9} {bar:<{_BAR}} {self._where(answer, holder)}"
+        rest = moment.rest + sum(h.bytes for h in moment.holders[MOST_ROWS:])
+        if rest:
+            yield f"  {gib(rest):>9} {'':<{_BAR}} in smaller ones"
+
+    def _modules(self, moment: Moment) -> Iterator[str]:
+        sizes = {name: sum(kinds.values()) for name, kinds in moment.modules.items()}
+        for name in list(sizes)[:_MOST_MODULES]:
+            kinds = ", ".join(f"{kind} {gib(size)}" for kind, size in moment.modules[name].items())
+            yield f"  {gib(sizes[name]):>9} {self._strong(one_line(name))} ({kinds})"
+        rest = moment.active - sum(list(sizes.values())[:_MOST_MODULES])
+        if rest > 0:
+            yield f"  {gib(rest):>9} in others, or in none that is known"
+
+    def _where(self, answer: MemoryAnswer, holder: Holder) -> str:
+        stack = answer.stacks[holder.stack]
+        kind = next(iter(holder.kinds), "")
+        names = one_line(holder.names)
+        inner = f"in {one_line(stack.inner)}" if stack.inner and not names else ""
+        of = ", ".join(filter(None, (kind, f"{holder.count} x", names, inner)))
+        callers = one_line(" < ".join(stack.callers[1 : 1 + _MOST_CALLERS]))
+        room = self.width - 13 - _BAR - len(stack.label) - len(of) - 5
+        tail = f" < {callers}" if callers else ""
+        tail = tail if len(tail) <= room else tail[: max(0, room - 1)] + "…" if room > 8 else ""
+        return f"{self._strong(one_line(stack.label))} ({of}){self._dim(tail) if tail else ''}".rstrip()
+
+    def side_by_side(self, answers: Sequence[MemoryAnswer]) -> Iterator[str]:
+        yield f"  {'rank':>6} {'device':>6} {'peak':>10} {'reserved':>10} {'at end':>10}  largest at the peak"
+        for answer in answers[:64]:
+            named = next((h for h in answer.peak.holders if answer.stacks[h.stack].frames), None)
+            largest = f"{answer.stacks[named.stack].label} {gib(named.bytes)}" if named else ""
+            rank = "" if answer.rank is None else answer.rank
+            yield (
+                f"  {rank:>6} {answer.device:>6} {gib(answer.peak.active):>10} {gib(answer.peak.reserved):>10} "
+                f"{gib(answer.end):>10}  {one_line(largest)}"
+            )
+
+    def difference(self, one: Difference) -> Iterator[str]:
+        yield self._strong(
+            f"{one.when}: active {gib(one.before)} -> {gib(one.after)} ({signed(one.after - one.before)}), "
+            f"reserved {gib(one.reserved_before)} -> {gib(one.reserved_after)}"
+        )
+        kinds = [f"{kind} {signed(after - before)}" for kind, before, after in one.kinds if before != after]
+        if kinds:
+            yield f"  {' · '.join(kinds)}"
+        for change in one.changes[:MOST_ROWS]:
+            yield f"  {signed(change.grown):>10}  {self._change(change)}"
+        if len(one.changes) > MOST_ROWS:
+            rest = sum(change.grown for change in one.changes[MOST_ROWS:])
+            yield f"  {signed(rest):>10}  in {len(one.changes) - MOST_ROWS} more"
+        if any(one.others):
+            before, after = one.others
+            words = f"in stacks too small to be compared one by one ({gib(before)} -> {gib(after)})"
+            yield f"  {signed(after - before):>10}  {words}"
+        elif not one.changes:
+            yield "  every stack holds the same"
+
+    def _change(self, change: Change) -> str:
+        counts = f"{change.count_before} -> {change.count_after} x"
+        sizes = f"{gib(change.before)} -> {gib(change.after)}"
+        inner = f", in {one_line(change.stack.inner)}" if change.stack.inner else ""
+        callers = " < ".join(change.stack.callers[1 : 1 + _MOST_CALLERS])
+        return f"{self._strong(one_line(change.stack.label))} ({sizes}, {counts}{inner})" + (
+            self._dim(f" < {one_line(callers)}") if callers else ""
+        )
+
+    def _strong(self, text: str) -> str:
+        return f"{self.style.strong}{text}{self.style.end}" if self.style.strong else text
+
+    def _dim(self, text: str) -> str:
+        return f"{self.style.dim}{text}{self.style.end}" if self.style.dim else text

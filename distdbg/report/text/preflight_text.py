@@ -1,0 +1,181 @@
+"""A preflight for a terminal: a table, one line for each thing looked at; findings; what is not known."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from distdbg.diagnosis.nodes._nodes import size
+from distdbg.evidence.host.preflight import SILENT, Preflight
+from distdbg.model import Report
+from distdbg.report.text.report import render_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: What is looked at -> the findings that speak of it.
+_ROWS = {
+    "nodes": ("duplicate-node-rank", "unreachable"),
+    "interfaces": ("interface-wrong",),
+    "clocks": ("clock-skew",),
+    "disk": ("disk-low", "folder-not-shared"),
+    "limits": ("limits-low",),
+    "ptrace": ("ptrace-denied",),
+    "versions": ("versions-differ",),
+    "GPUs": ("gpu-fault", "gpu-throttled", "gpu-memory-taken"),
+    "all-reduce": ("slow-link",),
+}
+_NOT_REPORTED = "not reported by any node"
+_STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "unknown": "dim"}
+
+
+def states(report: Report) -> dict[str, str]:
+    """What is looked at -> pass, warn, fail or unknown."""
+    found = {}
+    for row, ids in _ROWS.items():
+        severities = {finding.severity for finding in report.findings if finding.id in ids}
+        unknown = any(u.what.partition(" ")[0] in (row, "names" if row == "nodes" else row) for u in report.unknown)
+        found[row] = (
+            "fail" if "error" in severities else "warn" if severities else "unknown" if unknown else "pass"
+        )  # fmt: skip
+    return found
+
+
+def render_preflight(report: Report, preflight: Preflight, *, color: bool, width: int) -> str:
+    """Without a newline at its end."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=color, color_system="standard" if color else None,
+                      highlight=False, markup=False, emoji=False)  # fmt: skip
+    count = preflight.expected
+    console.print(f"preflight of {count} node{'' if count == 1 else 's'} ({preflight.on}) in {preflight.seconds:.1f} s")
+    _table(console, report, preflight)
+    # Of a silent node the table and its finding say all.
+    rest = replace(report, unknown=tuple(u for u in report.unknown if u.because != SILENT))
+    if rest.findings or rest.unknown:
+        out.write(render_text(rest, color=color, width=width).partition("\n")[2] + "\n")
+    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+
+
+def _table(console: Console, report: Report, preflight: Preflight) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for row, state in states(report).items():
+        if row in ("clocks", "all-reduce") and not preflight.several:
+            continue
+        table.add_row(row, Text(state, style=_STYLES[state]), Text(_words(row, state, report, preflight)))
+    console.print(table)
+
+
+def _words(row: str, state: str, report: Report, preflight: Preflight) -> str:
+    if state == "unknown":
+        unknown = next(u for u in report.unknown if u.what.startswith(_unknown_as(row)))
+        of = unknown.what.partition(" of ")[2]
+        return f"{f'of {of}, ' if of else ''}because {unknown.because}"
+    seen = {"nodes": _nodes, "interfaces": _interfaces, "clocks": _clocks, "disk": _disk, "versions": _versions,
+            "GPUs": _gpus, "all-reduce": _all_reduce, "ptrace": lambda _: "py-spy may look into a rank",
+            "limits": _limits}  # fmt: skip
+    tell: Callable[[Preflight], str] = seen[row]
+    bad = [finding.summary for finding in report.findings if finding.id in _ROWS[row]]
+    if bad and row not in ("clocks", "all-reduce"):
+        return "see below" if len(bad) == 1 else f"see below: {len(bad)} findings"
+    return tell(preflight)
+
+
+def _unknown_as(row: str) -> str:
+    return "names" if row == "nodes" else row
+
+
+def _nodes(preflight: Preflight) -> str:
+    names = [node.name for node in preflight.answered]
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    if not preflight.several:
+        return shown
+    port = f" on port {preflight.port}" if preflight.port else ""
+    return f"{shown}; all reach {preflight.master}{port}, and back"
+
+
+def _interfaces(preflight: Preflight) -> str:
+    used: dict[str, None] = {}
+    for node, facts in preflight.each("interfaces"):
+        sources = {meeting.by_address.source for meeting in node.met}
+        for one in facts.get("interfaces", ()):
+            fits = sources & set(one["addresses"]) if sources else one["up"] and one["addresses"]
+            if fits and not (one["loopback"] and not sources):
+                used[f"{one['name']} (MTU {one['mtu']})"] = None
+    return ", ".join(used)
+
+
+def _clocks(preflight: Preflight) -> str:
+    ways = [m.by_address for node in preflight.answered for m in node.met if m.to == preflight.master]
+    offsets = [way for way in ways if way.ok]
+    if not offsets:
+        return ""
+    most = max(offsets, key=lambda way: abs(way.offset))
+    return f"at most {_ms(abs(most.offset))} apart (± {_ms(most.rtt / 2)})"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2g} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _disk(preflight: Preflight) -> str:
+    least: dict[str, int] = {}
+    for _, facts in preflight.each("disk"):
+        for place in facts.get("places", ()):
+            if "free" in place:
+                least[place["of"]] = min(int(place["free"]), least.get(place["of"], int(place["free"])))
+    return ", ".join(f"{size(free)} for {of}" for of, free in least.items())
+
+
+def _limits(preflight: Preflight) -> str:
+    files = [int(facts["limits"]["nofile"][0]) for _, facts in preflight.each("limits")]
+    locked = [int(facts["limits"]["memlock"][0]) for _, facts in preflight.each("limits")]
+    if not files:
+        return _NOT_REPORTED
+    return f"{_least(files)} files, {_least(locked, bytes_=True)} locked"
+
+
+def _least(values: Iterable[int], *, bytes_: bool = False) -> str:
+    finite = [value for value in values if value >= 0]
+    if not finite:
+        return "unlimited"
+    return size(min(finite)) if bytes_ else str(min(finite))
+
+
+def _versions(preflight: Preflight) -> str:
+    first = next((facts for _, facts in preflight.each("software")), None)
+    if first is None:
+        return _NOT_REPORTED
+    known = first["versions"]
+    words = [f"{name} {known[name]}" for name in ("python", "torch", "nccl", "driver") if name in known]
+    commit = first["git"].get("commit")
+    return ", ".join([*words, *([f"commit {commit[:10]}"] if commit else [])])
+
+
+def _gpus(preflight: Preflight) -> str:
+    looks = [facts for _, facts in preflight.each("gpus")]
+    kinds = dict.fromkeys(str(gpu.get("name")) for facts in looks for gpu in facts["gpus"])
+    counts = {len(facts["gpus"]) for facts in looks}
+    if counts == {0}:
+        return "none"
+    return f"{'/'.join(map(str, sorted(counts)))} a node: {', '.join(kinds)}"
+
+
+def _all_reduce(preflight: Preflight) -> str:
+    done = [node.reduced for node in preflight.answered if node.reduced and "all_reduce_s" in node.reduced]
+    rates = {pair: max(times) for pair, times in preflight.rates.items()}
+    if not done or not rates:
+        return ""
+    took = max(float(one["all_reduce_s"]) for one in done)
+    words = f"{size(done[0]['bytes'])} over {done[0]['backend']} in {took * 1000:.0f} ms; a pair exchanges "
+    low, high = min(rates.values()), max(rates.values())
+    if len(rates) == 1:
+        return f"{words}{size(low)}/s"
+    return f"{words}{size(low)}/s to {size(high)}/s, median {size(median(rates.values()))}/s"

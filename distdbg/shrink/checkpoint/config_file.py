@@ -1,0 +1,65 @@
+"""A model's config.json and its own code, as its source has them: read with care, and laid out for transformers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
+from distdbg.shrink.checkpoint.config_leaves import dotted, integers
+from distdbg.shrink.checkpoint.source import Source
+from distdbg.whole_file import write_whole
+
+CONFIG = "config.json"
+_MOST_LAYERS = 100_000
+#: the usual names of a number of layers: many others with "layer" in them may be below 0
+_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
+
+
+def read_config(source: Source) -> dict[str, Any]:
+    text = source.small(CONFIG)
+    if text is None:
+        raise NothingToAnalyse(f"{source.where} has no {CONFIG}", "Name a model's folder, or its config.json.")
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        raise EvidenceUnreadable(f"{source.where}: {CONFIG} is not JSON", "Fetch it again.") from None
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise EvidenceUnreadable(
+            f"{source.where}: {CONFIG} is no model's config: it has no 'model_type'", "Fetch it again."
+        )
+    _refuse_the_absurd(source, config)
+    if config.get("auto_map") and not isinstance(config["auto_map"], dict):
+        raise EvidenceUnreadable(f"{source.where}: 'auto_map' in {CONFIG} is no JSON object", "Fetch it again.")
+    return config
+
+
+def _refuse_the_absurd(source: Source, config: Mapping[str, Any]) -> None:
+    """A config may make a list with an entry a layer before anything else is looked at."""
+    for path, value in integers(config):
+        if str(path[-1]).endswith(("layer", "layers", "depth", "blocks")) and value > _MOST_LAYERS:
+            raise EvidenceUnreadable(f"{source.where}: {dotted(path)} in {CONFIG} is {value}: no model has so many",
+                                     "Fetch it again.")  # fmt: skip
+        if path[-1] in _COUNTS and value < 0:
+            raise EvidenceUnreadable(f"{source.where}: {dotted(path)} in {CONFIG} is {value}: it counts layers",
+                                     "Fetch it again.")  # fmt: skip
+
+
+def refuse_untrusted(source: Source, *, trust: bool) -> None:
+    """Raises Refused where code of the model's own would run that nobody has said they trust."""
+    if read_config(source).get("auto_map") and not trust:
+        raise Refused(
+            f"{source.where} brings its own code, which would be run to build the model",
+            "Read it, and give --trust-remote-code if you trust it.",
+        )
+
+
+def code_and_config(source: Source, folder: Path, *, trust: bool) -> None:
+    """Into `folder`; code only where it may run."""
+    write_whole(folder / CONFIG, json.dumps(read_config(source)))  # without a byte order mark
+    for name in source.files():
+        if trust and name.endswith(".py"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / name, source.small(name) or b"")

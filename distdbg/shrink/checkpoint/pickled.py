@@ -1,0 +1,70 @@
+"""The task `pickled`: a `.bin` checkpoint sliced through torch's safe loader, which builds tensors and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from distdbg.errors import EvidenceUnreadable
+from distdbg.shrink.checkpoint.places import places_of
+from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
+from distdbg.shrink.checkpoint.tensors import INDEX, ONE_FILE
+
+PICKLED = "pytorch_model.bin"
+PICKLED_INDEX = "pytorch_model.bin.index.json"
+
+
+def run(task: dict[str, Any]) -> dict[str, Any]:
+    """`task`: source (folder), files (names), folder, to (its later name), probe. Gives renamed, dropped, sliced."""
+    import torch
+    from safetensors.torch import save_file
+
+    state: dict[str, Any] = {}
+    for file in task["files"]:
+        state.update(_load(torch, Path(task["source"], file)))
+    places = places_of({name: tuple(tensor.shape) for name, tensor in state.items()}, task["probe"])
+    renamed: dict[str, str] = {}
+    sliced: dict[str, Any] = {}
+    small: dict[str, Any] = {}
+    for name, tensor in state.items():
+        new = places.new_name(name)
+        if new is None:
+            continue
+        part = tensor
+        for cut in places.cuts.get(name, ()):
+            part = part.index_select(cut.dim, torch.tensor(cut.kept))
+        small[new] = part.clone().contiguous()
+        renamed |= {name: new} if name != new else {}
+        sliced |= {new: {"from": list(tensor.shape), "to": list(part.shape)}} if part is not tensor else {}
+    refuse_a_full_disk(Path(task["to"]), sum(tensor.nbytes for tensor in small.values()))
+    save_file(small, Path(task["folder"], ONE_FILE), metadata={"format": "pt"})
+    return {"renamed": renamed, "sliced": sliced, "dropped": [n for n in state if places.new_name(n) is None]}
+
+
+def _load(torch: Any, path: Path) -> dict[str, Any]:
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+        raise EvidenceUnreadable(
+            f"{path} is not read by torch's safe loader: {why}", "Fetch it again as safetensors."
+        ) from None
+    found = found.get("state_dict", found) if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not all(isinstance(v, torch.Tensor) for v in found.values()):
+        raise EvidenceUnreadable(f"{path} holds no tensors by name", "Name a checkpoint that holds a state dict.")
+    return found
+
+
+def pickled_files(files: list[str], index: bytes | None) -> list[str]:
+    """The `.bin` files of a checkpoint, by its index where it has one."""
+    if index is None:
+        return [PICKLED] if PICKLED in files else []
+    try:
+        found = sorted(set(json.loads(index)["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise EvidenceUnreadable(f"{PICKLED_INDEX} is no index like {INDEX}", "Fetch the model again.") from None
+    absent = [f for f in found if f not in files]
+    if absent:
+        raise EvidenceUnreadable(f"{PICKLED_INDEX} names {absent[0]!r}, which is not there", "Fetch the model again.")
+    return found

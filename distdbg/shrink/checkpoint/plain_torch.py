@@ -1,0 +1,209 @@
+"""The task `plain`: a torch.save file, or a distributed checkpoint, with the kept layers alone, in the form it had."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import pickle
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from distdbg.errors import EvidenceUnreadable
+from distdbg.shrink.checkpoint.layer_names import renumbered
+from distdbg.shrink.checkpoint.plain_names import PlainOrder, plain_stacks, rows_kept
+from distdbg.shrink.checkpoint.staging import refuse_a_full_disk
+
+#: keys from the top of a checkpoint to a tensor
+Keys = tuple[str, ...]
+
+
+def run(task: dict[str, Any]) -> dict[str, Any]:
+    """`task`: kind (torch or dcp), source, folder, to (its later name), order. The answer has what shrink.json says of
+    it."""
+    order = PlainOrder(**task["order"])
+    source, folder, to = (Path(task[name]) for name in ("source", "folder", "to"))
+    return (_distributed if task["kind"] == "dcp" else _one_file)(source, folder, to, order)
+
+
+def _one_file(source: Path, folder: Path, to: Path, order: PlainOrder) -> dict[str, Any]:
+    import torch
+
+    whole = _loaded(source)
+    tensors = dict(_tensors(whole, ()))
+    names = {".".join(keys): keys for keys in tensors}
+    forms = {name: (tuple(tensors[keys].shape), str(tensors[keys].dtype)) for name, keys in names.items()}
+    told = _plan(forms, order)
+    small: dict[str, Any] = {}
+    _copy_the_rest(whole, small, told, ())
+    for name, keys in names.items():
+        new = told["new"].get(name)
+        if new is not None:
+            _put(small, _split(new, keys), _part(tensors[keys], told, name))
+    path = folder / source.name
+    refuse_a_full_disk(to, sum(tensor.nbytes for _, tensor in _tensors(small, ())))
+    torch.save(small, path)
+    again = dict(_tensors(_loaded(path), ()))
+    differ = [n for n, keys in names.items() if (new := told["new"].get(n)) is not None
+              and not torch.equal(again[_split(new, keys)], _part(tensors[keys], told, n))]  # fmt: skip
+    return _answer(told, f"fail: {differ[0]} differs" if differ else "pass", source.stat().st_size)
+
+
+def _plan(forms: Mapping[str, Any], order: PlainOrder) -> dict[str, Any]:
+    stacks = plain_stacks(forms, order)
+    kept = {stack["path"]: stack["kept"] for stack in stacks}
+    new = {name: renumbered(name, kept) for name in forms}
+    rows = rows_kept(forms, stacks)
+    sliced = {n: {"from": list(forms[n][0]), "to": [len(kept), *forms[n][0][1:]]} for n, kept in rows.items()}
+    return {"stacks": stacks, "kept": kept, "new": new, "rows": rows, "sliced": sliced, "warnings": []}
+
+
+def _part(tensor: Any, told: Mapping[str, Any], name: str) -> Any:
+    """A copy of what stays of a tensor."""
+    rows = told["rows"].get(name)
+    return tensor.clone() if rows is None else tensor[rows]
+
+
+def _answer(told: dict[str, Any], weights: str, read: int) -> dict[str, Any]:
+    new, _, _ = (told.pop(key) for key in ("new", "kept", "rows"))
+    renamed = {a: b for a, b in new.items() if b is not None and a != b}
+    return told | {"renamed": renamed, "dropped": [a for a, b in new.items() if b is None], "weights": weights,
+                   "bytes_read": read}  # fmt: skip
+
+
+def _loaded(path: Path) -> Any:
+    import torch
+
+    try:
+        with torch.serialization.safe_globals([argparse.Namespace]):  # what Megatron keeps its arguments in
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:
+        why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+        raise EvidenceUnreadable(f"{path} is not read by torch's safe loader: {why}",
+                                 "Save its state dicts alone, and name that file.") from None  # fmt: skip
+    if not isinstance(found, dict):
+        raise EvidenceUnreadable(f"{path} holds a {type(found).__name__} and no tensors by name", "Save a state dict.")
+    return found
+
+
+def _tensors(value: Mapping[Any, Any], at: Keys) -> Iterator[tuple[Keys, Any]]:
+    import torch
+
+    for key, inner in value.items():
+        if isinstance(key, str) and isinstance(inner, torch.Tensor):
+            yield (*at, key), inner
+        elif isinstance(key, str) and isinstance(inner, Mapping):
+            yield from _tensors(inner, (*at, key))
+
+
+def _copy_the_rest(value: Mapping[Any, Any], small: dict[Any, Any], told: Mapping[str, Any], at: Keys) -> None:
+    """What is no tensor stays, or goes with its layer (`layers.3._extra_state`). States by number (an optimizer's)
+    cannot be told apart by layers: they go."""
+    import torch
+
+    for key, inner in value.items():
+        here = (*at, key)
+        name = renumbered(".".join(here), told["kept"]) if isinstance(key, str) else ""
+        if name is None or isinstance(inner, torch.Tensor):
+            continue
+        new = _split(name, here)[-1] if isinstance(key, str) else key
+        if not isinstance(inner, Mapping) or not isinstance(key, str):
+            small[new] = inner
+        elif any(not isinstance(k, str) for k in inner):
+            told["warnings"].append(f"{'.'.join(here)} is left out: its states have numbers and no names")
+        else:
+            small[new] = {}
+            _copy_the_rest(inner, small[new], told, here)
+
+
+def _split(name: str, keys: Keys) -> Keys:
+    """A dotted name as keys again; each key has as many parts as it had."""
+    parts = name.split(".")
+    found = []
+    for key in keys:
+        count = key.count(".") + 1
+        found.append(".".join(parts[:count]))
+        parts = parts[count:]
+    return tuple(found)
+
+
+def _put(small: dict[str, Any], keys: Keys, tensor: Any) -> None:
+    for key in keys[:-1]:
+        small = small.setdefault(key, {})
+    small[keys[-1]] = tensor
+
+
+def _distributed(source: Path, folder: Path, to: Path, order: PlainOrder) -> dict[str, Any]:
+    """Only the tensors that are kept are read. What is no tensor is a pickle, and is left out."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    metadata = _metadata(source)
+    entries = metadata.state_dict_metadata
+    tensors = {name: e for name, e in entries.items() if hasattr(e, "size")}
+    forms = {name: (tuple(e.size), str(e.properties.dtype)) for name, e in tensors.items()}
+    told = _plan(forms, order)
+    kept = {name: new for name, new in told["new"].items() if new is not None}
+    others = [name for name in entries if name not in tensors]
+    if others:
+        told["warnings"].append(f"left out, since they are pickles and no tensors: {', '.join(sorted(others)[:6])}")
+    state = {name: torch.empty(tensors[name].size, dtype=tensors[name].properties.dtype) for name in kept}
+    dcp.load(state, storage_reader=_reader(source, metadata), no_dist=True)
+    small = {kept[name]: _part(tensor, told, name) for name, tensor in state.items()}
+    refuse_a_full_disk(to, sum(tensor.nbytes for tensor in small.values()))
+    dcp.save(small, checkpoint_id=str(folder), no_dist=True)
+    again = {name: torch.empty_like(tensor) for name, tensor in small.items()}
+    dcp.load(again, checkpoint_id=str(folder), no_dist=True)
+    differ = [name for name in small if not torch.equal(again[name], small[name])]
+    read = sum(t.numel() * t.element_size() for t in state.values())
+    return _answer(told, f"fail: {differ[0]} differs" if differ else "pass", read)
+
+
+def _reader(source: Path, metadata: Any) -> Any:
+    from torch.distributed.checkpoint import FileSystemReader
+
+    class Reader(FileSystemReader):  # type: ignore[misc]
+        def read_metadata(self, *_args: Any, **_kwargs: Any) -> Any:
+            """torch would unpickle it with whatever it names."""
+            return metadata
+
+    return Reader(str(source))
+
+
+def _metadata(source: Path) -> Any:
+    """`.metadata` is a pickle: nothing is built but what describes tensors."""
+    data = (source / ".metadata").read_bytes()
+    try:
+        return _OnlyDescriptions(io.BytesIO(data)).load()
+    except Exception as error:
+        why = " ".join(str(error).split())[:160]
+        raise EvidenceUnreadable(f"{source}/.metadata does not describe a distributed checkpoint: {why}",
+                                 "Save it again with torch.distributed.checkpoint.") from None  # fmt: skip
+
+
+class _OnlyDescriptions(pickle.Unpickler):
+    _MODULES = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")
+    _OTHERS = (("torch", "Size"), ("torch.serialization", "_get_layout"), ("collections", "OrderedDict"),
+               ("torch._utils", "_get_dtype"), ("pathlib", "PosixPath"))  # fmt: skip
+
+    def find_class(self, module: str, name: str) -> Any:
+        import torch
+
+        described = module in self._MODULES and name in _DESCRIPTIONS
+        dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if described or dtype or (module, name) in self._OTHERS:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+
+_DESCRIPTIONS = {
+    "Metadata",
+    "MetadataIndex",
+    "TensorStorageMetadata",
+    "BytesStorageMetadata",
+    "ChunkStorageMetadata",
+    "TensorProperties",
+    "_MEM_FORMAT_ENCODING",
+    "StorageMeta",
+    "_StorageInfo",
+}

@@ -1,0 +1,76 @@
+"""A checkpoint whose names all begin with what a wrapper has put before them."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.source import mentioned
+from distdbg.worker.wrapping import is_replicated
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: who writes -> the argument that is written
+_GIVEN = {("torch.serialization", "save"): "obj", ("safetensors.torch", "save_file"): "tensors"}
+_PREFIXES = ("module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.")
+#: What takes the prefix away where the file is read.
+_STRIPS = re.compile(r"[\"']module\.|_orig_mod\.|consume_prefix")
+
+
+class CheckpointModulePrefix(Guard):
+    id = "checkpoint-module-prefix"
+    modes = ("off", "warn", "error")
+    costs = "about 10 us for each torch.save and save_file"
+    blind = (
+        "what neither torch.save nor safetensors write; models with a part called `module` that is no wrapper's; "
+        "scripts that name the prefix, as who takes it away does"
+    )
+
+    def begin(self) -> None:
+        self.listen("save", self._save)
+        self.listen("write", self._save)
+
+    def _save(self, _path: object) -> None:
+        for state in _states(_saved_object()):
+            names = list(state)
+            prefix = next((p for p in reversed(_PREFIXES) if all(name.startswith(p) for name in names)), None)
+            if prefix is None:
+                continue
+            model = self.desk.model()
+            own = getattr(model, "module", None) if prefix.startswith("module.") else model
+            if prefix.startswith("module.") and (own is None or not is_replicated(model)):
+                continue  # a model that calls a part of its own so
+            if mentioned(_STRIPS):
+                return
+            where = users_line()
+            self.say(where, f"all names of the checkpoint begin with {prefix}", prefix=prefix, names=names[:3],
+                     count=len(names))  # fmt: skip
+            return
+
+
+def _saved_object() -> Any:  # noqa: ANN401
+    """What torch.save or safetensors' save_file was given, below the writer that told."""
+    frame = sys._getframe(1)
+    for _ in range(12):
+        given = _GIVEN.get((frame.f_globals.get("__name__", ""), frame.f_code.co_name))
+        if given is not None:
+            return frame.f_locals.get(given)
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return None
+
+
+def _states(saved: Any) -> list[Any]:  # noqa: ANN401
+    """The dicts of tensors in what is saved: itself, or what it holds under a name."""
+    if not isinstance(saved, dict):
+        return []
+    return [one for one in (saved, *list(saved.values())[:20]) if isinstance(one, dict) and _is_state(one)]
+
+
+def _is_state(one: dict[Any, Any]) -> bool:
+    tensor = sys.modules["torch"].Tensor
+    return bool(one) and all(isinstance(k, str) for k in one) and isinstance(next(iter(one.values())), tensor)

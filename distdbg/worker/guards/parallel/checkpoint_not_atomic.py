@@ -1,0 +1,108 @@
+"""The only checkpoint there is is overwritten in place: a job that is killed while it writes has none left.
+
+A file that is written under another name and renamed has another inode each time, since the one before is still in use.
+Where another file of about its size lies beside it, or one that this rank wrote elsewhere and has left alone since, or
+the script copies files, nothing is said.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from distdbg.worker.guards.shared.asides import PART, asides_of
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.source import mentioned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.guards.shared.asides import Save
+
+_MOST_FILES = 64
+_MOST_LOOKED_AT = 1000
+#: What lies beside checkpoints and is none, however large.
+_NO_CHECKPOINTS = (".py", ".log", ".txt", ".out", ".err", ".json", ".jsonl", ".yaml", ".csv")
+#: What keeps a copy elsewhere.
+_COPIES = re.compile(
+    r"shutil\.|copyfile|copy2|\bcp\b|\blink\(|upload|rsync|gsutil|aws s3|put_object|put_file", re.IGNORECASE
+)
+
+
+class CheckpointNotAtomic(Guard):
+    id = "checkpoint-not-atomic"
+    modes = ("off", "warn", "fix")
+    costs = "about 20 us for each torch.save to a file; the second to one name lists its folder"
+    blind = "what is not written by torch.save to a path; copies that another program makes"
+
+    def begin(self) -> None:
+        self._written: dict[str, tuple[int, int, int]] = {}
+        self._again: set[str] = set()
+        if self.mode == "fix":
+            asides_of(self).publish.append(self._publish)
+            return  # nothing is overwritten in place
+        self.listen("save", self._begins)
+        self.listen("save-end", self._ends)
+
+    def _publish(self, save: Save, before: os.stat_result | None) -> None:
+        """It is about to be renamed: told of where the name is used again, as without it."""
+        target = save.target
+        if target in self._written and before is not None and not self._has_other(target, before.st_size):
+            self.say(users_line(), path=target, bytes=before.st_size, fixed=True)
+        self._remember(target, (0, 0, 0))
+
+    def _begins(self, path: Any) -> None:  # noqa: ANN401
+        """torch has opened it by now, and cut it to nothing."""
+        before = self._written.get(path) if isinstance(path, str) else None
+        if before is None:
+            return
+        file = os.stat(path)
+        size = before[2]
+        if (file.st_dev, file.st_ino) == before[:2] and not self._has_other(path, size):
+            self.say(users_line(), path=os.path.realpath(path), bytes=size)
+
+    def _ends(self, path: Any) -> None:  # noqa: ANN401
+        if not isinstance(path, str):
+            return
+        if self.desk.asides is not None and self.desk.asides.writing(path):
+            return  # another guard has it written elsewhere, and renamed
+        file = os.stat(path)
+        if (file.st_mode & 0o170000) == 0o100000:
+            self._remember(path, (file.st_dev, file.st_ino, file.st_size))
+
+    def _remember(self, path: str, file: tuple[int, int, int]) -> None:
+        """The newest last."""
+        if self._written.pop(path, None) is not None:
+            self._again.add(path)
+        elif len(self._written) >= _MOST_FILES:
+            self._again.discard(oldest := next(iter(self._written)))
+            del self._written[oldest]
+        self._written[path] = file
+
+    def _has_other(self, path: str, size: int) -> bool:
+        own = os.stat(path).st_ino
+        once = (other for other in self._written if other != path and other not in self._again)
+        return _is_beside(path, size) or any(_is_there(one, size, own) for one in once) or mentioned(_COPIES)
+
+
+def _is_there(path: str, size: int, own: int) -> bool:
+    """Whether a file of at least half the size has the name still. A link is none."""
+    try:
+        file = os.stat(path)
+    except OSError:
+        return False
+    return file.st_ino != own and 2 * file.st_size >= size
+
+
+def _is_beside(path: str, size: int) -> bool:
+    """Whether its folder holds another file of at least half the size, or too many to look at. A link to it is none."""
+    own = os.stat(path).st_ino
+    with os.scandir(os.path.dirname(path) or ".") as entries:
+        for number, entry in enumerate(entries):
+            if number >= _MOST_LOOKED_AT:
+                return True
+            other = PART not in entry.name and not entry.name.endswith(_NO_CHECKPOINTS)
+            if other and entry.is_file() and entry.stat().st_ino != own and 2 * entry.stat().st_size >= size:
+                return True
+    return False

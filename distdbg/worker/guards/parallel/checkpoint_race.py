@@ -1,0 +1,126 @@
+"""Which file each rank writes a checkpoint to, and when: whether two of them write the same one is judged outside.
+
+In the mode `fix` the lowest of the ranks that save to one name at one step keeps it, whoever comes first. What each has
+written is noted in the node's own folder, under a lock that is held for a rename.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from distdbg.worker.guards.shared.asides import asides_of
+from distdbg.worker.guards.shared.base import Guard, users_line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.guards.shared.asides import Save
+
+
+class CheckpointRace(Guard):
+    id = "checkpoint-race"
+    modes = ("off", "warn", "fix")
+    costs = "about 50 us for each torch.save to a file"
+    blind = (
+        "open files, and what other libraries write than torch, safetensors and numpy; ranks of different nodes, whose "
+        "file systems may or may not be shared; `fix` mends what torch.save writes to a path"
+    )
+
+    def begin(self) -> None:
+        self._began: dict[str, float] = {}
+        self.listen("save", self._save)
+        self.listen("save-end", self._saved)
+        self.listen("write", self._writes)
+        if self.mode == "fix":
+            asides_of(self).publish.append(self._publish)
+
+    def _save(self, path: Any) -> None:  # noqa: ANN401
+        if isinstance(path, str) and self.desk.distributed() is not None:
+            self._began[path] = time.time()
+
+    def _saved(self, path: Any) -> None:  # noqa: ANN401
+        aside = self.desk.asides.writing(path) if self.desk.asides is not None and isinstance(path, str) else None
+        if not isinstance(path, str) or path not in self._began or (aside is not None and self.mode == "fix"):
+            return  # `_publish` tells of what is mended
+        began = self._began.pop(path)
+        file = os.stat(path if aside is None else aside.part)
+        if (file.st_mode & 0o170000) != 0o100000:
+            return  # /dev/null, a pipe
+        real = os.path.realpath(path)
+        own = file if aside is None else os.stat(os.path.dirname(real))
+        self._told_of(real, (own.st_dev, own.st_ino), began, file.st_size)
+
+    def _writes(self, path: Any) -> None:  # noqa: ANN401
+        """It may not be there yet, nor its folder: what is known is the device."""
+        if not isinstance(path, (str, os.PathLike)) or self.desk.distributed() is None:
+            return
+        real = folder = os.path.realpath(path)
+        if os.path.exists(real) and not (os.path.isfile(real) or os.path.isdir(real)):
+            return  # /dev/null, a pipe
+        while not os.path.isdir(folder := os.path.dirname(folder)):
+            pass
+        self._told_of(real, (os.stat(folder).st_dev, 0), time.time(), None)
+
+    def _told_of(self, real: str, inode: tuple[int, int], began: float, size: int | None, **more: object) -> None:
+        """`size` is None where the end of it cannot be heard."""
+        where = users_line()
+        line = f"{where[0]}:{where[1]}" if where else ""
+        self.say(where, "", self._tries(line), path=real, inode=list(inode), began=began,
+                 ended=None if size is None else time.time(), bytes=size, **more)  # fmt: skip
+
+    def _tries(self, line: str) -> int:
+        """A few saves of each line: the first may be another rank's turn, or come from another step."""
+        tries = sum(1 for key in self._told if len(key) == 3 and f"{key[0]}:{key[1]}" == line)
+        return min(tries, 2)
+
+    def _publish(self, save: Save, _before: object) -> None:
+        """Give a file that is whole the name it gets: its own, or one with the rank in it."""
+        began = self._began.pop(save.name, None)
+        if began is None:
+            return
+        kept = _Claims(save.target, self.desk).publish(save.part)
+        folder = os.stat(os.path.dirname(save.target))
+        self._told_of(
+            save.target, (folder.st_dev, folder.st_ino), began, os.stat(kept).st_size, kept=os.path.basename(kept)
+        )
+
+
+class _Claims:
+    """What the ranks of a node have saved under one name at the newest step: a line each, `rank step device inode`."""
+
+    def __init__(self, target: str, desk: Any) -> None:  # noqa: ANN401
+        from hashlib import sha256
+
+        name = f"{os.environ.get('DISTDBG_ATTEMPT', '1')}-{sha256(os.fsencode(target)).hexdigest()[:24]}"
+        self._file = os.path.join(os.environ["DISTDBG_NODE_DIR"], f"save-{name}")
+        self._target, self._rank, self._step = target, desk.rank, desk.steps
+
+    def publish(self, part: str) -> str:
+        """The path that the file has afterwards."""
+        import fcntl
+
+        with open(self._file, "a+", encoding="ascii") as claims:
+            fcntl.flock(claims, fcntl.LOCK_EX)
+            claims.seek(0)
+            rows = [tuple(map(int, line.split())) for line in claims]
+            now = [row for row in rows if row[1] == self._step and row[0] != self._rank]
+            kept = self._target
+            if now and min(now)[0] < self._rank:
+                kept = f"{self._target}.rank{self._rank:05d}"
+            elif now:
+                self._make_room(min(now))
+            os.replace(part, kept)
+            file = os.stat(kept)
+            claims.seek(0)
+            claims.truncate()
+            for row in (*now, (self._rank, self._step, file.st_dev, file.st_ino)):
+                claims.write(" ".join(map(str, row)) + "\n")
+        return kept
+
+    def _make_room(self, holder: tuple[int, ...]) -> None:
+        """The name is of a higher rank: its file gets the name that it would have got, had it come later."""
+        file = os.stat(self._target)
+        if (file.st_dev, file.st_ino) == holder[2:]:
+            os.replace(self._target, f"{self._target}.rank{holder[0]:05d}")

@@ -1,0 +1,52 @@
+"""FSDP with one unit for a model of many layers: all of it is gathered at once, as if it were not sharded."""
+
+from __future__ import annotations
+
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.units import CONTAINERS, LARGE, units_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_SHARE = 0.9
+
+
+class FsdpSingleUnit(Guard):
+    id = "fsdp-single-unit"
+    modes = ("off", "warn")
+    costs = "once, about 1 ms for 1,000 modules"
+    blind = "models of under 10 million parameters; what lies whole on each rank, as over a mesh of one"
+
+    def window(self) -> None:
+        self.listen("forward", self._forward)
+
+    def window_ends(self) -> None:
+        self.unsubscribe()
+
+    def _forward(self, module: Any) -> None:  # noqa: ANN401
+        units = units_of(module)
+        if not units:
+            return
+        self.unsubscribe()
+        sizes = [unit.size for unit in units if unit.over != 1] or [0]
+        total, largest = sum(sizes), max(sizes)
+        layers = _repeated(module) if total >= LARGE and largest >= _SHARE * total else None
+        if layers is not None:
+            self.say(users_line(), units=len(units), largest=largest, total=total, layer=layers[0], layers=layers[1])
+
+
+def _repeated(module: Any) -> tuple[str, int] | None:  # noqa: ANN401
+    """The kind of layer of which a list or dict within the model has most, and how many: what would be units."""
+    found: tuple[str, int] | None = None
+    for one in module.modules():
+        if not CONTAINERS & {cls.__name__ for cls in type(one).__mro__}:  # FSDP2 puts a class before each
+            continue
+        kinds: dict[str, int] = {}
+        for child in one.children():
+            if any(True for _ in child.parameters()):
+                kinds[type(child).__name__] = kinds.get(type(child).__name__, 0) + 1
+        for kind, count in kinds.items():
+            if count >= 2 and (found is None or count > found[1]):
+                found = kind, count
+    return found

@@ -1,0 +1,53 @@
+"""The forward runs under autocast, and the loss was computed outside of it, in half precision.
+
+Autocast computes the loss functions of torch in float32: where one of them has made a number of half precision, in a
+model whose parameters are not, it stood outside. Losses that are put together from other functions do not tell.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.guards.shared.autocast import autocast_of
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.graphs import chain_of, dtype_of, kind_of
+from distdbg.worker.places import roots_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
+
+_TIMES = 3
+#: Those that autocast computes in float32 on every device.
+_LOSSES = ("MseLoss", "NllLoss", "NllLoss2D", "SmoothL1Loss", "HuberLoss")
+
+
+class LossOutsideAutocast(Guard):
+    id = "loss-outside-autocast"
+    modes = ("off", "warn", "error")
+    costs = "about 25 us for each of ten steps in a thousand, where the forward runs under autocast"
+    blind = (
+        "models without DDP or FSDP; several losses that are added up; other losses than cross entropy, NLL, MSE, "
+        "smooth L1 and Huber; FSDP's own mixed precision"
+    )
+
+    def window(self) -> None:
+        self._dtype = ""
+        self._times = 0
+        self.listen("forward", self._forward)
+        self.listen("backward", self._backward)
+
+    def window_ends(self) -> None:
+        self.unsubscribe()
+
+    def _forward(self, module: Any) -> None:  # noqa: ANN401
+        self._dtype = autocast_of(module)
+
+    def _backward(self, frame: FrameType) -> None:
+        dtype, self._dtype = self._dtype, ""
+        if not dtype:
+            return
+        loss = next((n for n in chain_of(next(iter(roots_of(frame)), None)) if kind_of(n) in _LOSSES), None)
+        outside = loss is not None and dtype_of(loss) == dtype
+        self._times = self._times + 1 if outside else 0
+        if self._times == _TIMES:
+            self.say(users_line(), f"the loss is computed in {dtype}", loss=kind_of(loss), dtype=dtype)

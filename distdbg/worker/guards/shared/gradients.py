@@ -1,0 +1,65 @@
+"""One parameter of an optimizer, as a probe: whether its gradient was cleared since it was looked at.
+
+By hand or by any zero_grad: a gradient that is cleared is either gone, or its version has moved, or (through `.data`,
+which moves none) it is zero. That last can be read on the CPU only; elsewhere a probe is unsure, and so silent, once
+there is more than one backward.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.guards.shared.passes import weak
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LOOKED_AT = 32
+
+
+class Probe:
+    """Made of a tensor that has a gradient now."""
+
+    __slots__ = ("_gradient", "_parameter", "version")
+
+    def __init__(self, parameter: Any) -> None:  # noqa: ANN401
+        self._parameter, self._gradient = weak(parameter), weak(parameter.grad)
+        self.version = parameter.grad._version
+
+    def gradient(self) -> Any:  # noqa: ANN401
+        """The gradient, where it is the very one that there was; else None."""
+        parameter = self._parameter() if self._parameter is not None else None
+        gradient = None if parameter is None else parameter.grad
+        same = gradient is not None and self._gradient is not None and self._gradient() is gradient
+        return gradient if same else None
+
+    def is_of(self, model: Any) -> bool:  # noqa: ANN401
+        parameter = self._parameter() if self._parameter is not None else None
+        return any(one is parameter for one in model.parameters())
+
+
+def probe_of(parameters: Any) -> Probe | None:  # noqa: ANN401
+    """The first one that has a gradient which is not zero, as far as that can be seen."""
+    for parameter in parameters:
+        if parameter.grad is not None and is_filled(parameter.grad) is not False:
+            return Probe(parameter)
+    return None
+
+
+def dense_one(parameters: Any) -> Any:  # noqa: ANN401
+    """One whose gradient, where it has one, is not zero: a bias or a norm. That of an embedding mostly is. Or None."""
+    wanted = [parameter for parameter in parameters if parameter.requires_grad]
+    return next((parameter for parameter in wanted if parameter.dim() == 1), wanted[0] if wanted else None)
+
+
+def parameters_of(optimizer: Any) -> Any:  # noqa: ANN401
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def is_filled(gradient: Any) -> bool | None:  # noqa: ANN401
+    """Whether its first row holds anything; None where that is not to be read from a device."""
+    if gradient.device.type != "cpu" or gradient.is_sparse or type(gradient).__name__ == "DTensor":
+        return None
+    part = gradient.detach()
+    while part.dim() > 1:
+        part = part[0]
+    return any(part[:_LOOKED_AT].tolist()) if part.dim() else bool(part)

@@ -1,0 +1,78 @@
+"""Who is on guard: starts the guards of a rank, opens and closes their windows, and sends home one that failed."""
+
+from __future__ import annotations
+
+from distdbg.worker.guards import guard_classes
+from distdbg.worker.guards.shared.base import Desk, Guard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: A window opens after so many steps, and then after each thousand.
+_OPENS_AFTER = (1, 100, 1000)
+_EVERY = 1000
+_STEPS = 10
+
+
+class Rota:
+    """`failed(who, error)` hears of a guard that raised: it is off from then on."""
+
+    def __init__(self, desk: Desk, failed: Callable[[str, Exception], None]) -> None:
+        self.desk = desk
+        self._failed = failed
+        self._guards: list[Guard] = []
+        self._open = False
+
+    def begin(self) -> None:
+        for cls in guard_classes():
+            guard = cls(self.desk)
+            if guard.mode != "off":
+                self._guards.append(guard)
+        self._each("begin")
+        self.desk.page.at_step(_OPENS_AFTER[0], self._turn)
+
+    def finish(self) -> None:
+        """Called from the end of the script: what it raises, too, goes nowhere."""
+        self.desk.ended = True
+        if self._open:
+            self._close()
+        self._each("finish")
+        for guard in self._guards:
+            guard.unsubscribe()
+        if self.desk.asides is not None:
+            self.desk.asides.end()
+
+    def off(self, subscriber: object, error: Exception) -> None:
+        """A subscriber raised: where it is a guard's, the whole guard stops listening."""
+        owner = getattr(subscriber, "__self__", None)
+        if isinstance(owner, Guard) and owner in self._guards:
+            self._send_home(owner, error)
+
+    def _send_home(self, guard: Guard, error: Exception) -> None:
+        self._guards.remove(guard)
+        guard.unsubscribe()
+        self._failed(guard.id, error)
+
+    def _turn(self) -> None:
+        """A step of the optimizer at which a window opens or closes."""
+        steps = self.desk.steps
+        if self._open:
+            self._close()
+            later = (n for n in _OPENS_AFTER if n > steps)
+            self.desk.page.at_step(next(later, steps - steps % _EVERY + _EVERY), self._turn)
+        else:
+            self._open = True
+            self._each("window")
+            self.desk.page.at_step(steps + _STEPS, self._turn)
+
+    def _close(self) -> None:
+        self._open = False
+        self._each("window_ends")
+
+    def _each(self, what: str) -> None:
+        for guard in list(self._guards):
+            try:
+                getattr(guard, what)()
+            except Exception as error:
+                self._send_home(guard, error)

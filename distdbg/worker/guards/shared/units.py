@@ -1,0 +1,124 @@
+"""FSDP's units, of its first version and of its second: what each gathers at once, and in which types it computes."""
+
+from __future__ import annotations
+
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.wrapping import is_fsdp2
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+#: Classes whose children are layers in a row.
+CONTAINERS = {"ModuleList", "ModuleDict", "Sequential"}
+#: Smaller models, by their parameters, fit wherever they are: what is gathered at once does not matter.
+LARGE = 10_000_000
+_WRAPPED = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
+
+
+class Unit:
+    """`heads` are the modules whose forward gathers it. `shares`: (a module, how many numbers of its own it has here).
+
+    `trained` are the dtypes at rest of its parameters that want gradients; `policy` is what the script gave as mixed
+    precision, or None. `over` so many ranks it is sharded.
+    """
+
+    def __init__(
+        self,
+        heads: Iterable[Any],
+        shares: list[tuple[Any, int]],
+        trained: set[Any],
+        policy: Any,  # noqa: ANN401
+        over: int = 0,
+    ) -> None:
+        self.heads, self.shares, self.trained, self.policy = tuple(heads), shares, trained, policy
+        self.over = over
+
+    @property
+    def size(self) -> int:
+        return sum(numbers for _, numbers in self.shares)
+
+
+class UnitsGuard(Guard):
+    """Hears of each model once a window, before a forward."""
+
+    def window(self) -> None:
+        self._seen: set[int] = set()
+        self.listen("forward", self._forward)
+
+    def window_ends(self) -> None:
+        self.unsubscribe()
+
+    def judge(self, module: Any, units: list[Unit]) -> None:  # noqa: ANN401
+        """`units` is empty where it is no FSDP model."""
+        raise NotImplementedError
+
+    def _forward(self, module: Any) -> None:  # noqa: ANN401
+        if id(module) not in self._seen:
+            self._seen.add(id(module))
+            self.judge(module, units_of(module))
+
+
+def units_of(module: Any) -> list[Unit]:  # noqa: ANN401
+    """Those with parameters; empty for what is no FSDP module. The states of FSDP2 know one another."""
+    if is_fsdp2(module):
+        states = module._get_fsdp_state()._state_ctx.all_states
+        return [_second(group) for state in states for group in groups_of(state)]
+    fsdp_modules = getattr(type(module), "fsdp_modules", None)
+    if not callable(fsdp_modules):
+        return []
+    return [_first(unit) for unit in fsdp_modules(module) if getattr(unit, "_handle", None) is not None]
+
+
+def groups_of(state: Any) -> Iterator[Any]:  # noqa: ANN401
+    """The groups of parameters of one of FSDP2's states: newer torch can have several, each on a mesh of its own."""
+    several = getattr(state, "_fsdp_param_groups", None)
+    if several is not None:
+        yield from several
+    elif (only := getattr(state, "_fsdp_param_group", None)) is not None:
+        yield only
+
+
+def holds_unreduced(module: Any) -> bool:  # noqa: ANN401
+    """Whether FSDP2 keeps gradients of a backward that it did not reduce: the parameters themselves have none then."""
+    states = module._get_fsdp_state()._state_ctx.all_states if is_fsdp2(module) else ()
+    parameters = (p for state in states for group in groups_of(state) for p in group.fsdp_params)
+    return any(
+        getattr(getattr(p, "_unsharded_param", None), "grad", None) is not None
+        or getattr(p, "unsharded_accumulated_grad", None) is not None
+        for p in parameters
+    )
+
+
+def kind_of(module: Any) -> str:  # noqa: ANN401
+    """The class that the script gave a layer, below what FSDP, checkpointing and torch.compile put around it."""
+    while (inner := next((getattr(module, name) for name in _WRAPPED if name in module._modules), None)) is not None:
+        module = inner
+    classes = [cls.__name__ for cls in type(module).__mro__]
+    return classes[classes.index("FSDPModule") + 1] if "FSDPModule" in classes else classes[0]
+
+
+def policy_dtype(units: Iterable[Unit]) -> str:
+    """`float16` or `bfloat16` where mixed precision computes in it what is trained in a wider type, else empty."""
+    asked = {getattr(u.policy, "param_dtype", None) for u in units if u.trained}
+    (dtype,) = asked if len(asked) == 1 else (None,)
+    if dtype is None or dtype.itemsize != 2 or any(dtype in u.trained for u in units):
+        return ""
+    return str(dtype).removeprefix("torch.")
+
+
+def _second(group: Any) -> Unit:  # noqa: ANN401
+    shares = [(p._module_info.module, p._orig_size.numel()) for p in group.fsdp_params]
+    trained = {p.sharded_param.dtype for p in group.fsdp_params if p.sharded_param.requires_grad}
+    over = getattr(group.mesh_info, "shard_mesh_size", 1)
+    return Unit(group.modules, shares, trained, group.mp_policy, over)
+
+
+def _first(unit: Any) -> Unit:  # noqa: ANN401
+    handle = unit._handle
+    flat = handle.flat_param
+    shares = [(info.module, shape.numel()) for info, shape in zip(flat._param_infos, flat._shapes, strict=True)]
+    trained = {handle._orig_param_dtype} if flat.requires_grad else set()
+    over = unit.process_group.size() if handle.uses_sharded_strategy else 1
+    return Unit((unit, unit._fsdp_wrapped_module), shares, trained, unit.mixed_precision, over)

@@ -1,0 +1,108 @@
+"""What the first batch of a training loader looks like on this rank: whether all ranks train on the same is judged
+outside.
+
+A batch is known again by a checksum, and counts once a tensor like one of its own enters the forward of the model: a
+rank may take its part of a batch that all ranks read, or only begin with it and make something of its own. Ranks that
+share a model by tensor or pipeline parallelism must read the same: with the fact goes over which ranks the model is
+trained in parallel.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from distdbg.worker.guards.shared.base import users_line
+from distdbg.worker.guards.shared.batches import fingerprint, first_input, is_one_of, shapes_of
+from distdbg.worker.guards.shared.groups import data_parallel_ranks
+from distdbg.worker.guards.shared.passes import PassGuard, samplers_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.guards.shared.batches import Shape
+    from distdbg.worker.guards.shared.passes import Pass
+
+#: First batches that are looked at, and forwards that may be the one of such a batch: a GAN's first is another model's.
+_BATCHES = 24
+_FORWARDS = 4
+
+
+class DataNotSharded(PassGuard):
+    id = "data-not-sharded"
+    costs = "up to 1 ms for each tensor in the first batch of a pass over a loader, at most 24 times"
+    blind = (
+        "models without DDP or FSDP, whose ranks may share data on purpose; IterableDataset; batches of fewer than "
+        "four different numbers; batches that the loader puts on a device; batches of which the model gets no tensor "
+        "in the shape that the loader gave it"
+    )
+
+    def begin(self) -> None:
+        super().begin()
+        self._batches_left, self._forwards_left = _BATCHES, 0
+        self.listen("pass-begins", self._first_batch)
+
+    def pass_begins(self, now: Pass, _iterator: Any) -> bool:  # noqa: ANN401
+        if now.total < 2 or self._batches_left <= 0 or self.desk.distributed() is None:
+            return False
+        now.where = users_line()
+        return True
+
+    def _first_batch(self, began: tuple[Any, Any]) -> None:
+        iterator, batch = began
+        now = self.now_of(iterator)
+        if now is None or self._batches_left <= 0:
+            return
+        self._batches_left -= 1
+        self.unsubscribe("forward")
+        found = fingerprint(batch)
+        if found is not None:
+            now.about = _Batch(found, shapes_of(batch), iterator)
+            self._forwards_left = _FORWARDS
+            self.listen("forward", self._forward)
+
+    def _forward(self, _module: object) -> None:
+        batch: _Batch | None = None if self._now is None else self._now[1].about
+        self._forwards_left -= 1
+        if batch is None or self._forwards_left <= 0:
+            self.unsubscribe("forward")
+        if batch is None or not sys.modules["torch"].is_grad_enabled():
+            return
+        given = first_input()
+        if given is not None and is_one_of(tuple(given.shape), batch.shapes):
+            batch.enters(given)
+            self.unsubscribe("forward")
+
+    def trained(self, now: Pass) -> None:
+        ranks, batch = data_parallel_ranks(self.desk.model()), now.about
+        if batch is None or not batch.entered or ranks is None or len(ranks) < 2:
+            return
+        number = sum(1 for key in self._told if now.where and key[:2] == tuple(now.where[:2]))
+        if number < 3:
+            self.say(now.where, "", number, batch=batch.fingerprint, samplers=batch.samplers, items=batch.items,
+                     part=batch.part, batches=now.total, among=ranks)  # fmt: skip
+
+
+class _Batch:
+    """The first one of a pass. `part` is that of the data that the sampler deals out: its own number where they are
+    several, so that data of which all items are alike is sharded, too."""
+
+    def __init__(self, found: int, shapes: list[Shape], iterator: Any) -> None:  # noqa: ANN401
+        self.fingerprint, self.shapes = found, shapes
+        self.entered = False
+        samplers = list(samplers_of(iterator))
+        self.samplers = [type(sampler).__name__ for sampler in samplers]
+        of_several = [getattr(s, "rank", None) for s in samplers if getattr(s, "num_replicas", 1) != 1]
+        self.part = next((rank for rank in of_several if isinstance(rank, int)), 0)
+        try:
+            self.items = len(iterator._dataset)
+        except Exception:
+            self.items = -1
+
+    def enters(self, given: Any) -> None:  # noqa: ANN401
+        """What can be read without waiting for a device must be the same, too."""
+        from zlib import crc32
+
+        self.entered = True
+        if given.device.type == "cpu":
+            self.fingerprint = crc32(f"{self.fingerprint} {fingerprint(given)}".encode())

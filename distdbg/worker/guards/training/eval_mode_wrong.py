@@ -1,0 +1,148 @@
+"""A model that was trained in train mode, was put into eval() for an evaluation, and is trained on in it; or one that
+is evaluated in train mode, again and again (_evaluations.py).
+
+An evaluation is a forward without autograd. Only a whole model in eval mode is meant, in which dropout or batch norm is
+off by that, and whose parameters are those that an optimizer steps: frozen batch norm is a part of one, and a teacher
+is nobody's to step.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.evaluations import DELIBERATE, MODE_CHOSEN, Evaluations
+from distdbg.worker.guards.shared.gradients import parameters_of
+from distdbg.worker.guards.shared.passes import weak
+from distdbg.worker.guards.shared.source import mentioned
+from distdbg.worker.wrapping import inner_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from distdbg.worker.guards.shared.base import Where
+
+_TIMES = 3
+#: So many forwards are heard of after a pass began or ended, so many of these are looked at, and so many models.
+_FORWARDS = 16
+_PASSES = 500
+_MOST = 8
+
+
+class EvalModeWrong(Guard):
+    id = "eval-mode-wrong"
+    modes = ("off", "warn", "error")
+    costs = "about 1 us for each of the first 16 steps of a pass over a loader"
+    blind = (
+        "models called without their DDP or FSDP wrapper; evaluations without no_grad, or without a DataLoader; "
+        "dropout as a function; evaluations in train mode, where a model was ever called in eval mode, the script "
+        "names eval() anywhere, several optimizers step, or the data was trained on"
+    )
+
+    def begin(self) -> None:
+        self._of: dict[int, _Model] = {}
+        self._left = _PASSES
+        self._suspect: _Model | None = None
+        self._evaluations = Evaluations(self.desk)
+        self.listen("pass", self._pass_begins)
+        self.listen("data-end", self._pass_ends)
+
+    def _pass_begins(self, iterator: Any) -> None:  # noqa: ANN401
+        self._evaluations.begins(iterator)
+        self._look_anew()
+
+    def _pass_ends(self, iterator: Any) -> None:  # noqa: ANN401
+        """An evaluation in the middle of an epoch goes on with an older pass."""
+        evaluations = self._evaluations
+        if evaluations.ends(iterator):
+            self.listen("optimizer", self._counts_optimizers)
+        module = evaluations.model() if evaluations.repeated else None
+        if module is not None:
+            evaluations.off = True
+            kinds = _kinds(module, training=True)
+            if kinds and not mentioned(DELIBERATE):
+                self.say(evaluations.where, "an evaluation runs in train mode", active=kinds, times=evaluations.rounds)
+        self._look_anew()
+
+    def _counts_optimizers(self, optimizer: object) -> None:
+        if self._evaluations.steps_with(optimizer):
+            self.unsubscribe("optimizer")
+
+    def _look_anew(self) -> None:
+        self.unsubscribe("forward")
+        self._left -= 1
+        if self._left < 0:
+            self.unsubscribe()
+            return
+        self._forwards = _FORWARDS
+        self.listen("forward", self._forward)
+
+    def _forward(self, module: Any) -> None:  # noqa: ANN401
+        self._forwards -= 1
+        if self._forwards <= 0:
+            self.unsubscribe("forward")
+        one = self._of.get(id(module))
+        if one is None or one.of() is not module:
+            reference = weak(module)
+            if reference is None or len(self._of) >= _MOST:
+                return
+            one = self._of[id(module)] = _Model(reference)
+        torch, inner = sys.modules.get("torch"), inner_of(module)
+        autograd = torch is None or torch.is_grad_enabled()
+        one.hears(inner.training, autograd, self.desk.steps)
+        self._evaluations.forward(one.of, inner.training, autograd, trained=one.trainable > 0)
+        if one.wrong == _TIMES:
+            one.where, self._suspect = users_line(), one
+            self.unsubscribe("forward")
+            self.unsubscribe("optimizer")
+            self.listen("optimizer", self._steps)
+
+    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+        """The first one after a suspicion decides."""
+        self.unsubscribe("optimizer")
+        one, self._suspect = self._suspect, None
+        module = None if one is None else one.of()
+        if one is None or module is None:
+            return
+        held = set(map(id, parameters_of(optimizer)))
+        wanted = [p for p in module.parameters() if p.requires_grad]
+        kinds = _kinds(module, training=False)
+        as_ever = len(wanted) >= one.trainable and all(id(p) in held for p in wanted)
+        if kinds and as_ever and not mentioned(MODE_CHOSEN):
+            self.say(one.where, "training goes on in eval mode", silenced=kinds, times=one.wrong)
+
+
+class _Model:
+    """Goes from trained to evaluated to trained in eval mode; a forward in train mode brings it back."""
+
+    def __init__(self, of: Callable[[], Any]) -> None:
+        self.of = of
+        self.where: Where | None = None
+        self.evaluated = False
+        self.trainable = self.wrong = 0
+        self._steps = -1
+
+    def hears(self, training: bool, autograd: bool, steps: int) -> None:
+        stepped, self._steps = 0 <= self._steps < steps, steps if autograd else -1
+        if training:
+            self.evaluated, self.wrong = False, 0
+            if autograd and stepped and not self.trainable:
+                self.trainable = sum(1 for p in self.of().parameters() if p.requires_grad)
+        elif not autograd:
+            self.evaluated = self.trainable > 0
+        elif self.evaluated and stepped:
+            self.wrong += 1
+
+
+def _kinds(module: Any, *, training: bool) -> list[str]:  # noqa: ANN401
+    """The kinds of its dropouts and batch norms, where all of them are in this mode. Frozen batch norms know no mode,
+    and are of another class than torch's."""
+    norm = sys.modules["torch"].nn.modules.batchnorm._NormBase
+    alike = [
+        m
+        for m in module.modules()
+        if (isinstance(m, norm) and m.track_running_stats) or ("Dropout" in type(m).__name__ and getattr(m, "p", 0) > 0)
+    ]
+    return [] if any(m.training is not training for m in alike) else sorted({type(m).__name__ for m in alike})

@@ -1,0 +1,99 @@
+"""Graphs of old steps are still alive: somebody keeps a loss, an output or a hidden state, and with it what made it.
+
+Tokens hang on the graph of each backward in the first window, and weak references are here. They go with the graph.
+What is alive at the next window, ninety steps later, or at the end of a shorter script, was kept.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.graphs import Token
+from distdbg.worker.places import roots_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+    from typing import Any
+
+    from distdbg.worker.guards.shared.base import Where
+
+#: Nobody judges graphs that are younger, in steps.
+_OLD = 40
+_FEW = 8
+_MOST_GRAPHS = 32
+#: So much of a graph is gone through: about a microsecond for each.
+_MOST_NODES = 2000
+_KEY = "distdbg"
+
+
+class GraphRetained(Guard):
+    id = "graph-retained"
+    modes = ("off", "warn")
+    costs = "about 1 us for each node of the graphs of the first ten steps, 2 ms for each backward at most"
+    blind = "graphs that are kept for the first time after the first ten steps; scripts of under 50 steps"
+
+    def begin(self) -> None:
+        self._tokens: list[tuple[list[Callable[[], Any]], Where | None]] = []
+        self._windows = 0
+        self._planted = 0
+
+    def window(self) -> None:
+        self._windows += 1
+        if self._windows == 1:
+            self.listen("backward", self._backward)
+        elif self._tokens:
+            self._judge()
+
+    def window_ends(self) -> None:
+        if self._windows == 1:
+            self.unsubscribe()
+            self._planted = self.desk.steps
+
+    def finish(self) -> None:
+        if self._tokens and self._planted and self.desk.steps - self._planted >= _OLD:
+            self._judge()
+
+    def _backward(self, frame: FrameType) -> None:
+        if len(self._tokens) >= _MOST_GRAPHS:
+            return
+        from _weakref import ref
+
+        roots = roots_of(frame)
+        node = getattr(roots[0] if roots else None, "grad_fn", None)
+        tokens: list[Callable[[], Any]] = []
+        for one in _some_of(node) if node is not None else ():
+            if _KEY not in one.metadata:  # else it is an older graph's: a hidden state's, or what all steps share
+                one.metadata[_KEY] = token = Token()
+                tokens.append(ref(token))
+        if tokens:
+            self._tokens.append((tokens, users_line()))
+
+    def _judge(self) -> None:
+        kept: dict[tuple[object, ...], int] = {}
+        for tokens, where in self._tokens:
+            if any(token() is not None for token in tokens):
+                key = tuple(where or ())
+                kept[key] = kept.get(key, 0) + 1
+        planted, self._tokens = len(self._tokens), []
+        for place, count in kept.items():
+            if count >= _FEW:
+                self.say(list(place) or None, kept=count, of=planted, after=self.desk.steps - self._planted)
+
+
+def _some_of(node: Any) -> Iterator[Any]:  # noqa: ANN401
+    """Nodes of a graph ever further from the loss, and one of the furthest: who keeps a tensor keeps all that made it,
+    and nothing that was made of it. Nodes of parameters stay whatever happens, and are none of these."""
+    seen, level, depth = {node}, [node], 0
+    while True:
+        deeper = []
+        for one in level:
+            for function, _ in one.next_functions:
+                if function is not None and function not in seen and type(function).__name__ != "AccumulateGrad":
+                    seen.add(function)
+                    deeper.append(function)
+        if depth & (depth - 1) == 0 or not deeper or len(seen) > _MOST_NODES:
+            yield level[0]
+        if not deeper or len(seen) > _MOST_NODES:
+            return
+        level, depth = deeper, depth + 1

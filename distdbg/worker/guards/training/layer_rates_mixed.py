@@ -1,0 +1,108 @@
+"""Learning rates that rise or fall from layer to layer, and a layer that has two of them, or another layer's.
+
+torch refuses a parameter that is in two groups; a pattern like `layers.1` that takes `layers.10` along it cannot see.
+Only where the intention can be seen: in a list of layers nearly all have one rate each, and those rates rise, or fall,
+without a break. Biases and norms that have a rate of their own in every layer are none, nor is a part that has one rate
+wherever there is one, as cross-attention that was put into some of the layers.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.groups import names_of
+from distdbg.worker.wrapping import is_fsdp1
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Rates = dict[int, set[float]]
+
+#: A shorter list of layers shows no rule.
+_FEWEST = 4
+_MOST_TOLD = 5
+_MOST_OPTIMIZERS = 8
+
+
+class LayerRatesMixed(Guard):
+    id = "layer-rates-mixed"
+    modes = ("off", "warn", "error")
+    costs = "a walk over all parameters at the second step, where there are more than two rates: about 1 ms for 1,000"
+    blind = "models without DDP or FSDP2, or with fewer than four layers; rates that are no groups of one optimizer"
+
+    def begin(self) -> None:
+        self._seen: set[int] = set()
+        self._windows = 0
+
+    def window(self) -> None:
+        self._windows += 1
+        if self._windows == 1:
+            self.listen("optimizer", self._steps)
+
+    def window_ends(self) -> None:
+        self.unsubscribe()
+
+    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+        model = self.desk.model()
+        if id(optimizer) in self._seen or len(self._seen) >= _MOST_OPTIMIZERS or model is None or is_fsdp1(model):
+            return
+        self._seen.add(id(optimizer))
+        rates = _rates(optimizer)
+        if len(set(rates.values())) < _FEWEST - 1:
+            return
+        for name, layers in _lists(names_of(model), rates).items():
+            odd = _odd_ones(layers)
+            if odd:
+                told = [[f"{name}.{number}", sorted(layers[number])] for number in odd[:_MOST_TOLD]]
+                self.say(users_line(), "a layer has two rates, or another layer's", (id(optimizer), name),
+                         layers=told, count=len(odd), of=len(layers))  # fmt: skip
+
+
+def _rates(optimizer: Any) -> dict[int, float]:  # noqa: ANN401
+    """As they were before a schedule moved. One that is a tensor may be on a device, and is not read."""
+    found: dict[int, float] = {}
+    for group in optimizer.param_groups:
+        rate = group.get("initial_lr", group.get("lr"))
+        if isinstance(rate, (int, float)):
+            found.update((id(p), float(rate)) for p in group["params"])
+    return found
+
+
+def _lists(names: dict[int, str], rates: dict[int, float]) -> dict[str, Rates]:
+    """The first list of layers in each name: `blocks` -> {0: {1e-4}, 1: {2e-4}}. Parts of one rate are left out."""
+    parts: dict[tuple[str, str], dict[int, float]] = {}
+    for key, name in names.items():
+        words = name.split(".")
+        place = next((n for n, word in enumerate(words) if n and word.isdigit()), None)
+        if place is not None and key in rates:
+            part = ".".join(words[:place]), ".".join(words[place + 1 :])
+            parts.setdefault(part, {})[int(words[place])] = rates[key]
+    found: dict[str, Rates] = {}
+    for (before, _), layers in parts.items():
+        if len(layers) < 2 or len(set(layers.values())) > 1:
+            for number, rate in layers.items():
+                found.setdefault(before, {}).setdefault(number, set()).add(rate)
+    return found
+
+
+def _odd_ones(layers: Rates) -> list[int]:
+    """Layers that break the rule which at least three quarters of the list follow."""
+    order = sorted(layers)
+    single = [n for n in order if len(layers[n]) == 1]
+    if len(single) < _FEWEST:
+        return []
+    keep = max(_longest(single, layers, 1), _longest(single, layers, -1), key=len)
+    strict = {next(iter(layers[n])) for n in keep}
+    odd = [n for n in order if n not in keep]
+    enough = len(strict) == len(keep) >= _FEWEST and 4 * len(keep) >= 3 * len(order)
+    return odd if enough else []
+
+
+def _longest(order: list[int], layers: Rates, sign: int) -> list[int]:
+    """The longest part of the list whose rates only rise, or fall. Quadratic: a list of layers is short."""
+    rate = {n: sign * next(iter(layers[n])) for n in order}
+    best: list[list[int]] = []
+    for n in order:
+        before = max((chain for chain in best if rate[chain[-1]] < rate[n]), key=len, default=[])
+        best.append([*before, n])
+    return max(best, key=len)

@@ -1,0 +1,82 @@
+"""The last micro-batches of an epoch are accumulated, and never stepped.
+
+Judged by counting: so many backwards made each step; the pass ended with fewer than that behind its last step; and the
+next step, in another pass, came after a full number of backwards again. Who steps behind the loop, at the last batch,
+or counts on over epochs, leaves nothing over.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.passes import weak
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from distdbg.worker.guards.shared.base import Where
+
+_STEPS = 3
+_MOST_PASSES = 1000
+
+
+class LeftoverStepsDropped(Guard):
+    id = "leftover-steps-dropped"
+    costs = "about 10 us for each of the first three steps of a pass over a loader"
+    blind = "IterableDataset, whose end nobody tells; the last epoch; passes that another loader interrupts"
+
+    def begin(self) -> None:
+        self._now: _Pass | None = None
+        self._over: tuple[_Pass, int, int] | None = None
+        self._left = _MOST_PASSES
+        self.listen("pass", self._begins)
+        self.listen("data-end", self._ends)
+
+    def _begins(self, iterator: Any) -> None:  # noqa: ANN401
+        self._left -= 1
+        if self._left < 0:
+            self.unsubscribe()
+            return
+        reference = weak(iterator)
+        self._now = None if reference is None else _Pass(reference, users_line(), self._counts())
+        self._listen()
+
+    def _listen(self) -> None:
+        self.unsubscribe("optimizer")
+        self.listen("optimizer", self._steps)
+
+    def _counts(self) -> tuple[int, int, int]:
+        return self.desk.batches, self.desk.backwards, self.desk.steps
+
+    def _steps(self, _optimizer: object) -> None:
+        backwards = self.desk.backwards
+        if self._over is not None:
+            (before, left, at_end), self._over = self._over, None
+            if backwards - at_end == before.each:
+                self.say(before.where, left=left, each=before.each)
+        if self._now is None or self._now.steps_at(backwards) >= _STEPS:
+            self.unsubscribe("optimizer")
+
+    def _ends(self, iterator: Any) -> None:  # noqa: ANN401
+        now, self._now = self._now, None
+        if now is None or now.of() is not iterator:
+            return
+        batches, backwards, steps = (a - b for a, b in zip(self._counts(), now.since, strict=True))
+        if now.each > 1 and batches == backwards and backwards // now.each == steps and backwards % now.each:
+            self._over = now, backwards % now.each, self.desk.backwards
+            self._listen()
+
+
+class _Pass:
+    """`each` is how many backwards make a step, 0 where they differ."""
+
+    def __init__(self, of: Callable[[], Any], where: Where | None, since: tuple[int, int, int]) -> None:
+        self.of, self.where, self.since = of, where, since
+        self.each, self._last, self._steps = 0, since[1], 0
+
+    def steps_at(self, backwards: int) -> int:
+        number, self._last = backwards - self._last, backwards
+        self.each = number if self._steps == 0 or number == self.each else 0
+        self._steps += 1
+        return self._steps

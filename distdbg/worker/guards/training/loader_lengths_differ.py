@@ -1,0 +1,93 @@
+"""How many batches this rank's loader has, and how many steps came of them: whether all ranks have as many is judged
+outside.
+
+Told early in a pass, before a rank could hang for want of the others, and again at its end; and at the end of the
+script how many backwards there were. Under `join()` lengths may differ; who leaves the loop sooner on purpose tells no
+end.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.groups import data_parallel_ranks
+from distdbg.worker.guards.shared.passes import weak
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from distdbg.worker.guards.shared.base import Where
+
+#: Of one loop the first passes are told, and later ones whose length is another.
+_PASSES = 3
+_MOST_PASSES = 1000
+
+
+class LoaderLengthsDiffer(Guard):
+    id = "loader-lengths-differ"
+    most = 32
+    costs = "about 20 us for each pass over a loader"
+    blind = (
+        "models without DDP or FSDP; IterableDataset, whose length nobody knows; loaders that are no torch DataLoader"
+    )
+
+    def begin(self) -> None:
+        self._begun: _Begun | None = None
+        self._numbers: dict[tuple[object, ...], tuple[int, int]] = {}
+        self._left, self._backwards = _MOST_PASSES, self.desk.backwards
+        self.listen("pass", self._begins)
+        self.listen("data-end", self._ends)
+
+    def _begins(self, iterator: Any) -> None:  # noqa: ANN401
+        self._left -= 1
+        if self._left < 0:
+            self.unsubscribe()
+            return
+        total, reference = iterator.__dict__.get("_distdbg_batches", -1), weak(iterator)
+        if total > 0 and reference is not None and self.desk.distributed() is not None:
+            self._begun = _Begun(reference, users_line(), total, self.desk.steps)
+            self.unsubscribe("optimizer")
+            self.listen("optimizer", self._steps)
+
+    def _steps(self, _optimizer: object) -> None:
+        """The first one of the pass: it trains. The loader that was begun last is the one that it trains with."""
+        self.unsubscribe("optimizer")
+        begun, model = self._begun, self.desk.model()
+        ranks = data_parallel_ranks(model)
+        if begun is None or ranks is None or len(ranks) < 2:
+            return
+        line = tuple((begun.where or [])[:2])
+        if getattr(getattr(model, "_join_config", None), "enable", False) or len(self._numbers) >= 64:
+            self._begun = None
+            return
+        number, length = self._numbers.get(line, (0, -1))
+        self._numbers[line] = number + 1, begun.total
+        if number < _PASSES or length != begun.total:
+            begun.number = number
+            self.say(begun.where, "", (number, "begins"), number=number, batches=begun.total, among=ranks)
+
+    def _ends(self, iterator: Any) -> None:  # noqa: ANN401
+        begun = self._begun
+        if begun is not None and begun.of() is iterator:
+            self._begun = None
+            if begun.number is not None:
+                steps = self.desk.steps - begun.steps
+                self.say(begun.where, "", (begun.number, "ends"), number=begun.number, steps=steps)
+
+    def finish(self) -> None:
+        """Ranks that went round their loaders as often as they liked have as many; who failed in one has begun it."""
+        if self._told:
+            error = sys.exc_info()[1]
+            by_itself = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+            self.say(None, backwards=self.desk.backwards - self._backwards, by_itself=by_itself)
+
+
+class _Begun:
+    """A pass; `number` counts those of one line that trained, once it is told."""
+
+    def __init__(self, of: Callable[[], Any], where: Where | None, total: int, steps: int) -> None:
+        self.of, self.where, self.total, self.steps = of, where, total, steps
+        self.number: int | None = None

@@ -1,0 +1,129 @@
+"""A sampler that shuffles by its epoch, gone through again and again under the same epoch: the same order each time.
+
+A batch that somebody peeks at, or an evaluation, is no pass. A sampler whose epoch was changed, by anybody but us, is
+left alone for good. A script that names set_epoch may go through its data several times before it comes to that, and
+is judged at its end. A sampler of its own may draw by more than the epoch: there the first batches must be the same.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from distdbg.worker.guards.shared.base import users_line
+from distdbg.worker.guards.shared.batches import fingerprint
+from distdbg.worker.guards.shared.passes import PassGuard, samplers_of
+from distdbg.worker.guards.shared.source import mentioned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distdbg.worker.guards.shared.base import Where
+    from distdbg.worker.guards.shared.passes import Pass
+
+_TELLS = re.compile(r"\.set_epoch\(")
+#: A script that names it has gone through the data so often at its end, or may have had one epoch only.
+_PASSES = 3
+_MOST = 64
+
+
+class MissingSetEpoch(PassGuard):
+    id = "missing-set-epoch"
+    modes = ("off", "warn", "fix", "error")
+    costs = "about 10 us for each pass over a loader; up to 1 ms more where a sampler has an order of its own"
+    blind = (
+        "samplers without the attributes `epoch`, and `shuffle` or `seed`; datasets that shuffle by themselves "
+        "(IterableDataset); loaders that are no torch DataLoader; scripts that name set_epoch, before they end; `fix` "
+        "comes one pass late where workers fetch ahead, and is for torch's own DistributedSampler"
+    )
+
+    def begin(self) -> None:
+        super().begin()
+        self._waiting: list[_Sampler] = []
+        self.listen("pass-begins", self._first_batch)
+
+    def pass_begins(self, now: Pass, iterator: Any) -> bool:  # noqa: ANN401
+        for sampler in samplers_of(iterator):
+            epoch = getattr(sampler, "epoch", None)
+            if type(epoch) is int and hasattr(sampler, "set_epoch") and _shuffles(sampler):
+                break
+        else:
+            return False
+        of = _Sampler(sampler) if now.before is None else now.before.about.of
+        of.told = of.told or epoch != of.epoch
+        of.epoch = epoch
+        now.about = _Order(of, epoch)
+        if now.before is None or of.told:
+            return True
+        now.where = users_line()
+        if of.named is None:
+            of.named = mentioned(_TELLS)
+        if self.mode == "fix" and not of.own_order and not of.named:
+            sampler.set_epoch(epoch + 1)
+            of.epoch = epoch + 1
+            now.about.mended = True
+            if not getattr(iterator, "_num_workers", 0):  # nothing is drawn yet: this pass is mended, too
+                now.about.epoch = epoch + 1
+        return True
+
+    def _first_batch(self, began: tuple[Any, Any]) -> None:
+        now = self.now_of(began[0])
+        if now is not None and now.about.of.own_order and not now.about.of.told:
+            now.about.fingerprint = fingerprint(began[1])
+
+    def trained(self, now: Pass) -> None:
+        """Of what was mended it is told now: where a batch was only peeked at, the script may tell the epoch itself."""
+        order, of = now.about, now.about.of
+        of.passes += 1
+        if now.before is None or of.told:
+            return
+        if order.mended:
+            self.say(now.where, sampler=of.kind, epoch=of.epoch - 1, fixed=True)
+        elif order.is_like(now.before.about):
+            of.where = now.where
+            if not of.named:
+                self._tell(of)
+            elif of not in self._waiting and len(self._waiting) < _MOST:
+                self._waiting.append(of)
+
+    def finish(self) -> None:
+        super().finish()
+        for of in self._waiting:
+            if not of.told and of.passes >= _PASSES:
+                self._tell(of)
+
+    def _tell(self, of: _Sampler) -> None:
+        self.say(of.where, f"two passes had the same order, that of epoch {of.epoch}", epoch=of.epoch)
+
+
+class _Sampler:
+    """`epoch` is what it has as long as nobody but us tells it another: then it is `told`. `named`: the script may."""
+
+    def __init__(self, sampler: Any) -> None:  # noqa: ANN401
+        self.kind, self.epoch = type(sampler).__name__, sampler.epoch
+        plain = sys.modules["torch.utils.data.distributed"].DistributedSampler
+        self.own_order = getattr(type(sampler), "__iter__", None) is not plain.__iter__
+        self.told = False
+        self.named: bool | None = None
+        self.passes = 0
+        self.where: Where | None = None
+
+
+class _Order:
+    """That of one pass: the epoch that it was drawn under."""
+
+    def __init__(self, of: _Sampler, epoch: int) -> None:
+        self.of, self.epoch = of, epoch
+        self.mended = False
+        self.fingerprint: int | None = None
+
+    def is_like(self, other: _Order) -> bool:
+        drawn = not self.of.own_order or (self.fingerprint is not None and self.fingerprint == other.fingerprint)
+        return drawn and self.epoch == other.epoch
+
+
+def _shuffles(sampler: Any) -> bool:  # noqa: ANN401
+    """It says so; or says nothing, and has a seed beside the epoch, as batch samplers do that always shuffle."""
+    said = getattr(sampler, "shuffle", None)
+    return said is True or (said is None and type(getattr(sampler, "seed", None)) is int)

@@ -1,0 +1,94 @@
+"""Gradients of the last step are still there when the next backward adds to them, and the optimizer steps on the sum.
+
+Meant is: after a step the gradient is not cleared before the first backward, nor before any other backward, and was
+added to when the same optimizer steps again; three times in one window. Who accumulates over micro-batches clears after
+the step; a GAN clears before its discriminator's own backward. autograd.grad adds to nothing, and a parameter of no
+wrapped model that was called may be a copy, whose gradient is written by hand.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.gradients import Probe, is_filled, parameters_of, probe_of
+from distdbg.worker.guards.shared.passes import weak
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+_TIMES = 3
+
+
+class MissingZeroGrad(Guard):
+    id = "missing-zero-grad"
+    modes = ("off", "warn", "error")
+    costs = "about 15 us for each of ten steps in a thousand"
+    blind = (
+        "optimizers that call a closure; off the CPU, several backwards between two steps of an optimizer; FSDP, where "
+        "its gradients show no version; beside a wrapped model, parameters that are not its own"
+    )
+
+    def begin(self) -> None:
+        self._models: dict[int, Callable[[], Any] | None] = {}
+
+    def window(self) -> None:
+        self._of: dict[int, _State] = {}
+        self.listen("forward", self._forward)
+        self.listen("step", self._stepped)
+        self.listen("backward", self._backward)
+        self.listen("optimizer", self._steps)
+
+    def window_ends(self) -> None:
+        self.unsubscribe()
+        self._of = {}
+
+    def _forward(self, module: Any) -> None:  # noqa: ANN401
+        self._models[id(module)] = weak(module)
+
+    def _stepped(self, optimizer: Any) -> None:  # noqa: ANN401
+        state = self._of.setdefault(id(optimizer), _State())
+        state.probe, state.backwards, state.kept = probe_of(parameters_of(optimizer)), 0, True
+
+    def _backward(self, frame: FrameType) -> None:
+        if frame.f_code.co_name == "grad":
+            return
+        for state in self._of.values():
+            if state.probe is not None and state.kept:
+                state.kept = _is_kept(state.probe, state.backwards)
+                state.backwards += 1
+
+    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+        state = self._of.get(id(optimizer))
+        if state is None or state.probe is None:
+            return
+        gradient = state.probe.gradient()
+        added = gradient is not None and gradient._version > state.probe.version
+        state.times = state.times + 1 if state.backwards and state.kept and added else 0
+        if state.times >= _TIMES and self._is_trained(state.probe):
+            self.say(users_line(), "gradients are not cleared between steps", times=state.times,
+                     device=gradient.device.type)  # fmt: skip
+
+    def _is_trained(self, probe: Probe) -> bool:
+        """Whether a backward is what writes its gradient, as far as wrapped models tell."""
+        models = [model for known in self._models.values() if known is not None and (model := known()) is not None]
+        return not models or any(probe.is_of(model) for model in models)
+
+
+class _State:
+    """Of one optimizer."""
+
+    def __init__(self) -> None:
+        self.probe: Probe | None = None
+        self.backwards = self.times = 0
+        self.kept = False
+
+
+def _is_kept(probe: Probe, backwards: int) -> bool:
+    """A backward is about to add to what the last step used."""
+    gradient = probe.gradient()
+    if gradient is None or (not backwards and gradient._version != probe.version):
+        return False
+    filled = is_filled(gradient)
+    return not backwards if filled is None else filled

@@ -1,0 +1,127 @@
+"""Parameters that an optimizer holds, that want a gradient, and have never had one.
+
+An optimizer that keeps a state for each parameter (Adam, SGD with momentum) makes it with the first gradient: one look
+says what all steps so far had. Experts that are seldom used and branches that are seldom taken have a state by then.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.gradients import parameters_of
+from distdbg.worker.guards.shared.passes import weak
+from distdbg.worker.wrapping import is_fsdp1
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from distdbg.worker.guards.shared.base import Where
+
+_MOST_NAMES = 5
+_MOST_OPTIMIZERS = 8
+_WINDOWS = 3
+#: So many passes over loaders are followed by a look, where there is something to be looked at.
+_PASSES = 100
+
+
+class ParamsWithoutGrad(Guard):
+    id = "params-without-grad"
+    modes = ("off", "warn")
+    costs = (
+        "a walk over all parameters at steps 101 and 1001: about 0.5 ms for 1,000 of them; where some had no gradient, "
+        "after passes over a loader, too"
+    )
+    blind = (
+        "models without DDP or FSDP2; optimizers without a state for each parameter (SGD without momentum), or that "
+        "make it before the first gradient (Adagrad); runs of fewer than 101 steps"
+    )
+
+    def begin(self) -> None:
+        self._windows = 0
+        self._looks: dict[int, _Look] = {}
+        self._passes = _PASSES
+        self.listen("data-end", self._data_ends)
+
+    def window(self) -> None:
+        self._windows += 1
+        if self._windows <= _WINDOWS:
+            self.listen("optimizer", self._steps)
+
+    def window_ends(self) -> None:
+        self.unsubscribe("optimizer")
+        if self._windows == _WINDOWS:
+            self.unsubscribe()
+            self._judge()
+
+    def finish(self) -> None:
+        """A look that is older than half of the run says nothing about the rest."""
+        self._look_again()
+        for look in self._looks.values():
+            if 2 * look.steps < self.desk.steps:
+                look.names = {}
+        self._judge()
+
+    def _data_ends(self, _iterator: object) -> None:
+        """What is a function's own does not live to see the end."""
+        self._passes -= 1
+        if self._passes < 0:
+            self.unsubscribe("data-end")
+        else:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        for look in self._looks.values():
+            optimizer = look.of()
+            if look.names and optimizer is not None:
+                look.take_again(optimizer, self.desk.steps)
+
+    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+        """Known are those that stepped in the first window: one that is made later is too young to be judged."""
+        look, reference = self._looks.get(id(optimizer)), weak(optimizer)
+        if self._windows == 1:
+            if look is None and reference is not None and len(self._looks) < _MOST_OPTIMIZERS:
+                self._looks[id(optimizer)] = _Look(reference)
+            return
+        model = self.desk.model()
+        if look is None or look.of() is not optimizer or look.window == self._windows:
+            return
+        if model is None or is_fsdp1(model):
+            return
+        look.window, look.where = self._windows, users_line()
+        look.take(optimizer, model, self.desk.steps)
+
+    def _judge(self) -> None:
+        for look in self._looks.values():
+            if look.names:
+                self.say(look.where, names=list(look.names.values())[:_MOST_NAMES], count=len(look.names),
+                         parameters=look.parameters, steps=look.steps)  # fmt: skip
+        self._looks = {}
+
+
+class _Look:
+    """At one optimizer: the names of those that never had a gradient in so many `steps`, by id: it keeps them alive."""
+
+    def __init__(self, of: Callable[[], Any]) -> None:
+        self.of = of
+        self.names: dict[int, str] = {}
+        self.where: Where | None = None
+        self.window = self.steps = self.parameters = 0
+
+    def take(self, optimizer: Any, model: Any, steps: int) -> None:  # noqa: ANN401
+        without = self._without(optimizer, steps)
+        self.names = {id(p): name for name, p in model.named_parameters() if id(p) in without}
+
+    def take_again(self, optimizer: Any, steps: int) -> None:  # noqa: ANN401
+        """The model is not asked: after a forward without a backward FSDP2 leaves others in its parameters' place."""
+        without = self._without(optimizer, steps)
+        self.names = {own: name for own, name in self.names.items() if own in without}
+
+    def _without(self, optimizer: Any, steps: int) -> set[int]:  # noqa: ANN401
+        """None where the optimizer's state does not tell who had a gradient."""
+        wanted = [p for p in parameters_of(optimizer) if p.requires_grad and p.numel()]
+        state = optimizer.state
+        stateless = [p for p in wanted if not state.get(p)]
+        without = {id(p) for p in stateless if p.grad is None}
+        self.steps, self.parameters = steps, len(wanted)
+        return without if 2 * len(without) < len(wanted) and len(stateless) < len(wanted) else set()

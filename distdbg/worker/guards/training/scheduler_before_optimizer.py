@@ -1,0 +1,93 @@
+"""A schedule moves between a backward and the step that uses its gradients: each step has the rate of the one after it.
+
+Meant is: after a step of an optimizer comes a backward, then its scheduler moves, then it steps; three times in one
+window. GradScaler may skip a step, and a schedule that moves all the same then moves before the next backward; a
+closure's backward comes within the step.
+"""
+
+from __future__ import annotations
+
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.passes import weak
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_TIMES = 3
+_MOST = 16
+_WINDOWS = 2
+
+
+class SchedulerBeforeOptimizer(Guard):
+    id = "scheduler-before-optimizer"
+    modes = ("off", "warn", "error")
+    costs = "about 2 us for each of the steps 2 to 11 and 101 to 110, where there is a schedule"
+    blind = (
+        "schedules that move at the head of an epoch or of a step, before the backward; schedules that are no torch's"
+    )
+
+    def begin(self) -> None:
+        self._schedules: list[_Schedule] = []
+        self._windows = 0
+        self.listen("scheduler", self._made)
+
+    def _made(self, scheduler: Any) -> None:  # noqa: ANN401
+        reference = weak(scheduler)
+        if reference is not None and len(self._schedules) < _MOST:
+            self._schedules.append(_Schedule(reference))
+
+    def window(self) -> None:
+        self._windows += 1
+        if self._schedules and self._windows <= _WINDOWS:
+            for one in self._schedules:
+                one.stepped, one.at_backward, one.times = False, None, 0
+            self.listen("step", self._stepped)
+            self.listen("backward", self._backward)
+            self.listen("optimizer", self._steps)
+
+    def window_ends(self) -> None:
+        for event in ("step", "backward", "optimizer"):
+            self.unsubscribe(event)
+        if self._windows >= _WINDOWS:
+            self.unsubscribe()
+            self._schedules = []
+
+    def _stepped(self, optimizer: Any) -> None:  # noqa: ANN401
+        for one in self._schedules:
+            if one.optimizer() is optimizer:
+                one.stepped, one.at_backward = True, None
+
+    def _backward(self, _frame: object) -> None:
+        for one in self._schedules:
+            if one.stepped:
+                one.at_backward = one.moves()
+
+    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+        for one in self._schedules:
+            if one.at_backward is None or one.optimizer() is not optimizer:
+                continue
+            now, before = one.moves(), one.at_backward
+            one.times = one.times + 1 if now is not None and now == before + 1 else 0
+            if one.times >= _TIMES:
+                kind = type(one.of()).__name__
+                self.say(users_line(), f"the {kind} moves before the optimizer steps", scheduler=kind, times=one.times)
+
+
+class _Schedule:
+    """`at_backward` is how often it had moved when the last backward began since its optimizer's last step."""
+
+    def __init__(self, of: Callable[[], Any]) -> None:
+        self.of = of
+        self.stepped = False
+        self.at_backward: int | None = None
+        self.times = 0
+
+    def optimizer(self) -> Any:  # noqa: ANN401
+        return getattr(self.of(), "optimizer", None)
+
+    def moves(self) -> int | None:
+        """What torch itself counts; a schedule within another, as SequentialLR has them, may stand still."""
+        count = getattr(self.of(), "_step_count", None)
+        return count if type(count) is int else None

@@ -1,0 +1,108 @@
+"""The training is over, and the schedule of the learning rate was still in its warm-up.
+
+Judged at the end of a script that came to its end by itself, where the training was not broken off: its last pass over
+a loader was gone through to the end, or the schedule had made all the moves that it was planned for. A trial of fifty
+steps says nothing about a warm-up of a thousand.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.passes import weak
+from distdbg.worker.guards.shared.warmups import warmup_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from distdbg.worker.guards.shared.base import Where
+
+_STEPS = 30
+_MOST = 16
+_MOST_PASSES = 10_000
+#: A schedule that moves once a pass, and was made for steps, is `scheduler-cadence`.
+_STEPS_A_MOVE = 5
+
+
+class WarmupTooLong(Guard):
+    id = "warmup-too-long"
+    modes = ("off", "warn")
+    costs = "some us for each schedule, and for each pass over a loader while it is in its warm-up"
+    blind = (
+        "other schedules than LinearLR, OneCycleLR and those of transformers; trainings of under 30 steps, or broken "
+        "off in the middle of a pass; IterableDataset, whose end nobody tells, where a schedule has no planned length"
+    )
+
+    def begin(self) -> None:
+        self._schedules: list[_Schedule] = []
+        self._passes = 0
+        #: the newest epoch that was gone through to its end, and the steps at that end
+        self._epochs, self._ended_at = self.desk.epochs, -1
+        self.listen("scheduler", self._made)
+
+    def _made(self, scheduler: Any) -> None:  # noqa: ANN401
+        reference = weak(scheduler)
+        if reference is None or len(self._schedules) >= _MOST:
+            return
+        if not self._schedules:
+            self.listen("data-end", self._ends)
+        self._schedules.append(_Schedule(reference, users_line(), self.desk.steps))
+
+    def _ends(self, _iterator: object) -> None:
+        if self.desk.epochs > self._epochs:
+            self._epochs, self._ended_at = self.desk.epochs, self.desk.steps
+        self._passes += 1
+        for one in self._schedules:
+            one.look(self.desk.steps)
+        self._schedules = [one for one in self._schedules if one.warms_up]
+        if not self._schedules or self._passes > _MOST_PASSES:
+            self._schedules = []
+            self.unsubscribe("data-end")
+
+    def finish(self) -> None:
+        error = sys.exc_info()[1]
+        if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
+            return
+        for one in self._schedules:
+            one.look(self.desk.steps)
+            steps = self.desk.steps - one.since
+            # a run that stops early, or is one of several, says nothing against a plan that the warm-up fits in; so a
+            # plan in micro-batches, of which a step takes four, cannot be told from a run of its first quarter
+            planned_so = one.planned <= one.moves or one.warmup >= one.planned
+            ended = planned_so if one.planned > 0 else self.desk.steps == self._ended_at
+            if one.warms_up and one.moves > 1 and steps >= _STEPS and ended and not one.is_slow(steps):
+                self.say(one.where, scheduler=one.kind, warmup=one.warmup, moves=one.moves, steps=steps,
+                         rate=one.rate, peak=one.peak)  # fmt: skip
+
+
+class _Schedule:
+    """What is known of one since it was last looked at: one that is a function's own does not live to see the end."""
+
+    def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
+        self.of, self.where, self.since = of, where, since
+        self.kind = ""
+        self.moves = self.planned = 0
+        self.warmup = self.rate = self.peak = 0.0
+        self.warms_up = True
+
+    def look(self, steps: int) -> None:
+        scheduler = self.of()
+        if scheduler is None:
+            return
+        found = warmup_of(scheduler)
+        rate = None if found is None else scheduler.optimizer.param_groups[0]["lr"]
+        if found is None or not isinstance(rate, (int, float)):
+            self.warms_up = False
+            return
+        # a SequentialLR stops moving what it is past, one move before the end: then the rate is no longer theirs
+        moves, last = scheduler.last_epoch, getattr(scheduler, "_last_lr", None) or [rate]
+        rules = last[0] == rate or moves + 1 >= steps - self.since
+        self.warms_up = rules and moves + 1 < found.moves and self.rate <= rate < found.peak
+        self.kind, self.moves, self.rate, self.peak = type(scheduler).__name__, moves, rate, found.peak
+        self.warmup, self.planned = found.moves, found.planned
+
+    def is_slow(self, steps: int) -> bool:
+        return self.kind == "OneCycleLR" and steps >= _STEPS_A_MOVE * self.moves

@@ -1,0 +1,67 @@
+"""Stacks of real processes, by the real py-spy."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from distdbg.collect.machine import pyspy
+
+BODY = """
+def inner(secret):
+    print('ready', flush=True)
+    import time; time.sleep(100)
+
+def outer():
+    inner('s3')
+
+outer()
+"""
+
+
+@pytest.fixture
+def sleeper(tmp_path):
+    script = tmp_path / "sleeper.py"
+    script.write_text(BODY)
+    process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def names(threads):
+    return [frame["name"] for frame in threads[0]["frames"]]
+
+
+def test_frames_come_innermost_first_and_without_the_users_values(sleeper):
+    threads = pyspy.stacks(sleeper.pid, within_s=20)
+    assert names(threads) == ["inner", "outer", "<module>"]
+    assert all(frame["locals"] == [] for frame in threads[0]["frames"])
+    with_values = pyspy.stacks(sleeper.pid, within_s=20, values=True)
+    assert "s3" in str(with_values[0]["frames"][0]["locals"])
+
+
+def test_one_that_is_stopped_is_read_and_stays_stopped(sleeper):
+    sleeper.send_signal(signal.SIGSTOP)
+    assert names(pyspy.stacks(sleeper.pid, within_s=20)) == ["inner", "outer", "<module>"]
+    with open(f"/proc/{sleeper.pid}/stat") as file:
+        assert file.read().rpartition(")")[2].split()[0] == "T"
+
+
+def test_why_there_are_none_is_said(sleeper):
+    sleeper.kill()
+    sleeper.wait()
+    with pytest.raises(pyspy.PySpyFailed, match=r"\w"):
+        pyspy.stacks(sleeper.pid, within_s=20)
+
+
+def test_a_process_without_python_is_no_lack_of_a_tool(need, monkeypatch):
+    monkeypatch.setenv("RUST_BACKTRACE", "1")
+    with subprocess.Popen([need("sleep", "coreutils"), "60"]) as process:
+        try:
+            with pytest.raises(pyspy.PySpyFailed, match=r"^py-spy finds no Python in this process$"):
+                pyspy.stacks(process.pid, within_s=20)
+        finally:
+            process.kill()

@@ -1,0 +1,106 @@
+"""The recorder of a rank that somebody else started, by the pipe that torch makes for NCCL; a process plays torch."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from distdbg.collect.machine.recorder import RecorderFailed
+from distdbg.collect.machine.recorder_pipe import NoPipe, ask_by_pipe
+from distdbg.collect.runs.dump_files import load_dump
+from distdbg.launch.watch.capture import Capture
+from tests.evidence.recorder.test_log import dump, entry
+
+GOOD = dump(entry(1, retired=True), entry(2), groups={"0": {"ranks": "[0, 1]"}})
+
+#: As ProcessGroupNCCL's monitor does: a pipe of this name, looked at now and then, and a dump for whatever comes.
+RANK = """
+import os, pickle, sys, time
+pipe, file, data = sys.argv[1], sys.argv[2], bytes.fromhex(sys.argv[3])
+os.mkfifo(pipe)
+descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+os.write(1, b"up\\n")
+while True:
+    try:
+        asked = os.read(descriptor, 128)
+    except BlockingIOError:
+        asked = b""
+    if asked:
+        os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
+        with open(file, "wb") as out:
+            for piece in (data[:40], data[40:]):
+                out.write(piece)
+                out.flush()
+                time.sleep(0.1)
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def rank(tmp_path):
+    """`rank(stem, file, **environment)` starts one that makes `<stem>3.pipe`, and writes into `file` when asked."""
+    started = []
+
+    def start(stem, file, **environment):
+        words = [sys.executable, "-c", RANK, f"{stem}3.pipe", str(file), pickle.dumps(GOOD, 2).hex()]
+        env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **environment}
+        process = subprocess.Popen(words, cwd=tmp_path, env=env, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout.readline() == b"up\n"
+        return process.pid
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_torch_writes_where_it_is_told(rank, tmp_path):
+    """A capture asks once, however often it looks, and its dump is read as any recorder's."""
+    pid = rank("ask_", "traces/rank_3", TORCH_NCCL_DEBUG_INFO_PIPE_FILE="ask_",
+               TORCH_NCCL_DEBUG_INFO_TEMP_FILE="traces/rank_")  # fmt: skip
+    request = {"folder": str(tmp_path / "dump"), "node_rank": 0, "host": "here", "looks": 2, "interval": 0.1,
+               "within": 30, "targets": [{"rank": 3, "pid": pid, "stem": None}]}  # fmt: skip
+    part = json.loads(Capture(request).run().read_text())
+    assert [look["recorder"] for look in part["ranks"][0]["looks"]] == [{"file": "recorder/00003.1.pickle"}] * 2
+    found, unknown = load_dump(tmp_path / "dump", "dump")
+    log = found.ranks[3].looks[1].recorder
+    assert [(group.last, group.ranks) for group in log.groups.values()] == [(2, (0, 1))]
+    assert not [told for told in unknown if "recorder" in told.what]
+    (tmp_path / "dump/recorder/00003.1.pickle").write_bytes(b"\x80\x02cos\nsystem\n.")
+    assert "import" in next(told.because for told in load_dump(tmp_path / "dump", "dump")[1] if "recorder" in told.what)
+
+
+@pytest.mark.parametrize(
+    ("environment", "file"),
+    [({}, ".cache/torch/comm_lib_trace_rank_3"), ({"XDG_CACHE_HOME": "{}/xdg"}, "xdg/torch/comm_lib_trace_rank_3")],
+    ids=["home", "xdg"],
+)
+def test_or_where_it_writes_by_itself(rank, tmp_path, environment, file):
+    environment = {name: value.format(tmp_path) for name, value in environment.items()}
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_bytes(b"of an earlier time.")
+    pid = rank(tmp_path / "p", tmp_path / file, TORCH_FR_DEBUG_INFO_PIPE_FILE=str(tmp_path / "p"), **environment)
+    assert b"profiling_name" in ask_by_pipe(pid, 3, 10)
+
+
+def test_why_there_is_none(rank, tmp_path):
+    pid = rank(tmp_path / "p", tmp_path / "x")
+    with pytest.raises(NoPipe, match="has no TORCH_NCCL_DEBUG_INFO_PIPE_FILE"):
+        ask_by_pipe(pid, 3, 1)
+    (tmp_path / "file3.pipe").write_text("mine")
+    os.mkfifo(tmp_path / "unread3.pipe")
+    for stem, why in (("file", "is no pipe"), ("unread", "No such device"), ("none", "No such file")):
+        pid = rank(tmp_path / f"of_{stem}", tmp_path / "x", TORCH_NCCL_DEBUG_INFO_PIPE_FILE=str(tmp_path / stem))
+        with pytest.raises(RecorderFailed, match=why):
+            ask_by_pipe(pid, 3, 1)
+    assert (tmp_path / "file3.pipe").read_text() == "mine"
+
+
+def test_a_monitor_that_writes_nothing(rank, tmp_path):
+    pid = rank(tmp_path / "p", tmp_path / "elsewhere", TORCH_NCCL_DEBUG_INFO_PIPE_FILE=str(tmp_path / "p"))
+    with pytest.raises(RecorderFailed, match=r"nothing was written within 0.5 s after p3.pipe was asked"):
+        ask_by_pipe(pid, 3, 0.5)

@@ -1,0 +1,192 @@
+"""Why ranks came with different operations: the `if` that parts them, their loaders, their models, or none of these."""
+
+import pytest
+
+from distdbg.diagnosis.verdict import build_report
+from distdbg.diagnosis.waits.divergence import Kind, divergence_of
+from distdbg.evidence.recorder.log import read_recorder
+from distdbg.evidence.run import WithoutGradient
+from tests.hang_cases import SIGNATURES, c10d, evidence, history, made, roots, shuffled, sleeps, user, waits
+from tests.made_dump import BOOT, SCRIPT, TORCH, T, frame, recorder
+
+
+def source(**lines):
+    """`line_7="x"` puts x on line 7 of the script."""
+    placed = {int(name.removeprefix("line_")): text for name, text in lines.items()}
+    return {SCRIPT: "\n".join(placed.get(n, "") for n in range(1, 41))}
+
+
+#: line 4 runs on the main rank, line 6 on the others, line 26 on all
+BRANCHES = source(
+    line_3="if rank == 0:", line_4="    train(1)", line_5="else:", line_6="    train(2)", line_26="train(3)"
+)
+
+
+def at(number, operation, *lines, functions=()):
+    """Waits in `operation`, called from these lines of the script, the innermost first."""
+    names = dict(enumerate(functions))
+    users = tuple(user(line, names.get(n, "<module>")) for n, line in enumerate(lines))
+    stack = (*c10d(operation)[:2], *users, *BOOT)
+    return made(stack, log=recorder(SIGNATURES, history(number, waiting=True, operation=operation)))
+
+
+def found(ranks, **options):
+    return divergence_of(evidence(ranks, **options))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_if_that_parts_them(seed):
+    ranks = {0: at(9, "barrier", 4), **dict.fromkeys((1, 2, 3), at(9, "all_reduce", 26))}
+    diverged = found(shuffled(ranks, seed), sources=BRANCHES)
+    assert (diverged.kind, diverged.ranks, diverged.others) == (Kind.RANK_CONDITIONAL, (0,), (1, 2, 3))
+    assert (diverged.condition.text, diverged.condition.line, diverged.frame.line) == ("if rank == 0", 3, 4)
+
+
+def test_the_if_that_the_many_stand_in():
+    ranks = {0: at(9, "barrier", 26), **dict.fromkeys((1, 2, 3), at(9, "all_reduce", 6))}
+    diverged = found(ranks, sources=BRANCHES)
+    assert (diverged.kind, diverged.ranks, diverged.condition.otherwise) == (Kind.RANK_CONDITIONAL, (0,), True)
+
+
+def test_an_if_that_some_of_the_others_stand_in_as_well_parts_nobody():
+    """Ranks 1 to 3 are in the else branch, and only rank 2 is in another collective."""
+    many = at(9, "all_reduce", 26, 6, functions=("train",))
+    ranks = {0: at(9, "all_reduce", 26, 4, functions=("log",)), 1: many, 3: many}
+    ranks[2] = at(9, "barrier", 25, 6, functions=("skip",))
+    assert found(ranks, sources=BRANCHES).kind is Kind.MISMATCH
+
+
+def test_branches_that_call_the_same_function_part_nobody():
+    """It is within that function that they part."""
+    few = at(9, "barrier", 25, 4, functions=("train",))
+    many = at(9, "all_reduce", 26, 6, functions=("train",))
+    assert found({0: few, 1: many, 2: many, 3: many}, sources=BRANCHES).kind is Kind.MISMATCH
+    other = at(9, "all_reduce", 26, 6, functions=("evaluate",))
+    assert found({0: few, 1: other, 2: other, 3: other}, sources=BRANCHES).kind is Kind.RANK_CONDITIONAL
+
+
+def test_a_call_that_the_other_branch_makes_as_well_parts_nobody():
+    both = source(
+        line_3="if rank == 0:",
+        line_4="    dist.broadcast(stop, 0)",
+        line_5="else:",
+        line_6="    dist.broadcast(stop, 0)",
+    )
+    ranks = {0: at(9, "all_reduce", 2), 1: at(9, "all_reduce", 2), 2: at(9, "broadcast", 6)}
+    assert found(ranks, sources=both).kind is Kind.MISMATCH
+    once = source(line_3="if rank == 2:", line_4="    dist.barrier(); dist.barrier()", line_5="else:",
+                  line_6="    dist.barrier()")  # fmt: skip
+    ranks[2] = at(9, "barrier", 4)
+    assert found(ranks, sources=once).kind is Kind.RANK_CONDITIONAL, "it makes one more"
+
+
+@pytest.mark.parametrize("given", ["out", "[make() for _ in ranks]", "make()"])
+def test_a_condition_about_an_argument_parts_nobody(given):
+    line = source(line_3=f"dist.gather(loss, {given} if rank == 0 else None, dst=0)")
+    ranks = {0: at(9, "all_reduce", 2), 1: at(9, "all_reduce", 2), 2: at(9, "gather", 3)}
+    assert found(ranks, sources=line).kind is Kind.MISMATCH
+
+
+def test_a_call_among_the_arguments_that_only_some_ranks_make():
+    line = source(line_3="print(evaluate(model) if rank == 0 else None)")
+    ranks = {0: at(9, "barrier", 30, 3), 1: at(9, "all_reduce", 2), 2: at(9, "all_reduce", 2)}
+    assert found(ranks, sources=line).kind is Kind.RANK_CONDITIONAL
+
+
+def test_a_tie_blames_no_branch():
+    ranks = {0: at(9, "barrier", 4), 1: at(9, "barrier", 4), 2: at(9, "all_reduce", 26), 3: at(9, "all_reduce", 26)}
+    diverged = found(ranks, sources=BRANCHES)
+    assert (diverged.kind, diverged.ranks, diverged.others) == (Kind.MISMATCH, (0, 1, 2, 3), ())
+
+
+def test_without_the_source_it_is_a_mismatch():
+    ranks = {0: at(9, "barrier", 4), **dict.fromkeys((1, 2), at(9, "all_reduce", 26))}
+    assert found(ranks).kind is Kind.MISMATCH
+    assert found(ranks, sources={SCRIPT: "if rank ==:"}).kind is Kind.MISMATCH
+
+
+def sized(size):
+    entry = {
+        "process_group": ["0", "default_pg"], "is_p2p": False, "collective_seq_id": 1, "timeout_ms": 1,
+        "profiling_name": "gloo:all_reduce", "input_sizes": [[size]], "input_dtypes": ["Float"],
+        "state": "scheduled", "retired": False, "time_created_ns": int((T - 12) * 1e9),
+    }  # fmt: skip
+    return made(
+        c10d("all_reduce"), log=read_recorder({"version": "2.10", "pg_config": {}, "entries": [entry]}, SIGNATURES)
+    )
+
+
+def test_only_sizes_differ():
+    diverged = found({0: sized(64), 1: sized(64), 2: sized(32)})
+    assert (diverged.kind, diverged.ranks) == (Kind.SHAPE, (2,))
+    assert [s for s, _ in diverged.sides] == ["all_reduce float32[64]", "all_reduce float32[32]"]
+
+
+def with_page(operation, **page):
+    log = recorder(SIGNATURES, history(9, waiting=True, operation=operation))
+    return made(c10d(operation), log=log, page={"heard": 7, "quiet_s": 12.0, "step": 4} | page)
+
+
+def test_loaders_that_came_to_their_end():
+    many = with_page("all_reduce", data_ends=0)
+    diverged = found({0: many, 1: with_page("barrier", data_ends=1), 2: many})
+    assert (diverged.kind, diverged.ranks, diverged.others) == (Kind.UNEVEN, (1,), (0, 2))
+    dry = found({0: many, 1: with_page("barrier", data_ends=0, asks=9, batches=8), 2: many})
+    assert dry.kind is Kind.UNEVEN, "a batch was asked for that did not come"
+    both = found({0: with_page("all_reduce", data_ends=1), 1: with_page("barrier", data_ends=1), 2: many})
+    assert both.kind is Kind.MISMATCH, "it does not part them"
+    unknown = found({0: many, 1: with_page("barrier", data_ends=1), 2: waits(9, pages=[None, None])})
+    assert unknown.kind is Kind.MISMATCH, "of one it is not known"
+
+
+def test_who_has_a_batch_left_or_trained_longer_is_not_the_one_without_data():
+    """It has come to the end of a loader of its own, which it evaluates with."""
+    other = with_page("barrier", data_ends=3, step=17, backwards=17)
+    page = {"heard": 7, "quiet_s": 12.0, "step": 17, "data_ends": 4, "backwards": 17}
+    log = recorder(SIGNATURES, history(9, waiting=True))
+    forward = (*c10d("all_reduce")[:2], frame("Module._call_impl", f"{TORCH}/nn/modules/module.py"), user(17), *BOOT)
+    for stack in (BACKWARD, forward):
+        assert found({0: made(stack, log=log, page=page), 1: other}).kind is Kind.MISMATCH
+    longer = with_page("all_reduce", data_ends=4, step=18, backwards=18)
+    assert found({0: longer, 1: other}).kind is Kind.MISMATCH
+    equal = with_page("all_reduce", data_ends=4, step=17, backwards=17)
+    assert found({0: equal, 1: other}).ranks == (0,)
+
+
+BACKWARD = (frame("_engine_run_backward", f"{TORCH}/autograd/graph.py", 979), user(30), *BOOT)
+
+
+@pytest.mark.parametrize(("reduces", "backwards", "kind"), [
+    (True, (5, 5), Kind.UNUSED),
+    (False, (5, 5), Kind.MISMATCH),  # no_sync() prepares none
+    (True, (5, 4), Kind.MISMATCH),  # it has left a whole backward out
+])  # fmt: skip
+def test_a_backward_without_its_reduction(reduces, backwards, kind):
+    def page(number):
+        return {"heard": 7, "quiet_s": 12.0, "step": 4, "backwards": number}
+
+    log = recorder(SIGNATURES, history(9, waiting=True))
+    many = made(BACKWARD, log=log, page=page(backwards[0]))
+    few = waits(9, operation="barrier", page=page(backwards[1]))
+    told = WithoutGradient(count=2, parameters=9, names=("head.weight", "head.bias"), reduces=reduces)
+    diverged = found({0: many, 1: many, 2: few}, without_gradient=told)
+    assert (diverged.kind, diverged.ranks) == (kind, (2,))
+
+
+def test_a_group_that_one_rank_makes_alone():
+    ranks = {0: made((*c10d("new_group")[:2], user(4), *BOOT), log=recorder(SIGNATURES, history(8, waiting=False)))}
+    ranks |= dict.fromkeys((1, 2, 3), at(9, "all_reduce", 26))
+    diverged = found(ranks, sources=BRANCHES)
+    assert (diverged.kind, diverged.ranks, diverged.condition.line) == (Kind.RANK_CONDITIONAL, (0,), 3)
+
+
+def test_ranks_that_agree_have_not_diverged():
+    assert found({0: waits(9), 1: waits(9), 2: sleeps(8)}) is None
+
+
+def test_the_sentence_names_what_parts_them():
+    ranks = {0: at(9, "barrier", 4), **dict.fromkeys((1, 2, 3), at(9, "all_reduce", 26))}
+    report = build_report(evidence(ranks, sources=BRANCHES))
+    assert roots(report) == [("rank-conditional-collective", (0,))]
+    (summary,) = [f.summary for f in report.findings]
+    assert "because of `if rank == 0` at train.py:3" in summary and "rank 0 in barrier" in summary

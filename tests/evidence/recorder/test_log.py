@@ -1,0 +1,135 @@
+"""A recorder's dump reduced: what is kept of it, what is left out, and that it comes back whole from a process."""
+
+import json
+import pickle
+
+import pytest
+
+from distdbg.evidence.recorder.log import Signatures, read_recorder
+from distdbg.evidence.recorder.packed import Unpacker, pack
+
+
+def entry(sequence, operation="nccl:all_reduce", *, group=("0", "default_pg"), sizes=((4, 4),), **fields):
+    return {
+        "process_group": list(group), "collective_seq_id": sequence, "profiling_name": operation, "state": "scheduled",
+        "retired": False, "is_p2p": False, "time_created_ns": 10**18 + sequence, "timeout_ms": 600_000,
+        "input_sizes": [list(s) for s in sizes], "input_dtypes": ["Float"] * len(sizes), **fields,
+    }  # fmt: skip
+
+
+def dump(*entries, groups=None):
+    return {"version": "2.10", "pg_config": groups or {}, "entries": list(entries)}
+
+
+def test_what_is_begun_and_what_is_done():
+    log = read_recorder(dump(entry(1, retired=True), entry(2, state="completed"), entry(3)), Signatures())
+    group = log.groups["0"]
+    assert (group.last, group.first_open, list(group.sequence), bytes(group.done)) == (3, 2, [1, 2, 3], b"\1\1\0")
+    assert (log.comm, log.timeout_s, group.description) == ("nccl", 600.0, "default_pg")
+
+
+def test_numbers_count_up_in_a_range_and_holes_are_kept():
+    log = read_recorder(dump(entry(5), entry(6), entry(9)), Signatures()).groups["0"]
+    assert (list(log.sequence), log.index(9), log.index(7)) == ([5, 6, 9], 2, None)
+    assert isinstance(read_recorder(dump(entry(5), entry(6)), Signatures()).groups["0"].sequence, range)
+
+
+def test_a_group_that_is_made_again_under_its_name_begins_anew():
+    """destroy_process_group and init_process_group: what was done under the name before says nothing of this one."""
+    before = [entry(n, retired=True, pg_id=0) for n in (1, 2, 3)]
+    after = [entry(1, retired=True, pg_id=1), entry(2, pg_id=1)]
+    log = read_recorder(dump(*before, *after), Signatures()).groups["0"]
+    assert (list(log.sequence), list(log.done), log.last, log.index(3)) == ([1, 2], [1, 0], 2, None)
+
+
+def test_two_threads_in_one_group_may_be_recorded_out_of_turn():
+    log = read_recorder(dump(*(entry(n, pg_id=0) for n in (1, 3, 2, 4))), Signatures()).groups["0"]
+    assert (list(log.sequence), log.index(1), log.index(3)) == ([1, 3, 2, 4], 0, 1)
+
+
+def test_parts_of_one_coalesced_call_are_one():
+    log = read_recorder(dump(entry(1, retired=True), entry(1), entry(2)), Signatures()).groups["0"]
+    assert (list(log.sequence), bytes(log.done)) == ([1, 2], b"\0\0")
+
+
+def test_what_may_differ_by_right_is_not_told_apart():
+    signatures = Signatures()
+    one = read_recorder(dump(entry(1, "gloo:gather", sizes=((2,),)), entry(2, sizes=((3,),))), signatures)
+    two = read_recorder(dump(entry(1, "gloo:all_to_all", sizes=((2,),)), entry(2, sizes=((4,),))), signatures)
+    three = read_recorder(dump(entry(1, "gloo:all_to_all", sizes=((9,),)), entry(2, sizes=((3,),))), signatures)
+    assert two.groups["0"].signature[0] == three.groups["0"].signature[0]
+    assert one.groups["0"].signature[1] == three.groups["0"].signature[1] != two.groups["0"].signature[1]
+    assert str(signatures[one.groups["0"].signature[1]]) == "all_reduce float32[3]"
+
+
+@pytest.mark.parametrize(
+    ("groups", "ranks"),
+    [
+        ({"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}, (0, 1, 2, 3)),
+        ({"": {"name": "", "desc": "", "ranks": "[0, 1]"}}, (0, 1)),  # gloo, before any other group was made
+        ({"": {"name": "", "desc": "", "ranks": "[]"}}, ()),
+        ({"0": {"name": "0", "desc": "default_pg", "ranks": "[0-2,7]"}}, (0, 1, 2, 7)),  # as a capture of ours folds it
+        ({"0": {"ranks": "[0-99999999999]"}}, ()),
+        ({"0": {"ranks": "[5-1]"}}, ()),
+        ({"0": {"ranks": "__import__('os').system('true')"}}, ()),
+        ({"0": {"ranks": 7}, "1": None, 3: {}}, ()),
+        ("nonsense", ()),
+    ],
+)
+def test_the_ranks_of_a_group(groups, ranks):
+    assert read_recorder(dump(entry(1), groups=groups), Signatures()).groups["0"].ranks == ranks
+
+
+def test_sends_and_receives():
+    sent = entry(1, "nccl:send 0->3", is_p2p=True, retired=True)
+    received = entry(2, "nccl:recv 0<-1", is_p2p=True)
+    log = read_recorder(dump(sent, received), Signatures())
+    assert [(t.sends, t.peer, t.done) for t in log.transfers] == [(True, 3, True), (False, 1, False)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [7, None, {}, {"process_group": ("0",)}, entry(1.5), entry(-1), entry(2**63), entry(1, time_created_ns="now"),
+     entry(1, time_created_ns=2**70), entry(1, input_sizes=7), entry(1, input_sizes=[[[]]]), entry(1, group=([], "")),
+     entry(1, profiling_name=None), entry(1, timeout_ms="never")],
+)  # fmt: skip
+def test_a_bad_entry_is_left_out_and_the_rest_is_kept(bad):
+    log = read_recorder(dump(entry(1), bad, entry(2)), Signatures())
+    assert list(log.groups["0"].sequence) == [1, 2]
+
+
+def test_nothing_recorded_is_a_recorder_too_and_something_else_is_none():
+    assert read_recorder({"version": "2.10", "pg_config": {}}, Signatures()).groups == {}
+    for foreign in (None, 7, [], {}, {"entries": []}, {"version": 1, "pg_config": {}, "entries": "x"}):
+        assert read_recorder(foreign, Signatures()) is None
+
+
+def test_it_comes_back_whole_from_another_process():
+    theirs, ours = Signatures(), Signatures()
+    ours.number(("gloo:barrier", (), ()))  # numbers differ between processes
+    unpacker, sent = Unpacker(ours), 0
+    for operations in (("nccl:all_reduce", "nccl:broadcast"), ("nccl:broadcast", "nccl:reduce")):
+        made = dump(
+            *(entry(n, o) for n, o in enumerate(operations)),
+            entry(7, group=("1", "tp")),
+            entry(9, group=("1", "tp")),
+            entry(1, "nccl:send 0->1", is_p2p=True),
+            groups={"1": {"ranks": "[0, 1]"}},
+        )
+        log = read_recorder(pickle.loads(pickle.dumps(made)), theirs)
+        head, _, body = pack(log, theirs, sent).partition(b"\n")
+        sent = len(theirs.known)
+        assert json.loads(head)["bytes"] == len(body)
+        back = unpacker.unpack(json.loads(head), body)
+        assert [str(ours[n]).split()[0] for n in back.groups["0"].signature] == [o[5:] for o in operations]
+        assert (back.transfers, back.comm, back.timeout_s) == (log.transfers, log.comm, log.timeout_s)
+        for name, group in back.groups.items():
+            assert (group.ranks, group.created, group.done) == (
+                log.groups[name].ranks, log.groups[name].created, log.groups[name].done)  # fmt: skip
+            assert list(group.sequence) == list(log.groups[name].sequence)
+
+
+def test_ranks_that_did_the_same_share_their_history():
+    signatures = Signatures()
+    logs = [read_recorder(dump(*(entry(n) for n in range(50))), signatures) for _ in range(2)]
+    assert logs[0].groups["0"].signature is logs[1].groups["0"].signature
