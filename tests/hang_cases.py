@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import random
 
-from distdbg.evidence.dump import Dump, Look, RankDump
+from distdbg.evidence.dump import GONE, Dump, Look, RankDump
 from distdbg.evidence.recorder.calls import Call
 from distdbg.evidence.recorder.log import Signatures
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.threads import Frame, Thread
+from distdbg.protocol.dump import PageReading, ProcessState
 from tests.made_dump import BOOT, SCRIPT, TORCH, T, frame, recorder, thread
 
 C10D = f"{TORCH}/distributed/distributed_c10d.py"
 SIGNATURES = Signatures()
+PAGE = {"heard": 7, "quiet_s": 12.0, "step": 4}
 
 
 def user(line, function="<module>", file=SCRIPT):
@@ -37,7 +39,7 @@ def c10d(function, line=26, *outer):
 
 def made(
     frames=None, *, call="futex", state="S", threads=(), log=None, native=(), calls=(), cpu=(0.0, 0.0), missing=None,
-    line=None, page=None, children=None, pages=None,
+    line=None, page=PAGE, children=None, pages=None,
 ):  # fmt: skip
     """`rank -> RankDump` of two looks, a second apart. `native` are functions of C; `cpu` the seconds burnt by then."""
 
@@ -48,11 +50,11 @@ def made(
         looks = tuple(
             Look(
                 T - 1 + number,
-                process={"state": state, "cpu_s": cpu[number]} | ({"syscall": call} if call else {}) if state else {},
-                page=pages[number] if pages else page or {"heard": 7, "quiet_s": 12.0, "step": 4},
+                process=ProcessState(state=state, cpu_s=cpu[number], syscall=call or "") if state else GONE,
+                page=PageReading(**numbers) if (numbers := pages[number] if pages else page) else None,
                 threads=(*own, *(t(pid) for t in threads)),
                 recorder=log(rank) if callable(log) else log,
-                children=children or {},
+                children={pid: ProcessState(**seen) for pid, seen in (children or {}).items()},
                 missing=missing or {},
                 threads_path="stacks",
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from distdbg.evidence.dump import Dump, Look, RankDump
 from distdbg.evidence.recorder.log import GroupLog, Signatures, read_recorder
 from distdbg.evidence.stacks.threads import Frame, Thread
+from distdbg.protocol.dump import PageReading, ProcessState
 
 T = 1_790_000_000.0
 SCRIPT = "/job/train.py"
@@ -58,8 +59,8 @@ def rank_dump(rank, frames=None, *, threads=(), recorder=None, process=None, pag
     own = (thread(pid, frames),) if frames is not None else ()
     look = Look(
         T,
-        process={"state": "S", "syscall": "futex"} if process is None else process,
-        page={"step": 4, "phase": "backward", "quiet_s": 12.0} if page is None else page,
+        process=ProcessState(**({"state": "S", "syscall": "futex"} if process is None else process)),
+        page=PageReading(**({"step": 4, "phase": "backward", "quiet_s": 12.0} if page is None else page)),
         threads=(*own, *threads),
         recorder=recorder,
         missing=missing or {},

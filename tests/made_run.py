@@ -36,7 +36,7 @@ def traceback_text(kind, message, file="/home/me/train.py", line=88, function="s
 
 def note(run, event, **fields):
     """One event of the launcher, also one that lacks fields, as an older launcher may have left it."""
-    journal.note(run, Event.kinds[event].read(fields))
+    journal.note(run, Event.kinds[event].from_record(fields))
 
 
 class MadeRun:

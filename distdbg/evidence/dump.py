@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from distdbg.evidence.recorder.calls import KEPT, Call
 from distdbg.evidence.recorder.log import RecorderLog, Signatures
 from distdbg.evidence.recorder.nccl_ras import Communicator
 from distdbg.evidence.stacks.threads import Thread, main_thread
 from distdbg.masking import mask_text
+from distdbg.protocol.dump import PageReading, ProcessState
 
 #: the state of a process that nobody looked at: its stack, or its recorder's dump, is all that there is
 NOT_LOOKED_AT = "?"
+GONE = ProcessState()
 
 
 @dataclass(frozen=True)
 class Look:
-    """One look at a rank. `process` is collect/machine/process_look.py's, empty where the process was gone; `page` the
-    heartbeat page's numbers, None where there is none; `missing` says of each collector why it gave nothing."""
+    """One look at a rank. `page` is None where it has no heartbeat page; `missing` says of each collector why it
+    collected nothing."""
 
     t: float
-    process: Mapping[str, Any] = field(default_factory=dict)
-    page: Mapping[str, Any] | None = None
+    process: ProcessState = GONE
+    page: PageReading | None = None
     #: of the rank's process and of its children; empty where there are none
     threads: tuple[Thread, ...] = ()
     threads_path: str = ""
     recorder: RecorderLog | None = None
     #: looks at child processes that have stacks, by pid
-    children: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    children: Mapping[int, ProcessState] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     recorder_path: str = ""
 
@@ -65,7 +66,7 @@ class RankDump:
     @property
     def overrun(self) -> bool:
         """Older calls than these were made, and are not kept; or none is, as its node's memory had no room for them."""
-        made = (self.last.page or {}).get("calls")
+        made = self.last.page.calls if self.last.page else None
         return len(self.calls) >= KEPT or (not self.calls and bool(made))
 
     @property

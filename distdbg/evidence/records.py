@@ -188,7 +188,7 @@ def exceptions(rank: int, facts: Events, path: str) -> Iterable[ExceptionFact]:
     for line, fact in facts:
         kind = kind_of(fact)
         if kind is Raised:
-            yield _exception(rank, Raised.read(fact), number(fact, "t"), Citation(path, line))
+            yield _exception(rank, Raised.from_record(fact), number(fact, "t"), Citation(path, line))
         elif kind is Handled and fact.get("id") != _AT_DUMP:
             yield from _handled(rank, fact, Citation(path, line))
 
@@ -202,9 +202,9 @@ def _handling(rank: int, facts: Events, path: str) -> ExceptionFact | None:
 
 
 def _handled(rank: int, fact: Mapping[str, Any], citation: Citation) -> Iterable[ExceptionFact]:
-    for thread in Handled.read(fact).threads:
+    for thread in Handled.from_record(fact).threads:
         if isinstance(thread, dict):
-            raised = Raised.read({**thread, "uncaught": False})
+            raised = Raised.from_record({**thread, "uncaught": False})
             yield _exception(rank, raised, number(thread, "t") or number(fact, "t"), citation)
 
 

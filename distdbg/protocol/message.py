@@ -141,7 +141,7 @@ class Message:
         return {**found, **given.get("more", {})}
 
     @classmethod
-    def read(cls, record: Mapping[str, Any]) -> Self:
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
         """What `record` has of the fields; those of another type are as if they were missing.
 
         A missing text or list is empty. Raises Unreadable where a number without a default is missing.
@@ -173,7 +173,7 @@ class Message:
         for line, record in lines:
             if record.get(key) == name:
                 try:
-                    message = cls.read(record)
+                    message = cls.from_record(record)
                 except Unreadable:
                     continue
                 t = record.get("t")
@@ -242,7 +242,7 @@ def failure(kind: type[Message], record: Mapping[str, Any]) -> Lost | None:
     if not kind.is_failure(record):
         return None
     try:
-        message = kind.read(record)
+        message = kind.from_record(record)
     except Unreadable as error:
         return Lost(f"what failed in distdbg ({kind.spec.name})", str(error), decisive=kind.spec.decisive)
     return Lost(message.lost_what(), message.lost_because(), decisive=kind.spec.decisive)

@@ -138,27 +138,30 @@ def test_every_kind_is_described(kind: type[Message]) -> None:
 def test_a_message_becomes_a_record_and_is_read_again() -> None:
     message = launcher_events.AgentExited(node_rank=3, exit_code=70, because="ssh: no route")
     assert message.fields() == {"node_rank": 3, "exit_code": 70, "because": "ssh: no route"}
-    again = launcher_events.AgentExited.read({"t": 1.0, "event": "agent-exited", **message.fields()})
+    again = launcher_events.AgentExited.from_record({"t": 1.0, "event": "agent-exited", **message.fields()})
     assert (again.node_rank, again.exit_code, again.host, again.because) == (3, 70, "", "ssh: no route")
 
 
 def test_open_fields_stand_beside_the_listed_ones() -> None:
     told = facts.Guard(guard="overfit", mode="warn", step=3, where=None, more={"ended": "as asked"})
     assert told.fields() == {"guard": "overfit", "mode": "warn", "step": 3, "where": None, "ended": "as asked"}
-    assert facts.Guard.read(told.fields()).more == {"ended": "as asked"}
+    assert facts.Guard.from_record(told.fields()).more == {"ended": "as asked"}
 
 
 @pytest.mark.parametrize("value", [None, "3", 3.5, True, [3], 2**70])
 def test_a_number_of_another_type_is_unreadable(value: Any) -> None:
     with pytest.raises(Unreadable):
-        launcher_events.AgentExited.read({"node_rank": value, "exit_code": 1})
+        launcher_events.AgentExited.from_record({"node_rank": value, "exit_code": 1})
 
 
 def test_old_and_foreign_records_are_read_as_far_as_they_go() -> None:
-    assert launcher_events.Cancelled.read({}).by == ""
-    assert launcher_events.Requeued.read({"without": "node1", "because": 3}).fields() == {"because": "", "without": []}
-    assert agent_events.AttemptStarted.read({"ranks": {"0": 0}}).attempt == 1
-    assert launcher_events.Launched.read({"nodes": "two"}).nodes is None
+    assert launcher_events.Cancelled.from_record({}).by == ""
+    assert launcher_events.Requeued.from_record({"without": "node1", "because": 3}).fields() == {
+        "because": "",
+        "without": [],
+    }
+    assert agent_events.AttemptStarted.from_record({"ranks": {"0": 0}}).attempt == 1
+    assert launcher_events.Launched.from_record({"nodes": "two"}).nodes is None
 
 
 def test_a_message_without_its_fields_cannot_be_made() -> None:

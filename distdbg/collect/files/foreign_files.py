@@ -24,6 +24,7 @@ from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.stacks.pyspy_text import is_pyspy_text, read_pyspy_text
 from distdbg.evidence.stacks.threads import Frame, Thread, read_threads
 from distdbg.model import Unknown, fold_ranks
+from distdbg.protocol.dump import ProcessState
 
 _HEAD = 16 << 10
 #: py-spy's text names a thread within so many lines.
@@ -229,7 +230,7 @@ class ForeignFiles:
             return self._beside(before, had)
         pid = next((threads[0].pid for _, threads in had.stacks if threads), 0)
         t = _age(had.recorder) / 1e9 if had.recorder else 0.0
-        process = {"state": NOT_LOOKED_AT}
+        process = ProcessState(state=NOT_LOOKED_AT)
         looks = [Look(t, process, threads=threads, threads_path=path) for path, threads in had.stacks]
         looks = looks or [Look(t, process, missing={"stacks": "no file with its stack was given"})]
         looks[-1] = replace(looks[-1], recorder=had.recorder, recorder_path=had.recorder_path)

@@ -84,15 +84,15 @@ def _rank(dump: Dump, number: int, local_rank: int, everybody: tuple[int, ...]) 
     if found is None:
         return RankRecord(number, 0, 0, "", exit_unknown_because=dump.missing[number])
     log = found.recorder
-    page = found.last.page or {}
+    page = found.last.page
     return RankRecord(
         rank=number,
         local_rank=local_rank,
         node_rank=found.node_rank,
         host=found.host,
         pid=found.pid or None,
-        step=jsonl.integer(page, "step"),
-        phase=jsonl.text(page, "phase") or None,
+        step=page.step if page else None,
+        phase=(page.phase or None) if page else None,
         initialised=log is not None and bool(log.groups),
         groups=dict(_groups(log, everybody)) if log else {},
     )

@@ -9,12 +9,13 @@ from typing import Any
 from distdbg.collect.files.bounded_read import read_bytes, read_whole
 from distdbg.collect.files.recorder_files import RecorderReader, RecorderUnreadable
 from distdbg.evidence import jsonl
-from distdbg.evidence.dump import Dump, Look, RankDump
+from distdbg.evidence.dump import GONE, Dump, Look, RankDump
 from distdbg.evidence.recorder.calls import Call, read_calls
 from distdbg.evidence.recorder.log import RecorderLog, Signatures, read_recorder
 from distdbg.evidence.recorder.nccl_ras import read_ras
 from distdbg.evidence.stacks.threads import Frame, Thread, read_threads
 from distdbg.model import MOST_RANKS, Unknown
+from distdbg.protocol.dump import PageReading, ProcessState
 
 #: Bytes of the manifest or of one node's part: 16,384 ranks have 30 MiB together.
 _MOST_PART = 128 << 20
@@ -130,7 +131,8 @@ class _Reader:
         )
 
     def _look(self, look: Mapping[str, Any]) -> Look:
-        page, children, stacks = look.get("page"), look.get("children"), look.get("stacks")
+        page, process, stacks = look.get("page"), look.get("process"), look.get("stacks")
+        children = look.get("children")
         missing = {
             name: why
             for name in ("stacks", "recorder")
@@ -139,15 +141,17 @@ class _Reader:
         }
         return Look(
             t=jsonl.number(look, "t") or 0.0,
-            process=look["process"] if isinstance(look.get("process"), dict) else {},
-            page=page if isinstance(page, dict) else None,
+            process=ProcessState.from_record(process) if isinstance(process, dict) else GONE,
+            page=PageReading.from_record(page) if page and isinstance(page, dict) else None,
             threads=self._threads(stacks),
             threads_path=self._cited(stacks),
             recorder=self._recorder(look.get("recorder")),
             recorder_path=self._cited(look.get("recorder")),
-            children={int(pid): seen for pid, seen in children.items() if _is_pid(pid) and isinstance(seen, dict)}
-            if isinstance(children, dict)
-            else {},
+            children={
+                int(pid): ProcessState.from_record(seen)
+                for pid, seen in (children.items() if isinstance(children, dict) else ())
+                if _is_pid(pid) and isinstance(seen, dict)
+            },
             missing=missing,
         )
 

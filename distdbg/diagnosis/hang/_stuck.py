@@ -63,8 +63,8 @@ def since(hang: Hang, waits: Iterable[Wait]) -> float | None:
 def step(hang: Hang, ranks: Iterable[int]) -> int | None:
     for rank in ranks:
         had = hang.dump.ranks.get(rank)
-        if had is not None and had.last.page and isinstance(found := had.last.page.get("step"), int) and found:
-            return found
+        if had is not None and had.last.page and had.last.page.step:
+            return had.last.page.step
     return None
 
 

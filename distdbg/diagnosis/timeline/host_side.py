@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from distdbg.diagnosis.timeline.seen import LOCKS, MANY, SLEEP, Seen
 from distdbg.diagnosis.timeline.standing import Doing, Standing
+from distdbg.evidence.dump import GONE
 from distdbg.evidence.frames import Activity
 from distdbg.evidence.stacks.classes import idle, since_birth
 from distdbg.evidence.stacks.threads import Frame, Thread
@@ -40,7 +41,7 @@ def _loader(seen: Seen) -> Standing | None:
         return seen.stands(Doing.LOADER, "waits for its loader's workers" if workers else "waits for its loader")
     worker, frames = busy[0]
     many = sum(others[0] == frames[0] for _, others in busy) - 1
-    call = str(seen.rank.first.children.get(worker.pid, {}).get("syscall") or "")
+    call = seen.rank.first.children.get(worker.pid, GONE).syscall
     words = f"{_of_call(call, seen.dump.line(frames[0].file, frames[0].line))} at {_place(frames[0])}"
     helpers = seen.other_threads(worker.pid) if call == "futex" else []
     if helpers:  # it waits for one of them
@@ -93,7 +94,7 @@ def _io(seen: Seen) -> Standing | None:
         return seen.stands(Doing.IO, "waits in the rendezvous store for a key that nobody has set")
     words = None
     if seen.state == "D":
-        wchan = seen.rank.last.process.get("wchan") or "no more is known"
+        wchan = seen.rank.last.process.wchan or "no more is known"
         words = f"waits in the kernel for a disk or a file system (state D, {wchan})"
     elif seen.call in CHILD:
         words = "waits for a child process to end"

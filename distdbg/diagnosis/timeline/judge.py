@@ -33,7 +33,7 @@ def stand(rank: RankDump, record: RankRecord | None, dump: Dump, *, delegates: b
 
 
 def _judge(seen: Seen, *, delegates: bool) -> Standing:
-    if not seen.rank.last.process or seen.state in ("Z", "X"):
+    if not seen.state or seen.state in ("Z", "X"):
         return seen.stands(Doing.ENDED, "has ended")
     if seen.state in ("T", "t"):
         return seen.stands(Doing.STOPPED, "is stopped (state T: by SIGSTOP, a debugger or the batch system)")

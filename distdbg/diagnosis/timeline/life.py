@@ -30,6 +30,7 @@ def life(dump: Dump, waits: list[Wait]) -> str:
 def rate(had: RankDump, name: str) -> float:
     """A counter's growth a second, between the first look and the last."""
     first, last = had.first, had.last
-    if last.t <= first.t or name not in first.process or name not in last.process:
+    before, after = getattr(first.process, name), getattr(last.process, name)
+    if last.t <= first.t or before is None or after is None:
         return 0.0
-    return max(0.0, float(last.process[name]) - float(first.process[name])) / (last.t - first.t)
+    return max(0.0, float(after) - float(before)) / (last.t - first.t)

@@ -30,9 +30,9 @@ class Seen:
         self.threads = look.threads
         frames = self.main.frames if self.main else ()
         self.library, self.users = parts(frames)
-        self.state = str(rank.last.process.get("state", ""))
-        self.call = str(rank.first.process.get("syscall") or rank.last.process.get("syscall") or "")
-        self.target = str(rank.first.process.get("target") or "")
+        self.state = rank.last.process.state
+        self.call = rank.first.process.syscall or rank.last.process.syscall
+        self.target = rank.first.process.target
         #: a stack that somebody else took tells only whether the thread was on a CPU
         self.unseen = self.state == NOT_LOOKED_AT
         self.idle = self.unseen and self.main is not None and not self.main.active
@@ -67,11 +67,11 @@ class Seen:
         if self.unseen:
             return self.main is not None and self.main.active
         first, last = self.rank.first, self.rank.last
-        burnt = float(last.process.get("cpu_s") or 0) - float(first.process.get("cpu_s") or 0)
+        burnt = (last.process.cpu_s or 0.0) - (first.process.cpu_s or 0.0)
         if last.t <= first.t or self.call in SLEEP:
             return False
         running = self.main is not None and self.main.active and not self.call
-        return burnt >= _BUSY * (last.t - first.t) or (running and first.process.get("state") == self.state == "R")
+        return burnt >= _BUSY * (last.t - first.t) or (running and first.process.state == self.state == "R")
 
     @property
     def same_place(self) -> bool:

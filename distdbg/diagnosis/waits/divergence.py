@@ -221,10 +221,10 @@ def _ends(hang: Hang, rank: int) -> int | None:
     """How often a loader of this rank has come to its end: a batch asked for that did not come counts, too."""
     had = hang.dump.ranks.get(rank)
     page = had.last.page if had is not None else None
-    if not page:
+    if page is None:
         return None
-    dry = max(0, int(page.get("asks") or 0) - int(page.get("batches") or 0))
-    return int(page.get("data_ends") or 0) + (dry if hang.standings[rank].doing is not Doing.LOADER else 0)
+    dry = max(0, (page.asks or 0) - (page.batches or 0))
+    return (page.data_ends or 0) + (dry if hang.standings[rank].doing is not Doing.LOADER else 0)
 
 
 def _has_a_batch(hang: Hang, rank: int) -> bool:
@@ -236,8 +236,8 @@ def _has_a_batch(hang: Hang, rank: int) -> bool:
 
 def _trained(hang: Hang, ranks: Iterable[int], which: Callable[[list[int]], int]) -> int:
     """Backwards and steps of one of them: who has made more of them than another is not the one without data."""
-    pages = [had.last.page or {} for r in ranks if (had := hang.dump.ranks.get(r))]
-    return which([int(page.get("backwards") or 0) + int(page.get("step") or 0) for page in pages] or [0])
+    pages = [had.last.page for r in ranks if (had := hang.dump.ranks.get(r))]
+    return which([(page.backwards or 0) + (page.step or 0) if page else 0 for page in pages] or [0])
 
 
 def _unused(evidence: RunEvidence, hang: Hang, few: tuple[int, ...], many: tuple[int, ...]) -> bool:
@@ -249,6 +249,7 @@ def _unused(evidence: RunEvidence, hang: Hang, few: tuple[int, ...], many: tuple
         return False
     records = {record.rank: record for record in evidence.ranks}
     told = [records[r].without_gradient for r in few if r in records]
-    counts = {(had.last.page or {}).get("backwards") for r in (*few, *many) if (had := hang.dump.ranks.get(r))}
+    pages = [had.last.page for r in (*few, *many) if (had := hang.dump.ranks.get(r))]
+    counts = {page.backwards if page else None for page in pages}
     elsewhere = all(hang.standings[r].function != "backward" for r in few if r in hang.standings)
     return elsewhere and bool(told) and all(t is not None and t.reduces for t in told) and len(counts) == 1

@@ -83,8 +83,7 @@ class Hang:
 
     def quiet_of(self, ranks: Iterable[int]) -> float | None:
         """Seconds since one of these was heard, None where nobody listens."""
-        pages = [had.last.page for r in ranks if (had := self.dump.ranks.get(r)) is not None and had.last.page]
-        return min((float(page["quiet_s"]) for page in pages if "quiet_s" in page), default=None)
+        return _least_quiet(had for r in ranks if (had := self.dump.ranks.get(r)) is not None)
 
     def waits_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
         wanted = set(ranks)
@@ -111,7 +110,6 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         )
         circles = tuple(c for c in circles if apart.issuperset(c))
         complete, mismatch = (), None
-    quiet = [had.last.page["quiet_s"] for had in dump.ranks.values() if had.last.page and "quiet_s" in had.last.page]
     return Hang(
         dump=dump,
         standings=standings,
@@ -122,9 +120,14 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         complete=complete,
         mismatch=mismatch,
         moved=moved,
-        quiet_s=min(quiet, default=None),
+        quiet_s=_least_quiet(dump.ranks.values()),
         life=life(dump, waits) if dump.quiet_s is None else "",
     )
+
+
+def _least_quiet(ranks: Iterable[RankDump]) -> float | None:
+    pages = [had.last.page for had in ranks if had.last.page]
+    return min((page.quiet_s for page in pages if page.quiet_s is not None), default=None)
 
 
 def is_hung(evidence: RunEvidence) -> bool:
@@ -152,9 +155,7 @@ def _as_detected(evidence: RunEvidence, dump: Dump) -> Dump:
 def _apart(dump: Dump, moved: Iterable[int]) -> set[int]:
     """Ranks that have been silent for so long that they hang, whatever the others do."""
     return {
-        rank
-        for rank, had in dump.ranks.items()
-        if had.last.page and float(had.last.page.get("quiet_s") or 0) >= PARTLY_QUIET_S
+        rank for rank, had in dump.ranks.items() if had.last.page and (had.last.page.quiet_s or 0.0) >= PARTLY_QUIET_S
     }.difference(moved)
 
 
@@ -226,10 +227,8 @@ def _went_on(evidence: RunEvidence, dump: Dump) -> bool:
     said = (e for _, e in WentOn.among(evidence.events) if e.attempt == evidence.attempt)
     if any((event.t or 0.0) > dump.t for event in said):
         return True
-    steps = {rank: (had.last.page or {}).get("step") for rank, had in dump.ranks.items()}
-    return any(
-        r.step is not None and isinstance(s := steps.get(r.rank), int) and r.step > s + 1 for r in evidence.ranks
-    )
+    steps = {rank: had.last.page.step for rank, had in dump.ranks.items() if had.last.page}
+    return any(r.step is not None and (s := steps.get(r.rank)) is not None and r.step > s + 1 for r in evidence.ranks)
 
 
 def _unseen(rank: int, why: str, record: RankRecord | None) -> Standing:
@@ -241,7 +240,7 @@ def _unseen(rank: int, why: str, record: RankRecord | None) -> Standing:
 
 def _moved(had: RankDump) -> bool:
     first, last = had.first.page, had.last.page
-    return bool(first and last and first.get("heard") != last.get("heard"))
+    return bool(first and last and first.heard != last.heard)
 
 
 def _moved_unheard(dump: Dump, waits: list[Wait]) -> tuple[int, ...]:
@@ -257,7 +256,7 @@ def _moved_unheard(dump: Dump, waits: list[Wait]) -> tuple[int, ...]:
 
 
 def _heard(had: RankDump) -> bool:
-    return bool(had.last.page and had.last.page.get("heard"))
+    return bool(had.last.page and had.last.page.heard)
 
 
 def _goes_on(had: RankDump) -> bool:
@@ -277,7 +276,7 @@ def _alone(evidence: RunEvidence, dump: Dump) -> tuple[int, ...]:
     """
     if dump.reason == "timeout" and not is_hung(evidence):
         return ()
-    unused = all(had.last.page and had.last.page.get("heard") == 0 for had in dump.ranks.values())
+    unused = all(had.last.page and had.last.page.heard == 0 for had in dump.ranks.values())
     if unused and not any(record.initialised for record in evidence.ranks):
         return ()
     return (*dump.ranks, *dump.missing)

@@ -81,14 +81,14 @@ def _places(dump: Dump, paths: Mapping[int, Paths], standings: Mapping[int, Stan
     """The smallest first: a place where few stand is the one to look at."""
     same: dict[_Kind, list[RankDump]] = {}
     for rank in dump.ranks.values():
-        process, page = rank.last.process, rank.last.page or {}
-        state = _STATES.get(str(process.get("state") or ""), str(process.get("state") or "gone"))
-        waits_in = str(process.get("syscall") or process.get("wchan") or "")
-        if target := process.get("target"):
-            waits_in = f"{waits_in} on {target}"
+        process, page = rank.last.process, rank.last.page
+        state = _STATES.get(process.state, process.state or "gone")
+        waits_in = process.syscall or process.wchan
+        if process.target:
+            waits_in = f"{waits_in} on {process.target}"
         standing = standings.get(rank.rank)
         does = standing.doing.value if standing is not None else ""
-        kind = (paths[rank.rank], does, state, waits_in, str(page.get("phase") or ""))
+        kind = (paths[rank.rank], does, state, waits_in, page.phase if page else "")
         same.setdefault(kind, []).append(rank)
     places = [_place(dump, kind, ranks) for kind, ranks in same.items()]
     gone = {rank: own for rank, own in paths.items() if rank not in dump.ranks}
@@ -103,8 +103,8 @@ def _place(dump: Dump, kind: _Kind, ranks: Sequence[RankDump]) -> StackClassView
     user = next((frame for frame in reversed(frames) if frame.users), None)
     top = paths[0][-1]
     pages = [rank.last.page for rank in ranks if rank.last.page is not None]
-    steps = [step for page in pages if isinstance(step := page.get("step"), int)]
-    quiet = [float(quiet) for page in pages if isinstance(quiet := page.get("quiet_s"), (int, float))]
+    steps = [page.step for page in pages if page.step is not None]
+    quiet = [page.quiet_s for page in pages if page.quiet_s is not None]
     return StackClassView(
         ranks=RankSet.of(rank.rank for rank in ranks),
         nodes=tuple(dict.fromkeys(rank.host for rank in ranks)),

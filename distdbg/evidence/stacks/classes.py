@@ -177,8 +177,8 @@ def _path(frames: Iterable[Frame]) -> Path:
 
 
 def _why_none(look: Look) -> str:
-    state = {"T": "stopped", "Z": "a zombie", "D": "uninterruptible"}.get(str(look.process.get("state")), "")
-    if not look.process:
+    state = {"T": "stopped", "Z": "a zombie", "D": "uninterruptible"}.get(look.process.state, "")
+    if not look.process.state:
         state = "the process is gone"
     return "; ".join(filter(None, (state, look.missing.get("stacks", ""))))
 

@@ -9,6 +9,7 @@ from distdbg.evidence.recorder.calls import Call
 from distdbg.evidence.recorder.log import read_recorder
 from distdbg.evidence.run import ExceptionFact, RankRecord
 from distdbg.evidence.stacks.threads import Frame, Thread
+from distdbg.protocol.dump import ProcessState
 from tests.hang_cases import SIGNATURES, T, c10d, history, made, send, sleeps, stands_at, user, waits
 from tests.made_dump import BOOT, IDLES, LOADS, SCRIPT, TORCH, WORKS, frame, recorder, thread
 
@@ -256,17 +257,17 @@ def test_a_wait_for_a_device_spins():
 
 
 def test_somebody_elses_stack_tells_only_whether_it_was_on_a_cpu():
-    look = Look(T, process={"state": "?"}, threads=(thread(1003, c10d("all_reduce")),))
+    look = Look(T, process=ProcessState(state="?"), threads=(thread(1003, c10d("all_reduce")),))
     found = stand(RankDump(3, 1003, 1, "n", (look,)), None, Dump("x", T))
     assert found.doing is Doing.COLLECTIVE
-    asleep = Look(T, process={"state": "?"}, threads=(thread(1003, (user(7), *BOOT)),))
+    asleep = Look(T, process=ProcessState(state="?"), threads=(thread(1003, (user(7), *BOOT)),))
     found = stand(RankDump(3, 1003, 1, "n", (asleep,)), None, Dump("x", T))
     assert found.doing is Doing.PYTHON and not found.sure
 
 
 def test_nothing_at_all_is_no_error():
     assert stand(RankDump(0, 0, 0, "", ()), None, Dump("x")).doing is Doing.ENDED
-    empty = Look(T, process={"state": "S"}, threads=(Thread(1, 1, "", False, False, ()),))
+    empty = Look(T, process=ProcessState(state="S"), threads=(Thread(1, 1, "", False, False, ()),))
     assert stand(RankDump(0, 1, 0, "", (empty,)), None, Dump("x")).doing is Doing.PYTHON
-    odd = Look(T, process={"state": 3, "syscall": None, "cpu_s": 1}, threads=(thread(1, (Frame("", "", 0),)),))
+    odd = Look(T, process=ProcessState(state="3", cpu_s=1), threads=(thread(1, (Frame("", "", 0),)),))
     assert not stand(RankDump(0, 1, 0, "", (odd,)), None, Dump("x")).sure

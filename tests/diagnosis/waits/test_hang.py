@@ -9,6 +9,7 @@ from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.verdict import build_report
 from distdbg.diagnosis.waits.hang import PARTLY_QUIET_S, QUIET_S, hang_of
 from distdbg.evidence.recorder.log import Signatures, read_recorder
+from distdbg.protocol.dump import ProcessState
 from tests.hang_cases import (
     SIGNATURES,
     blind,
@@ -236,9 +237,12 @@ def by_hand(quiet_s, *, moved=(), cpu=None, written=0, ranks=None):
         found[rank] = waits(9, pages=[PAGE | {"quiet_s": 0.1}, PAGE | {"heard": 8, "quiet_s": 0.0}])
     built = evidence(ranks or found, quiet_s=None, reason="asked")
     if written:
-        first, last = built.dump.ranks[2].looks
-        first.process.update(written=0)
-        last.process.update(written=written)
+        had = built.dump.ranks[2]
+        processes = [
+            ProcessState(**look.process.fields(), written=n) for look, n in zip(had.looks, (0, written), strict=True)
+        ]
+        looks = tuple(replace(look, process=process) for look, process in zip(had.looks, processes, strict=True))
+        built.dump.ranks[2] = replace(had, looks=looks)
     return built
 
 
