@@ -66,6 +66,8 @@ class Finding:
     evidence: tuple[Citation, ...] = ()
     cause_class: CauseClass = CauseClass.OBSERVATION
     first_seen: float | None = None
+    #: of a job on GPUs: whether the host of these ranks is at fault, or their device. None where that is no question.
+    side: Literal["host", "device"] | None = None
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,6 @@ def recorder(signatures, *groups):
             })  # fmt: skip
     log = read_recorder({"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": entries}, signatures)
     for name, *_ in groups:  # a group without an operation is in no dump
-        if name not in log.groups:
-            log.groups[name] = GroupLog(name, "default_pg" if name == "0" else "undefined")
+        if (name, "gloo") not in log.groups:
+            log.groups[name, "gloo"] = GroupLog(name, "default_pg" if name == "0" else "undefined", comm="gloo")
     return log

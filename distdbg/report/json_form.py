@@ -39,6 +39,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "ranks": list(finding.ranks),
         "nodes": list(finding.nodes),
         "step": finding.step,
+        "side": finding.side,
         "summary": finding.summary,
         "cause": finding.cause,
         "remedy": finding.remedy,

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from distdbg.diagnosis.waits.graph import Wait, groups
+from distdbg.diagnosis.timeline.groups import groups
+from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Hang
 from distdbg.diagnosis.waits.picture import picture_of
 from distdbg.evidence.rank_set import RankSet

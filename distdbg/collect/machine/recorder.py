@@ -1,15 +1,23 @@
-"""A rank's flight recorder, asked for over the Unix socket that torch serves: needs no GIL, and no pause."""
+"""Ask a rank for its flight recorder over the Unix socket that torch serves. This needs no GIL and no pause.
+
+torch has two recorders in one process: ProcessGroupNCCL's, and one that all other backends share. Both answer in the
+same form (torch/csrc/distributed/c10d: NCCLUtils.cpp, FlightRecorder.cpp). A process group of `cpu:gloo,cuda:nccl`,
+which is what init_process_group() makes by default, writes to both.
+"""
 
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import socket
+import time
 from pathlib import Path
 
 from distdbg.model import fold_ranks
 
 _MOST_BYTES = 64 << 20
+_ENTRIES = b'"entries"'
 _LONG_LIST = re.compile(rb'"ranks":"\[([0-9, ]{200,})\]"')
 
 
@@ -17,11 +25,39 @@ class RecorderFailed(Exception):
     """Says why there is no recorder's dump."""
 
 
+#: NCCL's first. A build without CUDA has no handler of that name.
+_HANDLERS = ("dump_nccl_trace_json", "fr_trace_json")
+
+
 def ask(path: Path, within_s: float) -> bytes:
-    """The recorder's JSON: 10-30 ms and about 1 MB for 2,000 entries. Raises RecorderFailed."""
+    """The recorders' JSON, as one: 10-30 ms and about 1 MB for 2,000 entries. Raises RecorderFailed."""
     if not path.exists():
         raise RecorderFailed("this rank serves none: its process group is not made, or it has no worker side")
-    request = b"POST /handler/fr_trace_json? HTTP/1.0\r\nHost: rank\r\nContent-Length: 0\r\n\r\n"
+    until = time.monotonic() + within_s
+    answers, failed = [], ""
+    for handler in _HANDLERS:
+        try:
+            answers.append(_ask(path, handler, until - time.monotonic()))
+        except RecorderFailed as error:  # noqa: PERF203 -- two of them
+            failed = str(error)
+    if not answers:
+        raise RecorderFailed(failed)
+    used = [answer for answer in answers if _ENTRIES in answer]
+    return _merged(*used) if len(used) > 1 else (used or answers)[0]
+
+
+def _merged(nccl: bytes, others: bytes) -> bytes:
+    """One dump with the entries of both. A group has the same name in both, and its own sequence numbers in each."""
+    one, other = json.loads(nccl), json.loads(others)
+    one["entries"] += other["entries"]
+    one["pg_config"] = {**other.get("pg_config", {}), **one.get("pg_config", {})}
+    return json.dumps(one, separators=(",", ":")).encode()
+
+
+def _ask(path: Path, handler: str, within_s: float) -> bytes:
+    if within_s <= 0:
+        raise RecorderFailed("it does not answer in time")
+    request = f"POST /handler/{handler}? HTTP/1.0\r\nHost: rank\r\nContent-Length: 0\r\n\r\n".encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(within_s)
         try:
@@ -29,7 +65,7 @@ def ask(path: Path, within_s: float) -> bytes:
             sock.sendall(request)
             answer = _read(sock)
         except TimeoutError:
-            raise RecorderFailed(f"it does not answer within {within_s:g} s") from None
+            raise RecorderFailed(f"it does not answer within {within_s:.1f} s") from None
         except OSError as error:
             raise RecorderFailed(error.strerror or str(error)) from None
     head, _, body = answer.partition(b"\r\n\r\n")

@@ -100,7 +100,7 @@ def _rank(dump: Dump, number: int, local_rank: int, everybody: tuple[int, ...]) 
 
 def _groups(log: RecorderLog, everybody: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
     """What the recorder tells of groups: NCCL's names their ranks, and the default group is everybody's."""
-    for name, group in log.groups.items():
+    for group in log.groups.values():
         ranks = group.ranks or (everybody if group.description == "default_pg" else ())
         if ranks:
-            yield name, ranks
+            yield group.name, ranks

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from distdbg.diagnosis.failures.findings import who
+from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.graph import Wait
-from distdbg.diagnosis.waits.hang import Hang
+from distdbg.diagnosis.waits.hang import Culprit, Hang
 from distdbg.evidence.frames import Origin
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.threads import Frame
@@ -36,7 +38,7 @@ def waited(evidence: RunEvidence, hang: Hang, waits: Iterable[Wait]) -> str:
     """`Ranks 0-2 wait in all_reduce … at train.py:30, since 12:03:11 (14 s before the dump).`"""
     words = []
     for wait in waits:
-        lines = sorted({short(f) for r in wait.waiting if (f := hang.standings[r].frame)})
+        lines = sorted({short(f) for r in wait.waiting if (f := hang.frame_of(r))})
         place = f" at {' and '.join(lines[:2])}" if lines else ""
         subject = who(evidence, wait.waiting)
         verb = "waits" if len(wait.waiting) == 1 else "wait"
@@ -54,6 +56,13 @@ def _age(hang: Hang, when: float | None) -> str:
 def time_of(when: float) -> str:
     seconds = int(when) % 86400
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d} UTC"
+
+
+def side_of(culprit: Culprit) -> Literal["host", "device"] | None:
+    """None where hosts wait for hosts, as with gloo."""
+    if culprit.standing.doing is Doing.DEVICE:
+        return "device"
+    return "host" if any(wait.on_device for wait in culprit.waits) else None
 
 
 def since(hang: Hang, waits: Iterable[Wait]) -> float | None:

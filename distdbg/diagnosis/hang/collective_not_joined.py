@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import hosts, who
-from distdbg.diagnosis.hang._stuck import citations, plural, since, waited
+from distdbg.diagnosis.hang._stuck import citations, plural, side_of, since, waited
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.recorder.nccl_ras import behind, unreachable
@@ -43,6 +43,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             evidence=citations(hang, culprit.ranks, waiting),
             cause_class=CauseClass.STUCK,
             first_seen=since(hang, culprit.waits),
+            side=side_of(culprit),
         )
 
 

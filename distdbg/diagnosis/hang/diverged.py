@@ -45,6 +45,7 @@ def diverged(evidence: RunEvidence, kind: Kind, remedy: str) -> Iterable[Finding
         evidence=citations(hang, found.ranks, found.others),
         cause_class=CauseClass.STUCK,
         first_seen=since(hang, hang.waits),
+        side="host" if any(wait.on_device for wait in hang.waits) else None,
     )
 
 
@@ -116,7 +117,7 @@ def _sides(hang: Hang, found: Divergence) -> str:
     """Each side's operation, ranks and line."""
     parts = []
     for operation, ranks in found.sides:
-        lines = sorted({short(f) for r in ranks if r in hang.standings and (f := hang.standings[r].frame)})
+        lines = sorted({short(f) for r in ranks if r in hang.standings and (f := hang.frame_of(r))})
         parts.append((f"{operation}{f' at {lines[0]}' if lines else ''}", ranks))
     return sides_text(parts) + (f" ({found.place})" if found.place else "")
 

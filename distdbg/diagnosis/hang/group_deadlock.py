@@ -38,6 +38,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             evidence=citations(hang, circle, ()),
             cause_class=CauseClass.STUCK,
             first_seen=since(hang, hang.waits_for(circle)),
+            side="host" if any(wait.on_device for wait in waits) else None,
         )
 
 
@@ -57,7 +58,7 @@ def _told(hang: Hang, circle: tuple[int, ...]) -> str:
 def _lines(hang: Hang, circle: tuple[int, ...]) -> str:
     places: dict[str, list[int]] = {}
     for rank in circle:
-        frame = hang.standings[rank].frame
+        frame = hang.frame_of(rank)
         if frame is not None:
             text = hang.dump.line(frame.file, frame.line)
             places.setdefault(f"{short(frame)}{f': {text}' if text else ''}", []).append(rank)

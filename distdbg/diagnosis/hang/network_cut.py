@@ -23,7 +23,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     if hang is None or not hang.stands or hang.culprits or hang.circles or hang.mismatch is not None:
         return
     for wait in hang.complete:
-        if wait.sequence is None or not _all_read(hang, wait):
+        if wait.sequence is None or not _all_read(hang, wait) or (wait.on_device and not wait.started):
             continue
         yield Finding(
             id="network-cut",

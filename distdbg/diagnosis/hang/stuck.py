@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.hang._handling import handled
-from distdbg.diagnosis.hang._stuck import citations, plural, short, since, step, waited
+from distdbg.diagnosis.hang._stuck import citations, plural, short, side_of, since, step, waited
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.evidence.run import RunEvidence
@@ -21,6 +21,7 @@ _IDS = {
     Doing.IO: "stuck-on-io",
     Doing.NATIVE: "stuck-in-native",
     Doing.PYTHON: "stuck-in-python",
+    Doing.DEVICE: "stuck-on-device",
 }
 DOCS = entries(*_IDS.values())
 
@@ -60,6 +61,7 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDo
         evidence=citations(hang, culprit.ranks, [w for wait in culprit.waits for w in wait.waiting]),
         cause_class=CauseClass.STUCK,
         first_seen=since(hang, culprit.waits),
+        side=side_of(culprit),
     )
 
 

@@ -11,9 +11,9 @@ from distdbg.diagnosis.hang._stuck import short
 from distdbg.diagnosis.slow._profiles import cost, is_dear, starves
 from distdbg.diagnosis.slow._profiles import found as found_in
 from distdbg.diagnosis.timeline.arrivals import Late, Longer, late_ranks, longer_phases
+from distdbg.diagnosis.timeline.groups import groups
 from distdbg.diagnosis.timeline.judge import stand
 from distdbg.diagnosis.timeline.seen import READS_DEVICE
-from distdbg.diagnosis.waits.graph import groups
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.run import RunEvidence
@@ -90,7 +90,7 @@ def _alone_reads_its_gpu(dump: Dump, late: Late) -> bool:
 
 def _reads_its_gpu(had: RankDump, dump: Dump) -> bool:
     main = had.main(had.last)
-    if had.recorder is None or had.recorder.comm != "nccl" or main is None or not main.user_frames:
+    if had.recorder is None or not had.recorder.on_device or main is None or not main.user_frames:
         return False
     line = main.user_frames[0]
     return _reads(dump.line(line.file, line.line), main.frames[0].function)

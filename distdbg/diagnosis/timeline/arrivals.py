@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from distdbg.diagnosis.waits.graph import Group
+from distdbg.diagnosis.timeline.groups import Group
 from distdbg.evidence.recorder.log import GroupLog
 
 _NEWEST = 500

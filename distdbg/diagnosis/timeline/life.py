@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from distdbg.diagnosis.waits.graph import Wait
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.model import fold_ranks
 
@@ -14,7 +13,7 @@ _MOVING = 16 << 10
 _ALIKE = 0.25
 
 
-def life(dump: Dump, waits: list[Wait]) -> str:
+def life(dump: Dump, *, somebody_waits: bool) -> str:
     """Signs of work between the looks. Only a launch's detector watches for long enough to count a rank's CPU time
     against it while the others wait; bytes that flow, and ranks that all compute, are work at any time.
     """
@@ -22,7 +21,7 @@ def life(dump: Dump, waits: list[Wait]) -> str:
     if moving:
         return f"rank{'s' if len(moving) > 1 else ''} {fold_ranks(moving)} read or wrote between the looks"
     shares = [rate(had, "cpu_s") for had in dump.ranks.values()]
-    if not waits and not dump.missing and shares and min(shares) >= max(WORKS, _ALIKE * max(shares)):
+    if not somebody_waits and not dump.missing and shares and min(shares) >= max(WORKS, _ALIKE * max(shares)):
         return "all ranks compute"
     return ""
 

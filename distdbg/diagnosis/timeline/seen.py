@@ -42,8 +42,10 @@ class Seen:
         self.native = " ".join(names) if any(not name.startswith("0x") for name in names) else ""
         recorder = rank.recorder
         self.unrecorded = recorder is None
-        self.open = recorder is not None and any(g.first_open is not None for g in recorder.groups.values())
-        self.device = recorder is not None and recorder.comm == "nccl"
+        opened = [g for g in recorder.groups.values() if g.first_open is not None] if recorder is not None else []
+        self.open = bool(opened)
+        #: an operation is open on its device, which the host need not wait for
+        self.device = any(group.on_device for group in opened)
         self.line = dump.line(self.users[0].file, self.users[0].line) if self.users else ""
 
     def stands(

@@ -17,6 +17,7 @@ class Doing(Enum):
     COLLECTIVE = "waits in a collective"
     TRANSFER = "waits for a send or recv"
     FORMING = "waits for a process group to be formed"
+    DEVICE = "has enqueued an operation that its device does not finish"
     ENDED = "has ended"
     STOPPED = "is stopped"
     RAISED = "has raised, and a thread keeps its process alive"

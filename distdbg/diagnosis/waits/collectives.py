@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from distdbg.diagnosis.waits.graph import Group
+from distdbg.diagnosis.timeline.groups import Group
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.recorder.log import GroupLog

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from distdbg.diagnosis.failures.handling import handling
 from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.timeline.groups import Group, groups
 from distdbg.diagnosis.timeline.standing import Doing
-from distdbg.diagnosis.waits.graph import Group, groups
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.diagnosis.waits.last_calls import Parted, parted_at_last
 from distdbg.diagnosis.waits.mismatch import earliest_mismatch
@@ -182,7 +182,7 @@ def _branches(hang: Hang, rank: int) -> dict[_Key, _Branch]:
     """By file, line and branch, the innermost first; none whose other branch makes the very call, too."""
     found: dict[_Key, _Branch] = {}
     inner = None
-    for frame in hang.standings[rank].frames if rank in hang.standings else ():
+    for frame in hang.frames_of(rank) if rank in hang.standings else ():
         condition = condition_of(hang.dump.sources.get(frame.file, ""), frame.line)
         if condition is not None and not (inner is None and hang.standings[rank].function in condition.shared):
             key = frame.file, condition.line, condition.otherwise

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from distdbg.diagnosis.timeline.device import OpenOperation
+from distdbg.diagnosis.timeline.groups import Group
 from distdbg.diagnosis.timeline.standing import Doing, Standing
-from distdbg.diagnosis.waits.transfers import OpenTransfer, open_transfer
+from distdbg.diagnosis.waits.transfers import OpenTransfer, device_transfer, open_transfer
 from distdbg.evidence.dump import Dump, RankDump
-from distdbg.evidence.recorder.log import GroupLog
 from distdbg.evidence.run import RankRecord
 from distdbg.evidence.stacks.threads import Frame
 
@@ -39,110 +40,61 @@ class Wait:
     by_stacks: bool = False
     #: who is awaited is known without a recorder: the other side of a transfer, everybody of the first group
     awaited_known: bool = False
-
-
-@dataclass(frozen=True)
-class Group:
-    """A process group and what its members' recorders say of it."""
-
-    name: str
-    ranks: tuple[int, ...]
-    logs: Mapping[int, GroupLog]
-
-    @property
-    def _description(self) -> str:
-        return next((log.description for log in self.logs.values() if log.description), "")
-
-    @property
-    def default(self) -> bool:
-        return self._description in ("default_pg", "") and self.name in ("0", "")
-
-    @property
-    def title(self) -> str:
-        words, description = f"group {self.name}" if self.name else "the default group", self._description
-        named = f"{words} ({description})" if description != "undefined" else words
-        return "the default group" if self.default else named
-
-
-def groups(dump: Dump, records: Mapping[int, RankRecord]) -> list[Group]:
-    """Every group that a recorder has heard of, by its name and its members: two ranks may use one name differently."""
-    members = _Members(dump, records)
-    found: dict[tuple[str, int], dict[int, GroupLog]] = defaultdict(dict)
-    for rank, had in dump.ranks.items():
-        for name, log in had.recorder.groups.items() if had.recorder else ():
-            found[name, members.of(rank, log)][rank] = log
-    known = []
-    for (name, number), logs in found.items():
-        # A member whose recorder was had, and that never used the group, has enqueued nothing there.
-        for rank in members.known[number]:
-            if rank not in logs and rank in dump.ranks and dump.ranks[rank].recorder is not None:
-                logs[rank] = GroupLog(name, "")
-        known.append(Group(name, members.known[number], logs))
-    return sorted(known, key=lambda group: (group.name, group.ranks))
-
-
-class _Members:
-    """Who is in a group, as its ranks have told, by a number: a tuple of 16,384 ranks is hashed once, not by each."""
-
-    def __init__(self, dump: Dump, records: Mapping[int, RankRecord]) -> None:
-        self._records = records
-        self._everybody = tuple(sorted(records.keys() | dump.ranks.keys() | dump.missing.keys()))
-        users: dict[str, list[int]] = defaultdict(list)
-        for rank, had in dump.ranks.items():
-            for name in had.recorder.groups if had.recorder else ():
-                users[name].append(rank)
-        self._users = {name: tuple(sorted(ranks)) for name, ranks in users.items()}
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._by_identity: dict[int, int] = {}
-        self.known: list[tuple[int, ...]] = []
-
-    def of(self, rank: int, log: GroupLog) -> int:
-        told = (self._records[rank].groups.get(log.name) if rank in self._records else None) or log.ranks
-        default = log.name in ("0", "") or log.description == "default_pg"
-        members = told or (self._everybody if default else self._users[log.name])
-        number = self._by_identity.get(id(members))
-        if number is None:
-            number = self._by_identity[id(members)] = self._numbers.setdefault(members, len(self.known))
-            if number == len(self.known):
-                self.known.append(members)
-        return number
+    #: the devices wait, by what was enqueued; the hosts may be anywhere
+    on_device: bool = False
+    #: the devices of all members have started it; None where no start times are recorded
+    started: bool | None = None
 
 
 def find_waits(
-    dump: Dump, records: Mapping[int, RankRecord], standings: Mapping[int, Standing], known: list[Group]
+    dump: Dump,
+    records: Mapping[int, RankRecord],
+    standings: Mapping[int, Standing],
+    known: list[Group],
+    opened: Mapping[int, OpenOperation],
 ) -> list[Wait]:
-    """The waits of all ranks that wait for others, those of the same operation together."""
+    """The waits of all ranks that wait for others, those of the same operation together.
+
+    `opened` says what each device waits in. That decides for its rank; the host's standing decides for the others, and
+    where it waits in an operation of a host.
+    """
     collectives: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     blind: dict[str, list[int]] = defaultdict(list)
     forming: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
     found: list[Wait] = []
     for rank, standing in sorted(standings.items()):
+        on_device = opened.get(rank) if standing.doing is not Doing.DEVICE else None
+        if on_device is not None and on_device.transfer is not None:
+            found.append(_transfer(rank, device_transfer(rank, on_device.transfer, dump, opened), on_device=True))
+        elif on_device is not None:
+            collectives[on_device.group, on_device.sequence, on_device.signature].append(rank)
         match standing.doing:
             case Doing.COLLECTIVE:
                 at = _open_operation(rank, standing, known, dump)
-                if at is None:
-                    blind[standing.function].append(rank)
-                else:
+                if at is not None:
                     collectives[at].append(rank)
-            case Doing.TRANSFER:
+                elif on_device is None:
+                    blind[standing.function].append(rank)
+            case Doing.TRANSFER if on_device is None:
                 found.append(_transfer(rank, open_transfer(standing, dump)))
             case Doing.FORMING:
                 forming[standing.function, standing.members].append(rank)
     for (number, sequence, signature), ranks in collectives.items():
         unread = set(blind.get(dump.signatures[signature].operation, ()))
-        found.append(_collective(known[number], (sequence, signature), tuple(ranks), dump, unread))
+        wait = _collective(known[number], (sequence, signature), tuple(ranks), dump, unread)
+        found.append(_of_devices(wait, number, known[number], opened, standings) if known[number].on_device else wait)
     found += [_blind(function, tuple(ranks), standings) for function, ranks in blind.items()]
     found += [_forming(*made, tuple(ranks), standings, records) for made, ranks in forming.items()]
     return found
 
 
 def _open_operation(rank: int, standing: Standing, known: list[Group], dump: Dump) -> tuple[int, int, int] | None:
-    """(group's index, sequence, signature) that this rank waits in: the oldest that is open in the group it is in.
+    """(group's index, sequence, signature) that this host waits in: the oldest that is open in the group it is in.
 
     Of several groups with open operations it is the one that its line has called, else the one whose newest bears the
     name of torch's function, else the one that was used last; another thread may wait in another one.
     """
-    logs = {number: group.logs[rank] for number, group in enumerate(known) if rank in group.logs}
+    logs = {number: g.logs[rank] for number, g in enumerate(known) if rank in g.logs and not g.on_device}
     firsts = {number: first for number, log in logs.items() if (first := log.first_open) is not None}
     opened = list(firsts)
     if len(opened) > 1:
@@ -202,6 +154,34 @@ def _collective(
     return Wait(what, waiting, awaited, tuple(sorted(other)), group.name, sequence, when)
 
 
+def _of_devices(
+    wait: Wait, number: int, group: Group, opened: Mapping[int, OpenOperation], standings: Mapping[int, Standing]
+) -> Wait:
+    """The same where devices wait: also for a member whose host has come and whose device has not.
+
+    Its device is stuck, or is still in an older operation. The latter is only looked at where every host has come.
+    """
+    sequence = wait.sequence or 0
+    stuck = [
+        rank
+        for rank in group.ranks
+        if rank in standings and standings[rank].doing is Doing.DEVICE and rank in opened
+        and opened[rank].group == number and opened[rank].sequence <= sequence
+    ]  # fmt: skip
+    awaited = {*wait.awaited, *stuck}
+    if not awaited:
+        awaited = {rank for rank in group.ranks if rank not in wait.waiting and _not_completed(group, rank, sequence)}
+    flags = {opened[rank].started for rank in wait.waiting if rank in opened}
+    started = None if None in flags else flags == {True}
+    return replace(wait, awaited=tuple(sorted(awaited)), on_device=True, started=started)
+
+
+def _not_completed(group: Group, rank: int, sequence: int) -> bool:
+    log = group.logs.get(rank)
+    at = log.index(sequence) if log is not None else None
+    return log is not None and at is not None and not log.done[at]
+
+
 def _blind(function: str, waiting: tuple[int, ...], standings: Mapping[int, Standing]) -> Wait:
     """No recorder says who takes part: everybody who stands elsewhere may be awaited. Not who waits in the same
     function, by its recorder: that one has come.
@@ -213,8 +193,11 @@ def _blind(function: str, waiting: tuple[int, ...], standings: Mapping[int, Stan
     return Wait(what, waiting, tuple(sorted(standings.keys() - come)), by_stacks=True)
 
 
-def _transfer(rank: int, open_: OpenTransfer) -> Wait:
-    return Wait(open_.what, (rank,), open_.awaited, since=open_.since, either=open_.either, awaited_known=True)
+def _transfer(rank: int, open_: OpenTransfer, *, on_device: bool = False) -> Wait:
+    return Wait(
+        open_.what, (rank,), open_.awaited, since=open_.since, either=open_.either, awaited_known=True,
+        on_device=on_device,
+    )  # fmt: skip
 
 
 def _forming(
@@ -259,7 +242,8 @@ def ends(waits: Iterable[Wait], standings: Mapping[int, Standing]) -> Ends:
     arrows: dict[int, set[int]] = defaultdict(set)  # ranks as they are, wait n as -n - 1
     for number, wait in enumerate(waits):
         for rank in wait.waiting:
-            arrows[rank].add(-number - 1)
+            if standings[rank].doing.waits_for_ranks:  # a host that does something else goes on when that is over
+                arrows[rank].add(-number - 1)
         arrows[-number - 1].update(wait.awaited)
     sinks: set[int] = set()
     circles = []

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from distdbg.diagnosis.timeline.call_lines import line_of
+from distdbg.diagnosis.timeline.device import OpenOperation, open_operations, stuck_devices
+from distdbg.diagnosis.timeline.groups import Group, groups
 from distdbg.diagnosis.timeline.judge import stand
 from distdbg.diagnosis.timeline.life import WORKS, life, rate
 from distdbg.diagnosis.timeline.standing import Doing, Standing
-from distdbg.diagnosis.waits.graph import Ends, Group, Wait, ends, find_waits, groups
+from distdbg.diagnosis.waits.graph import Ends, Wait, ends, find_waits
 from distdbg.diagnosis.waits.mismatch import Mismatch, earliest_mismatch
 from distdbg.diagnosis.waits.roots import other_root
 from distdbg.evidence.dump import Dump, RankDump
@@ -58,6 +61,8 @@ class Hang:
     quiet_s: float | None
     #: what moves though nothing is heard, in words; empty for nothing, and where a detector has looked for it before
     life: str = ""
+    #: by rank, the user's line that enqueued what its device waits in
+    enqueued: Mapping[int, Frame] = field(default_factory=dict)
 
     @property
     def stands(self) -> bool:
@@ -85,6 +90,18 @@ class Hang:
         """Seconds since one of these was heard, None where nobody listens."""
         return _least_quiet(had for r in ranks if (had := self.dump.ranks.get(r)) is not None)
 
+    def frame_of(self, rank: int) -> Frame | None:
+        """The line of the operation that its device waits in, else the user's line that its host is at."""
+        return self.enqueued.get(rank) or self.standings[rank].frame
+
+    def frames_of(self, rank: int) -> tuple[Frame, ...]:
+        """The same with the lines that called it, innermost first, as far as the host is still below these."""
+        frames, line = self.standings[rank].frames, self.enqueued.get(rank)
+        if line is None:
+            return frames
+        at = next((n for n, f in enumerate(frames) if (f.file, f.function) == (line.file, line.function)), None)
+        return (line,) if at is None else (line, *frames[at + 1 :])
+
     def waits_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
         wanted = set(ranks)
         return tuple(w for w in self.waits if wanted & set(w.awaited))
@@ -99,7 +116,8 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
     dump = _as_detected(evidence, dump)
     records = {record.rank: record for record in evidence.ranks}
     known = groups(dump, records)
-    standings, waits, found = _follow(dump, records, known)
+    opened = open_operations(dump, known)
+    standings, waits, found = _follow(dump, records, known, opened)
     moved = tuple(rank for rank, had in dump.ranks.items() if _moved(had)) or _moved_unheard(dump, waits)
     culprits = tuple(_culprits(found.sinks if waits else _alone(evidence, dump), standings, waits))
     circles, complete, mismatch = found.circles, found.complete, _mismatch(dump, known, waits, standings, found.sinks)
@@ -121,7 +139,10 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         mismatch=mismatch,
         moved=moved,
         quiet_s=_least_quiet(dump.ranks.values()),
-        life=life(dump, waits) if dump.quiet_s is None else "",
+        life=life(dump, somebody_waits=bool(waits)) if dump.quiet_s is None else "",
+        enqueued={
+            rank: line for rank, operation in opened.items() if (line := _line_of(dump, rank, operation)) is not None
+        },
     )
 
 
@@ -163,8 +184,16 @@ def _in(waits: Iterable[Wait]) -> set[int]:
     return {rank for wait in waits for rank in wait.waiting}
 
 
+def _line_of(dump: Dump, rank: int, operation: OpenOperation) -> Frame | None:
+    if operation.transfer is not None:
+        name = "send" if operation.transfer.sends else "recv"
+    else:
+        name = dump.signatures[operation.signature].operation
+    return line_of(dump.ranks[rank], operation.created, name)
+
+
 def _follow(
-    dump: Dump, records: Mapping[int, RankRecord], known: list[Group]
+    dump: Dump, records: Mapping[int, RankRecord], known: list[Group], opened: Mapping[int, OpenOperation]
 ) -> tuple[dict[int, Standing], list[Wait], Ends]:
     """Where all stand, what they wait for, and where that ends.
 
@@ -174,13 +203,15 @@ def _follow(
     own: set[int] = set()
     named = {rank for group in known for rank in group.ranks} - dump.ranks.keys()
     missing = {**dict.fromkeys(sorted(named), "the dump has no part of it"), **dump.missing}
+    stuck = stuck_devices(known, opened)
     while True:
         standings = {
             rank: stand(had, records.get(rank), dump, delegates=rank not in own) for rank, had in dump.ranks.items()
         }
         standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in missing.items()}
         standings |= {rank: _nowhere(rank) for rank in _done_by_peers(standings, known)}
-        waits = find_waits(dump, records, standings, known)
+        standings |= {rank: _on_device(dump, rank, found) for rank, found in stuck.items()}
+        waits = find_waits(dump, records, standings, known, opened)
         found = ends(waits, standings)
         circular = {rank for circle in found.circles for rank in circle if standings[rank].thread}
         if not circular:
@@ -212,6 +243,13 @@ def _waits_in(rank: int, group: Group) -> bool:
     sequence = log.sequence[first]
     peers = [other for peer, other in group.logs.items() if peer != rank]
     return not any((at := other.index(sequence)) is not None and other.done[at] for other in peers)
+
+
+def _on_device(dump: Dump, rank: int, operation: OpenOperation) -> Standing:
+    signature = dump.signatures[operation.signature]
+    frame = _line_of(dump, rank, operation)
+    phrase = f"has enqueued {signature}, which its device does not {'finish' if operation.started else 'start'}"
+    return Standing(rank, Doing.DEVICE, phrase, frame, (frame,) if frame is not None else (), signature.operation)
 
 
 def _nowhere(rank: int) -> Standing:

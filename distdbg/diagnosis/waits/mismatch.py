@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from distdbg.diagnosis.timeline.groups import Group
 from distdbg.diagnosis.timeline.standing import Standing
-from distdbg.diagnosis.waits.graph import Group
 from distdbg.evidence.recorder.log import GroupLog, Signature, Signatures
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from distdbg.diagnosis.timeline.groups import Group
 from distdbg.diagnosis.timeline.standing import Standing
 from distdbg.diagnosis.waits.collectives import GroupStrip, strips
-from distdbg.diagnosis.waits.graph import Group, Wait
+from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Hang
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.frames import package_of

@@ -6,16 +6,16 @@ whose network is cut: all have come, and nobody is missing.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
-from distdbg.diagnosis.waits.graph import Group, Wait
+from distdbg.diagnosis.timeline.call_lines import call_of
+from distdbg.diagnosis.timeline.groups import Group
+from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.mismatch import Mismatch, Side
-from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.dump import Dump
 from distdbg.evidence.ops import OPERATIONS
-from distdbg.evidence.recorder.calls import Call
 
 _WORDS = {op.name: {"src": "from", "dst": "to"}[op.root] for op in OPERATIONS if op.root and not op.of_objects}
 
@@ -43,7 +43,7 @@ def _at(dump: Dump, group: Group, sequence: int) -> Mismatch | None:
         mine = dump.signatures[log.signature[at]]
         if mine.operation not in _WORDS:
             return None
-        call = call_of(had, log.created[at], _before(had, log.created[at]))
+        call = call_of(had, log.created[at])
         if call is not None and call.peer is not None:
             signature = signature or mine
             sides[call.peer].append(rank)
@@ -55,22 +55,3 @@ def _at(dump: Dump, group: Group, sequence: int) -> Mismatch | None:
         for root, r in ordered
     ]
     return Mismatch(group, sequence, tuple(named), open=True)
-
-
-def _before(had: RankDump, created: int) -> Iterator[int]:
-    """When the last operation of each group was begun before this one."""
-    for log in had.recorder.groups.values() if had.recorder else ():
-        at = bisect_left(log.created, created)
-        if at:
-            yield log.created[at - 1]
-
-
-def call_of(had: RankDump, created_ns: int, others_ns: Iterable[int]) -> Call | None:
-    """The call that began an operation: the newest one before it, unless another operation came in between.
-
-    Operations that C++ begins by itself, such as DDP's reductions, have none.
-    """
-    call = next((c for c in reversed(had.calls) if c.t <= created_ns), None)
-    if call is None or any(call.t <= other < created_ns for other in others_ns):
-        return None
-    return call

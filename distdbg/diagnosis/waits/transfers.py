@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from distdbg.diagnosis.timeline.device import OpenOperation
 from distdbg.diagnosis.timeline.standing import Standing
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.ops import RECEIVE, SEND, of_kind
 from distdbg.evidence.recorder.calls import NUMBERS, Call
+from distdbg.evidence.recorder.log import Transfer
 
 _SENDS, _RECEIVES = of_kind(SEND), of_kind(RECEIVE)
 
@@ -43,6 +45,37 @@ def open_transfer(standing: Standing, dump: Dump) -> OpenTransfer:
     words = " or ".join(f"{way} {'to' if way == 'send' else 'from'} rank {peer}" for way, peer in sorted(peers))
     awaited = tuple(sorted({peer for _, peer in peers}))
     return OpenTransfer(words or standing.function, awaited, since, either=len(peers) > 1)
+
+
+def device_transfer(rank: int, oldest: Transfer, dump: Dump, opened: Mapping[int, OpenOperation]) -> OpenTransfer:
+    """For a rank whose device waits in a send or recv: its peer, if that one has not begun the other half, or has
+    and its device is still in an older operation."""
+    had, peer = dump.ranks[rank], _peer(dump.ranks[rank], oldest)
+    other = dump.ranks.get(peer)
+    own, others = (_SENDS, _RECEIVES) if oldest.sends else (_RECEIVES, _SENDS)
+    if other is not None and had.calls and other.calls:
+        missing = _ahead(_begun(had.calls, own).get(peer, 0), _answered(other, rank, others))
+    else:
+        missing = other is None or _recorded(had, peer, sends=oldest.sends) > _recorded(
+            other, rank, sends=not oldest.sends
+        )
+    half = opened[peer].transfer if peer in opened else None
+    answers = other is not None and half is not None and half.sends is not oldest.sends and _peer(other, half) == rank
+    what = f"{'send to' if oldest.sends else 'recv from'} rank {peer}"
+    return OpenTransfer(what, (peer,) if missing or (peer in opened and not answers) else (), oldest.created / 1e9)
+
+
+def _peer(had: RankDump, transfer: Transfer) -> int:
+    """The global rank of the other side: a recorder counts as the group does."""
+    logs = had.recorder.groups.values() if had.recorder is not None else ()
+    members = next((log.ranks for log in logs if log.name == transfer.group and log.ranks), ())
+    return members[transfer.peer] if transfer.peer < len(members) else transfer.peer
+
+
+def _recorded(had: RankDump, peer: int, *, sends: bool) -> int:
+    """How many transfers with this peer the recorder has."""
+    found = had.recorder.transfers if had.recorder is not None else ()
+    return sum(1 for t in found if t.sends is sends and _peer(had, t) == peer)
 
 
 def _from_anybody(standing: Standing, had: RankDump) -> bool:

@@ -30,6 +30,11 @@ def _why(hang: Hang) -> str:
     unread = tuple(sorted(r for r, had in hang.dump.ranks.items() if had.recorder is None and _collects(hang, r)))
     if unread:
         return f"the flight recorder of {_ranks(unread)}, which waits for others, was not had"
+    if any(wait.on_device and wait.started is None for wait in hang.complete):
+        return (
+            "every host has enqueued the operation and no device completes it, so one of the devices or the network "
+            "between them is at fault; `--preset hang` records which devices have started it"
+        )
     if any(s.doing is Doing.TRANSFER for s in hang.standings.values()):
         return (
             "as many sends as receives were begun between the ranks that wait in them, whose tags or sizes may "

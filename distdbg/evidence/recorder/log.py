@@ -25,6 +25,8 @@ _MOST = 2**63
 _LONGEST_NAME = 200
 #: Different reasons why entries are not used; more of them are counted under one.
 _MOST_REASONS = 8
+#: Backends whose operations a host only enqueues.
+ON_DEVICE = frozenset({"nccl", "nccl2", "ncclx", "rccl", "xccl", "hccl"})
 _PEERS = re.compile(r"\b(?P<way>send|recv) (?P<me>\d+)(?:->|<-)(?P<peer>\d+)")
 
 
@@ -102,6 +104,16 @@ class GroupLog:
     done: bytearray = field(default_factory=bytearray)
     #: global ranks of its members, where the recorder tells them (NCCL's does, gloo's does not)
     ranks: tuple[int, ...] = ()
+    #: the backend of these operations: nccl, gloo, …; empty where no operation was recorded
+    comm: str = ""
+    #: whether the device has begun the oldest open operation; None where start times are not recorded
+    #: (ProcessGroupNCCL records them with TORCH_NCCL_ENABLE_TIMING or TORCH_NCCL_DESYNC_DEBUG)
+    started: bool | None = None
+
+    @property
+    def on_device(self) -> bool:
+        """Its operations run on a stream of a device, and the host goes on as soon as one is enqueued."""
+        return self.comm in ON_DEVICE
 
     @property
     def last(self) -> int:
@@ -138,11 +150,10 @@ class Transfer:
 
 @dataclass(slots=True)
 class RecorderLog:
-    """One rank's recorder. `comm` is the backend that spoke: nccl, gloo, …"""
+    """One rank's recorder. `groups` has them by name and backend: `cpu:gloo,cuda:nccl` is one group with two logs."""
 
-    groups: dict[str, GroupLog] = field(default_factory=dict)
+    groups: dict[tuple[str, str], GroupLog] = field(default_factory=dict)
     transfers: list[Transfer] = field(default_factory=list)
-    comm: str = ""
     #: smallest timeout of any operation kept, in seconds
     timeout_s: float | None = None
     #: how many entries the recorder has, and how many of them are not used, by the reason
@@ -150,6 +161,10 @@ class RecorderLog:
     unused: dict[str, int] = field(default_factory=dict)
     #: groups whose list of ranks is not used: name -> reason
     unused_ranks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def on_device(self) -> bool:
+        return any(group.on_device for group in self.groups.values())
 
     def losses(self) -> Iterator[tuple[str, str]]:
         """(what of it is not used, why), for the report."""
@@ -201,16 +216,18 @@ def _why_unused(entry: object, error: Exception) -> str:
 class _Growing:
     """A group's history while it is read."""
 
-    __slots__ = ("created", "description", "done", "last", "name", "own", "sequence", "signature")
+    __slots__ = ("comm", "created", "description", "done", "last", "name", "own", "sequence", "signature", "started")
 
-    def __init__(self, name: object, description: object, own: object) -> None:
-        self.name, self.description = _text(name), _text(description)
+    def __init__(self, name: object, description: object, comm: object, own: object) -> None:
+        self.name, self.description, self.comm = _text(name), _text(description), _text(comm)
         self.own = own  # the number of the group object in its process: a name may be given again
         self.last = -1
         self.sequence: list[int] = []
         self.signature = array("I")
         self.created = array("q")
         self.done = bytearray()
+        #: by operation, as `done`: the recorder has seen its start
+        self.started = bytearray()
 
     def finish(self, signatures: Signatures) -> GroupLog:
         first, count = self.sequence[0], len(self.sequence)
@@ -218,9 +235,12 @@ class _Growing:
         sequence = (
             plain if self.last == first + count - 1 and self.sequence == list(plain) else array("q", self.sequence)
         )
+        first_open = self.done.find(0)
+        timed = any(self.started)
         return GroupLog(
-            self.name, self.description, sequence, signatures.shared(self.signature), self.created, self.done
-        )
+            self.name, self.description, sequence, signatures.shared(self.signature), self.created, self.done,
+            comm=self.comm, started=bool(self.started[first_open]) if timed and first_open >= 0 else None,
+        )  # fmt: skip
 
 
 class _Reading:
@@ -229,9 +249,8 @@ class _Reading:
     def __init__(self, signatures: Signatures) -> None:
         self._signatures = signatures
         self._number = signatures.number
-        self._groups: dict[str, _Growing] = {}
+        self._groups: dict[tuple[str, str], _Growing] = {}
         self._transfers: list[Transfer] = []
-        self._comm = ""
         self._shortest: int | None = None
 
     def add(self, entry: Mapping[str, Any]) -> None:
@@ -253,25 +272,27 @@ class _Reading:
                     raise _Unusable(f"it names peer {peer}, and no job has more than {MOST_RANKS:,} ranks")
                 self._transfers.append(Transfer(_text(name), found["way"] == "send", peer, done, int(created)))
             return
-        group = self._groups.get(name)
+        comm = entry["profiling_name"].partition(":")[0]
+        group = self._groups.get((name, comm))
         if group is None or (sequence < group.last and entry.get("pg_id") != group.own):  # made again under its name
-            self._comm = self._comm or _text(entry["profiling_name"].partition(":")[0])
-            group = self._groups[name] = _Growing(name, description, entry.get("pg_id"))
+            group = self._groups[name, comm] = _Growing(name, description, comm, entry.get("pg_id"))
         elif sequence == group.last:  # parts of one coalesced call share a number
             group.done[-1] &= done
             return
+        started = entry["state"] == "started" or bool(entry.get("time_discovered_started_ns"))
         sizes, types = entry["input_sizes"], entry["input_dtypes"]
         number = self._number((entry["profiling_name"], tuple(map(tuple, sizes)), tuple(types)))
         group.created.append(created)
         group.sequence.append(sequence)
         group.signature.append(number)
         group.done.append(done)
+        group.started.append(started)
         group.last = sequence
 
     def finish(self) -> RecorderLog:
-        groups = {g.name: g.finish(self._signatures) for g in self._groups.values() if g.sequence}
+        groups = {key: g.finish(self._signatures) for key, g in self._groups.items() if g.sequence}
         seconds = self._shortest / 1000 if self._shortest is not None else None
-        return RecorderLog(groups, self._transfers, self._comm, seconds)
+        return RecorderLog(groups, self._transfers, seconds)
 
 
 def _text(value: object) -> str:
@@ -302,17 +323,21 @@ def _add_ranks(log: RecorderLog, groups: object, signatures: Signatures) -> None
     """`{"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}`. gloo's has one alone, under "": the default
     group's, whose ranks are gone once another group was made.
     """
-    by_name = dict(log.groups)
+    by_name: dict[object, list[GroupLog]] = {}
     for group in log.groups.values():
-        if group.description == "default_pg":
-            by_name.setdefault("", group)
+        by_name.setdefault(group.name, []).append(group)
+        if group.description == "default_pg" and group.name:
+            by_name.setdefault("", []).append(group)
     for name, told in groups.items() if isinstance(groups, Mapping) else ():
         if name not in by_name or not isinstance(told, Mapping):
             continue  # a group without any operation: nothing is said about it
         try:
-            by_name[name].ranks = signatures.members(told.get("ranks")) or by_name[name].ranks
+            members = signatures.members(told.get("ranks"))
         except ValueError as error:
             log.unused_ranks[name] = str(error)[:_LONGEST_NAME]
+            continue
+        for group in by_name[name]:
+            group.ranks = members or group.ranks
 
 
 def _signature(profiling_name: object, sizes: object, types: object) -> Signature:

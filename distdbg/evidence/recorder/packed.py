@@ -1,8 +1,9 @@
 """A recorder's dump, reduced, as one line of JSON and some bytes: how it comes back from the process that read it.
 
-    {"comm": "nccl", "timeout_s": 600.0, "signatures": [[operation, must_agree, sizes], …], "transfers": [[…], …],
+    {"timeout_s": 600.0, "signatures": [[operation, must_agree, sizes], …], "transfers": [[…], …],
      "entries": 2000, "unused": {"it has no 'state'": 3}, "unused_ranks": {},
-     "groups": [{"name": "0", "description": "default_pg", "ranks": [0, 1], "count": 2000, "first": 1}, …], "bytes": N}
+     "groups": [{"name": "0", "description": "default_pg", "comm": "nccl", "started": true,
+                 "ranks": [0, 1], "count": 2000, "first": 1}, …], "bytes": N}
 
 then for each group its sequence numbers (left out where they count up from `first`), signatures, times and flags.
 `signatures` are those that were not sent before. Nothing in it can be anything else than numbers and text.
@@ -23,7 +24,6 @@ def pack(log: RecorderLog, signatures: Signatures, sent: int) -> bytes:
     new = signatures.known[sent:]
     parts = [part for group in log.groups.values() for part in _bytes_of(group)]
     head = {
-        "comm": log.comm,
         "timeout_s": log.timeout_s,
         "entries": log.entries,
         "unused": log.unused,
@@ -38,8 +38,8 @@ def pack(log: RecorderLog, signatures: Signatures, sent: int) -> bytes:
 
 def _head_of(group: GroupLog) -> dict[str, Any]:
     first = group.sequence[0] if isinstance(group.sequence, range) else None
-    return {"name": group.name, "description": group.description, "ranks": group.ranks, "count": len(group.done),
-            "first": first}  # fmt: skip
+    return {"name": group.name, "description": group.description, "comm": group.comm, "started": group.started,
+            "ranks": group.ranks, "count": len(group.done), "first": first}  # fmt: skip
 
 
 def _bytes_of(group: GroupLog) -> list[bytes]:
@@ -59,12 +59,12 @@ class Unpacker:
     def unpack(self, head: Mapping[str, Any], body: bytes) -> RecorderLog:
         for operation, must_agree, sizes in head["signatures"]:
             self._numbers.append(self._signatures.add(Signature(operation, _frozen(must_agree), sizes)))
-        plain = {name: head[name] for name in ("comm", "timeout_s", "entries", "unused", "unused_ranks")}
+        plain = {name: head[name] for name in ("timeout_s", "entries", "unused", "unused_ranks")}
         log = RecorderLog(**plain)
         log.transfers = [Transfer(*fields) for fields in head["transfers"]]
         at = 0
         for told in head["groups"]:
-            log.groups[told["name"]], at = self._group(told, body, at)
+            log.groups[told["name"], told["comm"]], at = self._group(told, body, at)
         return log
 
     def _group(self, told: Mapping[str, Any], body: bytes, at: int) -> tuple[GroupLog, int]:
@@ -78,7 +78,8 @@ class Unpacker:
         done, at = bytearray(body[at : at + count]), at + count
         ranks = tuple(told["ranks"])
         shared = self._ranks.setdefault(ranks, ranks)
-        return GroupLog(told["name"], told["description"], sequence, numbers, created, done, shared), at
+        named = told["name"], told["description"]
+        return GroupLog(*named, sequence, numbers, created, done, shared, told["comm"], told["started"]), at
 
 
 def _array(kind: str, body: bytes, at: int, count: int) -> tuple[array[int], int]:

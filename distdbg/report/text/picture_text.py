@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from distdbg.diagnosis.waits.graph import groups
+from distdbg.diagnosis.timeline.groups import groups
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.diagnosis.waits.picture import Picture, picture_of
 from distdbg.evidence.rank_set import RankSet

@@ -69,9 +69,10 @@ def test_good_ones_in_both_forms(reader, tmp_path):
     (tmp_path / "a").write_bytes(pickle.dumps(GOOD, 2))
     (tmp_path / "b").write_text(json.dumps(GOOD))
     logs = [reader.read(tmp_path / name) for name in "ab"]
-    assert [(log.groups["0"].last, log.groups["0"].first_open, log.groups["0"].ranks) for log in logs] == [
-        (2, 1, (0, 1))
-    ] * 2
+    assert [
+        (log.groups["0", "nccl"].last, log.groups["0", "nccl"].first_open, log.groups["0", "nccl"].ranks)
+        for log in logs
+    ] == [(2, 1, (0, 1))] * 2
 
 
 def test_bad_ones_are_named_and_the_next_is_read(reader, tmp_path):

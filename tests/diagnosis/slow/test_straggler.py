@@ -19,7 +19,7 @@ def found(hosts):
     slow = blocking_steps(lambda step, rank: 400 * MS if rank == 3 and step % 2 else 0)
     times = {rank: [t + AHEAD * (hosts[rank] == "node2") for t in of] for rank, of in slow.items()}
     logs = group(times).logs
-    ranks = {n: rank_dump(n, WAITS, recorder=RecorderLog({"0": logs[n]}), page={"quiet_s": 0.1}) for n in hosts}
+    ranks = {n: rank_dump(n, WAITS, recorder=RecorderLog({("0", ""): logs[n]}), page={"quiet_s": 0.1}) for n in hosts}
     records = tuple(RankRecord(n, n % 2, n // 2, host) for n, host in hosts.items())
     (finding,) = straggler.check(RunEvidence({}, 0, records, (), dump=made_dump(ranks)))
     return finding
@@ -85,8 +85,12 @@ def test_a_host_that_queues_its_collectives_late_may_only_read_values(readers, c
     logs = group(blocking_steps(lambda _, rank: 300 * MS if rank == 0 else rank * MS)).logs
     reads = (frame("<module>", line=2), *BOOT)
     ranks = {
-        n: rank_dump(n, reads if n in readers else WAITS, recorder=RecorderLog({"0": logs[n]}, comm=comm),
-                     page={"quiet_s": 0.1})
+        n: rank_dump(
+            n,
+            reads if n in readers else WAITS,
+            recorder=RecorderLog({("0", comm): replace(logs[n], comm=comm)}),
+            page={"quiet_s": 0.1},
+        )
         for n in range(4)
     }  # fmt: skip
     dump = replace(made_dump(ranks), sources={SCRIPT: "import x\nprint(loss.item())\n"})

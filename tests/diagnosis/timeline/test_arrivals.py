@@ -6,7 +6,7 @@ from array import array
 import pytest
 
 from distdbg.diagnosis.timeline.arrivals import late_ranks, longer_phases
-from distdbg.diagnosis.waits.graph import Group
+from distdbg.diagnosis.timeline.groups import Group
 from distdbg.evidence.recorder.log import GroupLog
 
 MS = 1_000_000

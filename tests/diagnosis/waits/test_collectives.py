@@ -1,7 +1,7 @@
 """The strip of collectives: which numbers are shown, what is odd, who is late, and which ranks look the same."""
 
+from distdbg.diagnosis.timeline.groups import groups
 from distdbg.diagnosis.waits.collectives import strips
-from distdbg.diagnosis.waits.graph import groups
 from distdbg.evidence.recorder.log import Signatures
 from tests.made_dump import WAITS, made_dump, rank_dump, recorder
 

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from distdbg.diagnosis.timeline.groups import groups
 from distdbg.diagnosis.timeline.standing import Doing, Standing
-from distdbg.diagnosis.waits.graph import Wait, ends, groups
+from distdbg.diagnosis.waits.graph import Wait, ends
 from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.evidence.recorder.calls import Call
 from distdbg.evidence.stacks.threads import Frame

@@ -2,7 +2,7 @@
 
 from itertools import permutations
 
-from distdbg.diagnosis.waits.graph import Group
+from distdbg.diagnosis.timeline.groups import Group
 from distdbg.diagnosis.waits.mismatch import earliest_mismatch
 from distdbg.evidence.recorder.log import GroupLog, Signature, Signatures, read_recorder
 from tests.made_dump import T, recorder
@@ -10,7 +10,8 @@ from tests.made_dump import T, recorder
 
 def group(logs, signatures, name="0", **options):
     read = {
-        rank: recorder(signatures, (name, operations, first)).groups[name] for rank, (first, operations) in logs.items()
+        rank: recorder(signatures, (name, operations, first)).groups[name, "gloo"]
+        for rank, (first, operations) in logs.items()
     }
     return Group(name, tuple(sorted(read)), read, **options)
 
@@ -77,7 +78,7 @@ def test_sizes_differ_where_they_must_agree_and_may_where_not():
             "profiling_name": f"nccl:{operation}", "input_sizes": [[size]], "input_dtypes": ["Float"],
             "state": "scheduled", "retired": False, "time_created_ns": 1,
         }  # fmt: skip
-        return read_recorder({"version": "2.10", "pg_config": {}, "entries": [entry]}, signatures).groups["0"]
+        return read_recorder({"version": "2.10", "pg_config": {}, "entries": [entry]}, signatures).groups["0", "nccl"]
 
     for operation, differs in (
         ("all_reduce", True),

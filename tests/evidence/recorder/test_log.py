@@ -23,43 +23,44 @@ def dump(*entries, groups=None):
 
 def test_what_is_begun_and_what_is_done():
     log = read_recorder(dump(entry(1, retired=True), entry(2, state="completed"), entry(3)), Signatures())
-    group = log.groups["0"]
+    group = log.groups["0", "nccl"]
     assert (group.last, group.first_open, list(group.sequence), bytes(group.done)) == (3, 2, [1, 2, 3], b"\1\1\0")
-    assert (log.comm, log.timeout_s, group.description) == ("nccl", 600.0, "default_pg")
+    assert (group.comm, log.timeout_s, group.description) == ("nccl", 600.0, "default_pg")
 
 
 def test_numbers_count_up_in_a_range_and_holes_are_kept():
-    log = read_recorder(dump(entry(5), entry(6), entry(9)), Signatures()).groups["0"]
+    log = read_recorder(dump(entry(5), entry(6), entry(9)), Signatures()).groups["0", "nccl"]
     assert (list(log.sequence), log.index(9), log.index(7)) == ([5, 6, 9], 2, None)
-    assert isinstance(read_recorder(dump(entry(5), entry(6)), Signatures()).groups["0"].sequence, range)
+    assert isinstance(read_recorder(dump(entry(5), entry(6)), Signatures()).groups["0", "nccl"].sequence, range)
 
 
 def test_a_group_that_is_made_again_under_its_name_begins_anew():
     """destroy_process_group and init_process_group: what was done under the name before says nothing of this one."""
     before = [entry(n, retired=True, pg_id=0) for n in (1, 2, 3)]
     after = [entry(1, retired=True, pg_id=1), entry(2, pg_id=1)]
-    log = read_recorder(dump(*before, *after), Signatures()).groups["0"]
+    log = read_recorder(dump(*before, *after), Signatures()).groups["0", "nccl"]
     assert (list(log.sequence), list(log.done), log.last, log.index(3)) == ([1, 2], [1, 0], 2, None)
 
 
 def test_two_threads_in_one_group_may_be_recorded_out_of_turn():
-    log = read_recorder(dump(*(entry(n, pg_id=0) for n in (1, 3, 2, 4))), Signatures()).groups["0"]
+    log = read_recorder(dump(*(entry(n, pg_id=0) for n in (1, 3, 2, 4))), Signatures()).groups["0", "nccl"]
     assert (list(log.sequence), log.index(1), log.index(3)) == ([1, 3, 2, 4], 0, 1)
 
 
 def test_parts_of_one_coalesced_call_are_one():
-    log = read_recorder(dump(entry(1, retired=True), entry(1), entry(2)), Signatures()).groups["0"]
+    log = read_recorder(dump(entry(1, retired=True), entry(1), entry(2)), Signatures()).groups["0", "nccl"]
     assert (list(log.sequence), bytes(log.done)) == ([1, 2], b"\0\0")
 
 
 def test_what_may_differ_by_right_is_not_told_apart():
     signatures = Signatures()
-    one = read_recorder(dump(entry(1, "gloo:gather", sizes=((2,),)), entry(2, sizes=((3,),))), signatures)
-    two = read_recorder(dump(entry(1, "gloo:all_to_all", sizes=((2,),)), entry(2, sizes=((4,),))), signatures)
-    three = read_recorder(dump(entry(1, "gloo:all_to_all", sizes=((9,),)), entry(2, sizes=((3,),))), signatures)
-    assert two.groups["0"].signature[0] == three.groups["0"].signature[0]
-    assert one.groups["0"].signature[1] == three.groups["0"].signature[1] != two.groups["0"].signature[1]
-    assert str(signatures[one.groups["0"].signature[1]]) == "all_reduce float32[3]"
+    one = read_recorder(dump(entry(1, "nccl:gather", sizes=((2,),)), entry(2, sizes=((3,),))), signatures)
+    two = read_recorder(dump(entry(1, "nccl:all_to_all", sizes=((2,),)), entry(2, sizes=((4,),))), signatures)
+    three = read_recorder(dump(entry(1, "nccl:all_to_all", sizes=((9,),)), entry(2, sizes=((3,),))), signatures)
+    assert two.groups["0", "nccl"].signature[0] == three.groups["0", "nccl"].signature[0]
+    (_, of_one), (_, of_two), (_, of_three) = (log.groups["0", "nccl"].signature for log in (one, two, three))
+    assert of_one == of_three != of_two
+    assert str(signatures[of_one]) == "all_reduce float32[3]"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_what_may_differ_by_right_is_not_told_apart():
     ],
 )
 def test_the_ranks_of_a_group(groups, ranks):
-    assert read_recorder(dump(entry(1), groups=groups), Signatures()).groups["0"].ranks == ranks
+    assert read_recorder(dump(entry(1), groups=groups), Signatures()).groups["0", "nccl"].ranks == ranks
 
 
 def test_sends_and_receives():
@@ -95,7 +96,7 @@ def test_sends_and_receives():
 )  # fmt: skip
 def test_a_bad_entry_is_left_out_and_the_rest_is_kept(bad):
     log = read_recorder(dump(entry(1), bad, entry(2)), Signatures())
-    assert list(log.groups["0"].sequence) == [1, 2]
+    assert list(log.groups["0", "nccl"].sequence) == [1, 2]
 
 
 def test_nothing_recorded_is_a_recorder_too_and_something_else_is_none():
@@ -121,15 +122,35 @@ def test_it_comes_back_whole_from_another_process():
         sent = len(theirs.known)
         assert json.loads(head)["bytes"] == len(body)
         back = unpacker.unpack(json.loads(head), body)
-        assert [str(ours[n]).split()[0] for n in back.groups["0"].signature] == [o[5:] for o in operations]
-        assert (back.transfers, back.comm, back.timeout_s) == (log.transfers, log.comm, log.timeout_s)
+        assert [str(ours[n]).split()[0] for n in back.groups["0", "nccl"].signature] == [o[5:] for o in operations]
+        assert (back.transfers, back.timeout_s) == (log.transfers, log.timeout_s)
         for name, group in back.groups.items():
-            assert (group.ranks, group.created, group.done) == (
-                log.groups[name].ranks, log.groups[name].created, log.groups[name].done)  # fmt: skip
+            assert (group.ranks, group.created, group.done, group.comm, group.started) == (
+                log.groups[name].ranks, log.groups[name].created, log.groups[name].done, "nccl", None)  # fmt: skip
             assert list(group.sequence) == list(log.groups[name].sequence)
 
 
 def test_ranks_that_did_the_same_share_their_history():
     signatures = Signatures()
     logs = [read_recorder(dump(*(entry(n) for n in range(50))), signatures) for _ in range(2)]
-    assert logs[0].groups["0"].signature is logs[1].groups["0"].signature
+    assert logs[0].groups["0", "nccl"].signature is logs[1].groups["0", "nccl"].signature
+
+
+def test_one_group_of_two_backends_has_two_logs():
+    """`cpu:gloo,cuda:nccl`: both count their own operations, in the same group."""
+    log = read_recorder(
+        dump(entry(1), entry(1, "gloo:barrier"), entry(2), groups={"0": {"ranks": "[0, 1]"}}), Signatures()
+    )
+    found = {comm: (list(one.sequence), one.ranks, one.on_device) for (_, comm), one in log.groups.items()}
+    assert found == {"nccl": ([1, 2], (0, 1), True), "gloo": ([1], (0, 1), False)}
+
+
+def test_whether_the_device_has_begun_the_oldest_open_operation():
+    def started(*states):
+        entries = [entry(n, state=state) for n, state in enumerate(states)]
+        return read_recorder(dump(*entries), Signatures()).groups["0", "nccl"].started
+
+    assert started("completed", "scheduled") is None  # start times are not recorded
+    assert started("completed", "started", "scheduled") is True
+    last = entry(2, time_discovered_started_ns=5, state="completed"), entry(3)
+    assert read_recorder(dump(*last), Signatures()).groups["0", "nccl"].started is False
