@@ -13,6 +13,7 @@ from distdbg.collect.runs.explaining import load
 from distdbg.diagnosis.verdict import build_report
 from distdbg.report.json_form import as_json
 from tests.evidence.logs.test_ranks import LOG
+from tests.evidence.logs.test_watchdog import status, timed_out
 from tests.evidence.recorder.test_log import dump, entry
 from tests.evidence.stacks.test_pyspy_text import TEXT
 from tests.made_run import MadeRun
@@ -113,6 +114,30 @@ def test_a_log_beside_recorders(tmp_path):
     (folder / "rank2.log").write_text('Traceback (most recent call last):\n  File "t.py", line 8, in f\nKeyError: 3\n')
     report = verdict(folder)
     assert ("rank-exception", (2,)) in [(f.id, f.ranks) for f in report.findings]
+
+
+def test_the_watchdogs_lines_alone_name_who_is_missing(tmp_path):
+    """One log of all ranks: three waited in number 8, and rank 2 had enqueued 7 only when it was asked to dump."""
+    lines = [line for rank in (0, 1, 3) for line in (timed_out(rank, 8), status(rank, 8, 8, 7))]
+    (tmp_path / "job.log").write_text("\n".join([*lines, status(2, 8, 7, 7), ""]))
+    (finding,) = verdict(tmp_path / "job.log").verdict
+    assert (finding.id, finding.ranks, finding.side) == ("collective-not-joined", (2,), "host")
+    assert finding.confidence == "likely" and "before the dump" not in finding.cause
+
+
+def test_the_watchdogs_lines_name_who_came_with_another_size(tmp_path):
+    for rank in range(3):
+        lines = [timed_out(rank, 8, size=17 if rank == 1 else 16), status(rank, 8, 8, 7)]
+        (tmp_path / f"rank{rank}.log").write_text("\n".join([*lines, ""]))
+    (finding,) = verdict(*tmp_path.glob("*.log")).verdict
+    assert (finding.id, finding.ranks) == ("collective-shape-mismatch", (1,))
+
+
+def test_the_watchdogs_lines_of_ranks_that_all_came_name_nobody(tmp_path):
+    lines = [line for rank in range(3) for line in (timed_out(rank, 8), status(rank, 8, 8, 7))]
+    (tmp_path / "job.log").write_text("\n".join([*lines, ""]))
+    report = verdict(tmp_path / "job.log")
+    assert not report.verdict and any("preset hang" in unknown.because for unknown in report.unknown)
 
 
 NCCL = """node1:42:77 [0] NCCL INFO ncclCommInitRankConfig comm 0x5 rank 3 nranks 8 cudaDev 0 busId 1 - Init COMPLETE

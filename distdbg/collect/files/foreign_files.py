@@ -19,6 +19,7 @@ from distdbg.evidence import jsonl
 from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, Look, RankDump
 from distdbg.evidence.logs.rank_names import rank_of_name, rank_that_is_said
 from distdbg.evidence.logs.ranks import is_log, read_log
+from distdbg.evidence.logs.watchdog import read_watchdogs
 from distdbg.evidence.recorder.log import RecorderLog, Signatures
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.evidence.stacks.pyspy_text import is_pyspy_text, read_pyspy_text
@@ -170,8 +171,13 @@ class ForeignFiles:
                     f"the first {tail.before >> 20} MiB of {name}", f"of a log the last {_MOST_LOG >> 20} MiB are read"
                 )
             self.recognised += 1
-            found = read_log(tail, name, rank_that_is_said(name))
+            rank = rank_that_is_said(name)
+            found = read_log(tail, name, rank)
             self.unknown += found.unknown
+            for number, log in read_watchdogs(tail.text.split("\n"), rank).recorders(self.signatures).items():
+                had = self._ranks.setdefault(number, _Rank())
+                if had.recorder is None:
+                    had.recorder, had.recorder_path = log, name
             self._logs[name] = (tail.text[-(64 << 10) :], {rank: dict(f) for rank, f in found.ranks.items()})
         else:
             self._foreign.append(name)

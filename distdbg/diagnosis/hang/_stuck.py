@@ -50,6 +50,8 @@ def _age(hang: Hang, when: float | None) -> str:
     if when is None or not hang.dump.t or when > hang.dump.t:
         return ""
     clock = time_of(when)
+    if not hang.dump.path:  # files that others collected do not say when
+        return f", since {clock}"
     return f", since {clock} ({hang.dump.t - when:.0f} s before the dump)"
 
 

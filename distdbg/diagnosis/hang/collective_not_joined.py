@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.hang._stuck import citations, plural, side_of, since, waited
 from distdbg.diagnosis.timeline.standing import Doing
-from distdbg.diagnosis.waits.hang import Hang, hang_of
+from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.evidence.recorder.nccl_ras import behind, unreachable
 from distdbg.evidence.run import RunEvidence
 from distdbg.findings import entries
@@ -30,13 +30,15 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             continue
         waiting = tuple(sorted({rank for wait in culprit.waits for rank in wait.waiting}))
         subject = who(evidence, culprit.ranks)
+        newest = _newest(hang, culprit)
+        phrase = culprit.standing.phrase if newest is None else f"has not enqueued it: its newest is number {newest}"
         yield Finding(
             id="collective-not-joined",
             severity="error",
-            confidence="possible" if culprit.standing.doing is Doing.UNKNOWN else "likely",
+            confidence="possible" if culprit.standing.doing is Doing.UNKNOWN and newest is None else "likely",
             summary=f"{who(evidence, waiting)} wait{'s' if len(waiting) == 1 else ''} in {culprit.waits[0].what} for "
-            f"{subject}, which {plural(culprit.standing.phrase, culprit.ranks)}",
-            cause=waited(evidence, hang, culprit.waits),
+            f"{subject}, which {plural(phrase, culprit.ranks)}",
+            cause=" ".join(filter(None, (waited(evidence, hang, culprit.waits), _where(culprit, newest)))),
             remedy=DOCS[0].remedy,
             ranks=culprit.ranks,
             nodes=hosts(evidence, culprit.ranks),
@@ -45,6 +47,21 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             first_seen=since(hang, culprit.waits),
             side=side_of(culprit),
         )
+
+
+def _newest(hang: Hang, culprit: Culprit) -> int | None:
+    """The newest operation that all of them have enqueued in the group in question, by their recorders."""
+    wait = culprit.waits[0]
+    logs = [g.logs.get(rank) for g in hang.groups if g.name == wait.group for rank in culprit.ranks]
+    known = {log.last for log in logs if log is not None and (log.sequence or log.enqueued)}
+    newest = known.pop() if len(known) == 1 else None
+    return newest if newest is not None and wait.sequence is not None and newest < wait.sequence else None
+
+
+def _where(culprit: Culprit, newest: int | None) -> str:
+    if newest is None or culprit.standing.doing is not Doing.UNKNOWN:
+        return ""
+    return f"Where the host is instead is not known: {culprit.standing.because}."
 
 
 def _as_nccl_counts(evidence: RunEvidence, hang: Hang) -> Iterable[Finding]:

@@ -87,4 +87,5 @@ def _enqueued(group: Group, rank: int, sequence: int, signature: int) -> bool:
 def _completed(group: Group, rank: int, sequence: int) -> bool:
     log = group.logs[rank]
     at = log.index(sequence)
-    return log.last >= sequence if at is None else bool(log.done[at])
+    older = bool(log.sequence) and sequence < log.sequence[0]  # than what is kept
+    return older if at is None else bool(log.done[at])

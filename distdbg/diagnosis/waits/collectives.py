@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from distdbg.diagnosis.timeline.groups import Group
-from distdbg.evidence.dump import Dump, RankDump
+from distdbg.evidence.dump import NOT_LOOKED_AT, Dump, RankDump
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.recorder.log import GroupLog
 
@@ -169,10 +169,11 @@ def _lane(rows: Sequence[tuple[RankDump, GroupLog, object]], ops: Sequence[tuple
 
 
 def _open_for(rows: Sequence[tuple[RankDump, GroupLog, object]]) -> Iterator[float]:
-    """Begin and look are both by the rank's own clock."""
+    """Begin and look are both by the rank's own clock; 0 where nobody looked, so that the time is not known."""
     for rank, log, _ in rows:
         if (at := log.first_open) is not None:
-            yield max(0.0, rank.last.t - log.created[at] / 1e9)
+            looked = rank.last.process is not None and rank.last.process.state != NOT_LOOKED_AT
+            yield max(0.0, rank.last.t - log.created[at] / 1e9) if looked else 0.0
 
 
 def _middle(ops: Sequence[Op]) -> Op | None:

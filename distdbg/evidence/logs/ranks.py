@@ -30,7 +30,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _NCCL = " NCCL "
 _LOG = re.compile(
     r"Traceback \(most recent call last\):|torch\.distributed|torch/distributed|^\[rank\d+\]|NCCL (?:INFO|WARN)|"
-    r"ChildFailedError|Fatal Python error",
+    r"ChildFailedError|Fatal Python error|ProcessGroupNCCL\.cpp|Watchdog caught collective operation timeout",
     re.MULTILINE,
 )
 _MOST_TAIL = 64 << 10

@@ -109,6 +109,8 @@ class GroupLog:
     #: whether the device has begun the oldest open operation; None where start times are not recorded
     #: (ProcessGroupNCCL records them with TORCH_NCCL_ENABLE_TIMING or TORCH_NCCL_DESYNC_DEBUG)
     started: bool | None = None
+    #: the newest sequence number that the host enqueued, where that is known and its operation is not
+    enqueued: int = 0
 
     @property
     def on_device(self) -> bool:
@@ -118,7 +120,7 @@ class GroupLog:
     @property
     def last(self) -> int:
         """The sequence number enqueued last; 0 where there is none."""
-        return self.sequence[-1] if self.sequence else 0
+        return max(self.enqueued, self.sequence[-1] if self.sequence else 0)
 
     @property
     def first_open(self) -> int | None:

@@ -125,7 +125,7 @@ def lane_words(lane: Lane, strip: GroupStrip) -> str:
     newest = max((other.last for other in strip.lanes), default=0)
     words = []
     if lane.open_s is not None:
-        words.append(f"open for {duration(lane.open_s)}")
+        words.append(f"open for {duration(lane.open_s)}" if lane.open_s else "open")
     if lane.last < newest:
         words.append(f"has begun {newest - lane.last} fewer" if lane.last else "has begun none")
     return ", ".join(words)
