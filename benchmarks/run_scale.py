@@ -96,12 +96,13 @@ def look_twice(folder: Path) -> list[float]:
 def page(folder: Path) -> tuple[float, int]:
     from distdbg.collect.runs.run_evidence import load_evidence
     from distdbg.diagnosis.verdict import build_report
-    from distdbg.report.page.html import render_html
+    from distdbg.report.page.renderer import PageRenderer
+    from distdbg.report.run_document import run_document
     from distdbg.rundir import RunDir
 
     begun = time.process_time()
     evidence = load_evidence(RunDir(folder))
-    text = render_html(build_report(evidence), evidence)
+    text = PageRenderer().render(run_document(build_report(evidence), evidence, whole=True))
     return time.process_time() - begun, len(text.encode())
 
 

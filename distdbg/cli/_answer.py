@@ -1,4 +1,6 @@
-"""What every command that judges does with its report: shows it, writes it, and says by its exit code what it found."""
+"""What every command that judges does with its document: shows it, writes its page, and says by its exit code what it
+found.
+"""
 
 from __future__ import annotations
 
@@ -7,55 +9,48 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from traceback import extract_tb
+from typing import TYPE_CHECKING
 
 import click
 
 from distdbg.cli._json import answered
 from distdbg.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNDECIDED, DistdbgError, EvidenceUnreadable, UsageError
-from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
 from distdbg.plain_text import one_line
 from distdbg.rundir import RunDir
 from distdbg.terminal import unguarded
 from distdbg.whole_file import write_whole
 
-#: A screen has the verdict too; the page shows the whole tree.
-_MOST_TREE_LINES = 24
+if TYPE_CHECKING:
+    from distdbg.report.document import Document, Renderer
+    from distdbg.report.text.screen import Screen
 
 
-def contract(report: Report) -> Report:
-    """As JSON has it: `run` and `outcome` are null where there is no run."""
-    return report if report.run and report.run.get("id") else replace(report, run=None, outcome=None)
+def show(document: Document, *, as_json: bool, html: Path | None = None) -> None:
+    """Print it as text or JSON; with `html`, write its page first."""
+    if html is not None:
+        from distdbg.report.page.renderer import PageRenderer
 
-
-def show(report: Report, evidence: RunEvidence, *, as_json: bool) -> None:
-    """The verdict, then the picture that it was read from."""
-    from distdbg.report.json_form import dumps
-    from distdbg.report.text.picture_text import picture_text, report_picture
-    from distdbg.report.text.report import render_text
-
+        write_page(html, PageRenderer().render(document))
+    click.echo(renderer(as_json=as_json).render(document), nl=not as_json)
     if as_json:
-        click.echo(dumps(contract(report)), nl=False)
         answered()
-        return
-    width, color, boxes = screen()
-    click.echo(render_text(report, color=color, width=width))
-    picture = report_picture(report, evidence)
-    if picture is not None and picture.tree.ranks:
-        text = picture_text(picture, color=color, ascii_only=not boxes, width=width, most_lines=_MOST_TREE_LINES)
-        click.echo(f"\n{text}")
 
 
-def write_page(path: Path, report: Report, evidence: RunEvidence) -> None:
-    from distdbg.report.page.html import render_html
+def renderer(*, as_json: bool = False) -> Renderer:
+    """For standard output."""
+    if as_json:
+        from distdbg.report.json_form import JsonRenderer
 
-    write_whole_page(path, render_html(report, evidence))
+        return JsonRenderer()
+    from distdbg.report.text.renderer import TextRenderer
+
+    return TextRenderer(screen())
 
 
-def write_whole_page(path: Path, page: bytes | str) -> None:
+def write_page(path: Path, page: bytes | str) -> None:
     try:
         write_whole(path, page, private=False)
     except OSError as error:
@@ -64,10 +59,13 @@ def write_whole_page(path: Path, page: bytes | str) -> None:
         ) from None
 
 
-def screen() -> tuple[int, bool, bool]:
-    """Columns, whether in colour, whether with more than ASCII."""
+def screen() -> Screen:
+    """Standard output: how wide, whether in colour, whether with more than ASCII."""
+    from distdbg.report.text.screen import Screen
+
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-    return width, sys.stdout.isatty(), "utf" in (sys.stdout.encoding or "").lower()
+    ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
+    return Screen.of(color=sys.stdout.isatty(), ascii_only=ascii_only, width=width)
 
 
 def exit_code(*reports: Report) -> int:
@@ -77,7 +75,7 @@ def exit_code(*reports: Report) -> int:
 
 
 def progress(after_s: float = 1.0) -> Callable[[str], None]:
-    """Says what is waited for, on a terminal only and once it has lasted; the empty text wipes it."""
+    """Print what the command waits for, on a terminal only and after a second; the empty text erases it."""
     begun, shown = time.monotonic(), ""
 
     def say(text: str) -> None:
@@ -93,8 +91,8 @@ def progress(after_s: float = 1.0) -> Callable[[str], None]:
 
 
 @contextmanager
-def sense_of(folder: RunDir) -> Iterator[None]:
-    """One sentence, not a traceback, if a run's files hold what no reader expects."""
+def readable(folder: RunDir) -> Iterator[None]:
+    """One sentence instead of a traceback where a run's files hold what no reader expects."""
     try:
         yield
     except DistdbgError:

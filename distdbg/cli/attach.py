@@ -7,12 +7,13 @@ import sys
 import click
 
 from distdbg.cli._exits import LAUNCHES, exits
+from distdbg.cli._options import run_argument
 from distdbg.rundir import find_run_dir
 
 
 @exits(LAUNCHES | {3: "no such run", 4: "not permitted"}, of_job=True)
 @click.command("attach")
-@click.argument("run", required=False)
+@run_argument
 @click.option(
     "--show-ranks", metavar="RANKS", help="Whose output is shown: 0-3,8, all or none.  [default: as launched]"
 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distdbg.cli._exits import exits
+from distdbg.cli._options import run_argument
 from distdbg.collect.runs.run_status import RunStatus, run_status
 from distdbg.errors import DistdbgError, NothingToAnalyse
 from distdbg.launch.backends import submitted_job
@@ -31,7 +32,7 @@ _ASK_SCHEDULER_EVERY_S = 3.0
     }
 )
 @click.command("cancel")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--wait/--no-wait", default=True, help="Wait until the run has ended (the default).")
 @click.option("--timeout", type=click.FloatRange(min=0), default=120.0, show_default=True, help="Seconds to wait.")
 def command(run: str | None, wait: bool, timeout: float) -> None:

@@ -10,7 +10,7 @@ import click
 
 from distdbg.cli._exits import exits
 from distdbg.cli._json import json_option
-from distdbg.cli._output import OutputFile
+from distdbg.cli._options import html_option
 
 
 @exits(
@@ -26,15 +26,14 @@ from distdbg.cli._output import OutputFile
 @click.argument("run_a", metavar="RUN_A")
 @click.argument("run_b", metavar="RUN_B")
 @json_option("Print one JSON object (distdbg.diff/1).")
-@click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
-              help="Write an offline page there.")  # fmt: skip
+@html_option
 def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) -> None:
     """Say what differs between two runs: outcome, findings, speed, memory, versions, code, command, variables.
 
     A run is a run's directory, its id or a part of it. The newest attempt of each is compared. Speed differs where
     the middle halves of both runs' step times do not touch, and their medians are 3 % apart.
     """
-    from distdbg.cli._answer import screen, sense_of, write_whole_page
+    from distdbg.cli._answer import readable, screen, write_page
     from distdbg.collect.runs.run_evidence import load_evidence
     from distdbg.collect.runs.run_profiles import with_profiles
     from distdbg.collect.runs.run_snapshots import with_snapshots
@@ -50,7 +49,7 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
         raise UsageError(f"{run_a!r} and {run_b!r} are the same run", "`distdbg runs` lists the runs of this folder.")
     sides = []
     for folder in folders:
-        with sense_of(folder):
+        with readable(folder):
             evidence = load_evidence(folder)
             if not evidence.ranks:
                 raise NothingToAnalyse(f"the run {folder.id} has no record of any rank", "It cannot be compared.")
@@ -60,7 +59,6 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
     if html_path is not None:
         from distdbg.report.page.comparison_page import comparison_page
 
-        write_whole_page(html_path, comparison_page(found, *sides))
-    width, color, _ = screen()
-    click.echo(json.dumps(plain(found), indent=1) if as_json else comparison_text(found, color=color, width=width))
+        write_page(html_path, comparison_page(found, *sides))
+    click.echo(json.dumps(plain(found), indent=1) if as_json else comparison_text(found, screen()))
     sys.exit(EXIT_FINDINGS if found.new_errors else EXIT_OK)

@@ -1,4 +1,4 @@
-"""`distdbg explain`: the verdict from what was collected: a run, a dump, recorder dumps, stacks, logs."""
+"""`distdbg explain`: say why a job hung or died, from a run, a dump, recorder dumps, stacks or logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._json import json_option
-from distdbg.cli._output import OutputFile
+from distdbg.cli._options import html_option
 from distdbg.errors import UsageError
 
 
@@ -17,29 +17,29 @@ from distdbg.errors import UsageError
 @click.command("explain")
 @click.argument("what", nargs=-1, required=True, metavar="DIR|FILES…", type=click.Path(path_type=Path, exists=True))
 @json_option("Print the report as one JSON object (distdbg.report/1).")
-@click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
-              help="Write the HTML page to PATH as well.")  # fmt: skip
+@html_option
 @click.option("--why", is_flag=True,
-              help="Print what each rule of the diagnosis read and found: for its developers.")  # fmt: skip
+              help="Print what each rule read and found.")  # fmt: skip
 def command(what: tuple[Path, ...], as_json: bool, html_path: Path | None, why: bool) -> None:
-    """Say why a job hung or died, from files, wherever they were collected.
+    """Say why a job hung or died, from collected files.
 
-    A run directory; a dump that `distdbg hang-dump` took; or others' files in any mixture, told apart by what is in
-    them: flight-recorder dumps (pickle or JSON), `py-spy dump` (text or JSON), torchrun's and ranks' logs. Which rank
-    a file is of stands at the end of its name (nccl_trace_rank_3, host7_12) or behind "rank" in it. Nothing that is
-    read can execute anything, and torch is not needed.
+    DIR is a run directory or a dump of `distdbg hang-dump`. FILES are flight-recorder dumps (pickle or JSON), output of
+    `py-spy dump` (text or JSON), and logs of torchrun and of ranks, in any mixture: distdbg recognises them by their
+    content. The rank of a file is the number at the end of its name (nccl_trace_rank_3, host7_12) or after "rank" in
+    it. No file can execute code, and torch is not needed.
     """
     from distdbg.cli import _answer
     from distdbg.collect.runs.explaining import load
     from distdbg.diagnosis.verdict import build_report
+    from distdbg.report.run_document import run_document
 
     if why and as_json:
         raise UsageError("--why and --json exclude each other", "Leave out one of them.")
     evidence = load(what)
     report = build_report(evidence)
-    if html_path is not None:
-        _answer.write_page(html_path, report, evidence)
-    _answer.show(report, evidence, as_json=as_json)
+    page = html_path is not None
+    document = run_document(report, evidence, pictures=page or not as_json, whole=page)
+    _answer.show(document, as_json=as_json, html=html_path)
     if why:
         from distdbg.diagnosis.why import trace
         from distdbg.report.text.why_text import why_text

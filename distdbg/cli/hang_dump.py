@@ -10,7 +10,7 @@ import click
 
 from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._json import json_option
-from distdbg.cli._output import OutputFile
+from distdbg.cli._options import html_option, run_argument
 from distdbg.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @exits(JUDGES | {3: "no job", 4: "the ranks may not be looked at", 6: "the dump cannot be written"})
 @click.command("hang-dump")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",
               help="Look at this process; once for each rank of a job that is not found by itself.")  # fmt: skip
 @click.option("--slurm-job", metavar="ID", help="Look at a running Slurm job on all of its nodes, whoever started it.")
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 @click.option("--interval", type=click.FloatRange(0.05, 60), default=1.0, show_default=True,
               help="Seconds from one look to the next.")  # fmt: skip
 @json_option("Print the report as one JSON object (distdbg.report/1).")
-@click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
-              help="Write the HTML page to PATH as well.")  # fmt: skip
+@html_option
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Put the dump there; it must not exist, or be empty.")  # fmt: skip
 def command(  # noqa: PLR0917 -- click passes them by name
@@ -93,13 +92,13 @@ def _one(
     from distdbg.cli import _answer
     from distdbg.diagnosis.verdict import build_report
     from distdbg.launch.watch.hang_dump import take
+    from distdbg.report.run_document import run_document
 
     say = _answer.progress()
     dump = take(target, options, output, say)
     report = build_report(dump.evidence)
     say("")
-    if html_path is not None:
-        _answer.write_page(html_path, report, dump.evidence)
-    _answer.show(report, dump.evidence, as_json=as_json)
+    document = run_document(report, dump.evidence, whole=html_path is not None)
+    _answer.show(document, as_json=as_json, html=html_path)
     click.echo(f"distdbg: the dump is in {dump.folder}", err=True)
     return report, dump

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import click
 
 from distdbg.cli._exits import READS, exits
+from distdbg.cli._options import ranks_of, run_argument
 from distdbg.collect.runs.log_follow import LOOK_EVERY_S, LineAssembler, LogFollower
 from distdbg.collect.runs.log_reader import (
     STREAMS,
@@ -31,7 +32,6 @@ from distdbg.collect.runs.log_reader import (
 )
 from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.evidence.logs.lines import coloured, last_state, plain, rank_prefix, states
-from distdbg.model import unfold_ranks
 from distdbg.rundir import RunDir, find_run_dir
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_cyan", "bright_green")
@@ -39,7 +39,7 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_
 
 @exits(READS)
 @click.command("logs")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--rank", "ranks", metavar="RANKS", help="Only these: 3, or 0-7, or 0,4-6. Default: all.")
 @click.option("--stream", type=click.Choice(STREAMS), help="Only standard output, or only standard error.")
 @click.option("--grep", "pattern", metavar="REGEX", help="Only lines in which this Python regular expression is found.")
@@ -75,7 +75,8 @@ def command(
     Nothing is masked: these are your own logs. Secrets are masked in reports, which quote them.
     """
     expression = _compile(pattern)
-    wanted = _ranks(ranks)
+    asked = ranks_of("--rank", ranks)
+    wanted = tuple(sorted(asked)) if asked is not None else None
     found = find_run_dir(run)
     streams = (stream,) if stream else STREAMS
     lines = bool(merge or expression or times or as_json)
@@ -231,17 +232,3 @@ def _compile(pattern: str | None) -> re.Pattern[str] | None:
             f"--grep: {pattern!r} is no regular expression: {error.msg}{at}",
             "Write a backslash before a character that is meant as it is.",
         ) from None
-
-
-def _ranks(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    if re.search(r"\d{8}", text):
-        raise UsageError(f"--rank: {text!r} names a rank that no job has", "Write ranks as 3, 0-7 or 0,4-6.")
-    try:
-        ranks = unfold_ranks(text)
-    except ValueError as error:
-        raise UsageError(f"--rank: {error}", "Write ranks as 3, 0-7 or 0,4-6.") from None
-    if not ranks:
-        raise UsageError("--rank: no rank is named", "Write ranks as 3, 0-7 or 0,4-6.")
-    return ranks

@@ -10,7 +10,7 @@ import click
 
 from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._json import json_option
-from distdbg.cli._output import OutputFile
+from distdbg.cli._options import OutputFile, html_option, ranks_of, run_argument
 from distdbg.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ def command() -> None:
 @command.command("analyze")
 @click.argument("what", nargs=-1, required=True, metavar="FILE|RUN…", type=click.Path(path_type=Path, exists=True))
 @json_option("Print one JSON object (distdbg.report/1, and a key `memory`).")
-@click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
-              help="Write an offline page with the picture to PATH.")  # fmt: skip
+@html_option
 @click.option("--svg", "svg_path", type=OutputFile(), metavar="PATH",
               help="Write the picture alone to PATH.")  # fmt: skip
 @click.option("--png", "png_path", type=OutputFile(), metavar="PATH",
@@ -45,14 +44,9 @@ def analyze(
     FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots. Of one run it also
     says what each rank's memory was over all its steps, and what grew.
     """
-    import json
-    from dataclasses import replace
-
     from distdbg.cli import _answer
     from distdbg.collect.files.snapshot_files import read_snapshots
-    from distdbg.report.json_form import as_json as plain
-    from distdbg.report.memory_json import memory_plain
-    from distdbg.report.memory_report import memory_report
+    from distdbg.report.memory_report import memory_document, memory_report
 
     say = _answer.progress()
     say("reading the snapshots")
@@ -63,27 +57,17 @@ def analyze(
     if html_path is not None:
         from distdbg.report.page.memory_page import memory_page
 
-        _answer.write_whole_page(html_path, memory_page(report, found.answers))
+        _answer.write_page(html_path, memory_page(report, found.answers))
     if svg_path is not None or png_path is not None:
         from distdbg.cli._png import png
         from distdbg.report.page.memory_svg import memory_svg
 
         picture = memory_svg(found.answers)
         if svg_path is not None:
-            _answer.write_whole_page(svg_path, picture)
+            _answer.write_page(svg_path, picture)
         if png_path is not None:
-            _answer.write_whole_page(png_path, png(picture))
-    if as_json:
-        click.echo(json.dumps({**plain(report), "memory": memory_plain(found.answers)}, indent=1, allow_nan=False))
-    else:
-        from distdbg.report.text.memory_text import memory_text
-        from distdbg.report.text.report import render_text
-
-        width, color, boxes = _answer.screen()
-        if report.findings or report.unknown:
-            click.echo(render_text(replace(report, run={}), color=color, width=width) + "\n")
-        parts = [known, memory_text(found.answers, color=color, width=width, ascii_only=not boxes)]
-        click.echo("\n\n".join(part for part in parts if part))
+            _answer.write_page(png_path, png(picture))
+    _answer.show(memory_document(report, found.answers, known), as_json=as_json)
     sys.exit(_answer.exit_code(report))
 
 
@@ -107,7 +91,7 @@ def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
 
 @exits({0: "every rank gave one", 3: "nothing runs", 4: "not permitted", 6: "some rank gave none"})
 @command.command("snapshot")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--ranks", metavar="RANKS", help="Only of these, such as 0,3 or 0-3.  [default: all]")
 @click.option("--within", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Seconds to wait.")
 def snapshot(run: str | None, ranks: str | None, within: float) -> None:
@@ -119,13 +103,9 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     from distdbg.cli import _answer
     from distdbg.errors import EXIT_OK, EXIT_REFUSED
     from distdbg.launch.watch.asked_files import take_snapshots
-    from distdbg.model import unfold_ranks
     from distdbg.rundir import find_run_dir
 
-    try:
-        wanted = frozenset(unfold_ranks(ranks)) if ranks else None
-    except ValueError as error:
-        raise UsageError(f"--ranks: {error}", "Ranks are written as 0,3 or 0-3.") from None
+    wanted = ranks_of("--ranks", ranks)
     say = _answer.progress()
     taken = take_snapshots(find_run_dir(run), wanted, within, say)
     say("")
@@ -227,7 +207,7 @@ def diff(  # noqa: PLR0917 -- click passes them by name
     from distdbg.model import Report
     from distdbg.report.json_form import as_json as plain
     from distdbg.report.memory_json import diff_plain
-    from distdbg.report.text.memory_text import diff_text
+    from distdbg.report.text.memory_text import diff_lines
 
     if b is None:
         a, b = _two_of(a, ranks, steps)
@@ -241,8 +221,7 @@ def diff(  # noqa: PLR0917 -- click passes them by name
         report = plain(Report(None, ()))
         click.echo(json.dumps({**report, "diff": diff_plain(one, other, found)}, indent=1, allow_nan=False))
         return
-    width, color, _ = _answer.screen()
-    click.echo(diff_text(one, other, found, color=color, width=width))
+    click.echo("\n".join(diff_lines(one, other, found, _answer.screen())))
 
 
 def _two_of(run: Path, ranks: str | None, steps: str | None) -> tuple[Path, Path]:

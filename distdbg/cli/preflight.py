@@ -54,8 +54,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     say("")
     report = preflight_report(preflight)
     if as_json:
-        click.echo(dumps(_answer.contract(report)), nl=False)
+        click.echo(dumps(report), nl=False)
     else:
-        width, color, _ = _answer.screen()
-        click.echo(render_preflight(report, preflight, color=color, width=width))
+        click.echo(render_preflight(report, preflight, _answer.screen()))
     sys.exit(_answer.exit_code(report))

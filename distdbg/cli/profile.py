@@ -69,16 +69,11 @@ def _asked(
     run: RunDir, ranks: str | None, steps: int, within: float, say: Callable[[str], None]
 ) -> tuple[list[ProfileSet], list[Taken]]:
     """What the ranks gave, and the ranks that gave nothing, which are named."""
+    from distdbg.cli._options import ranks_of
     from distdbg.collect.runs.profile_sets import sets_of
-    from distdbg.errors import UsageError
     from distdbg.launch.watch.asked_profiles import take_profiles
-    from distdbg.model import unfold_ranks
 
-    try:
-        wanted = frozenset(unfold_ranks(ranks)) if ranks else None
-    except ValueError as error:
-        raise UsageError(f"--ranks: {error}", "Ranks are written as 0,3 or 0-3.") from None
-    taken = take_profiles(run, wanted, steps, within, say)
+    taken = take_profiles(run, ranks_of("--ranks", ranks), steps, within, say)
     say("")
     for one in taken:
         if one.because or one.missing:

@@ -32,12 +32,12 @@ def command(folder: Path, as_json: bool) -> None:
     code is imported and run, and it is a pickle: name only folders whose run you trust.
     """
     from distdbg.cli import _answer
-    from distdbg.evidence.run import RunEvidence
     from distdbg.launch.replay.forward import replay
     from distdbg.launch.replay.replay_report import replay_report
+    from distdbg.report.run_document import run_document
 
     if not folder.is_dir():
         raise UsageError(f"{str(folder)!r} is no folder", "Name ranks/RRRRR/nonfinite of a run.")
     report = replay_report(replay(folder), str(folder / "about.json"))
-    _answer.show(report, RunEvidence({}, 0, (), ()), as_json=as_json)
+    _answer.show(run_document(report), as_json=as_json)
     sys.exit(_answer.exit_code(report))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from distdbg.cli._answer import exit_code, screen, sense_of, write_page
+from distdbg.cli._answer import exit_code, readable, show
 from distdbg.cli._exits import JUDGES, exits
 from distdbg.cli._json import json_option
-from distdbg.cli._output import OutputFile
+from distdbg.cli._options import html_option, run_argument
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
@@ -19,10 +19,9 @@ from distdbg.rundir import RunDir, find_run_dir
 
 @exits(JUDGES)
 @click.command("report")
-@click.argument("run", required=False)
+@run_argument
 @json_option("Print the report as one JSON object (distdbg.report/1).")
-@click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
-              help="Write the HTML page to PATH as well.")  # fmt: skip
+@html_option
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Judge attempt N; the newest by default.")
 def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int | None) -> None:
     """Build RUN's report anew from its files and show it.
@@ -34,22 +33,18 @@ def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int
     from distdbg.collect.runs.run_profiles import with_profiles
     from distdbg.collect.runs.run_snapshots import with_snapshots
     from distdbg.diagnosis.verdict import build_report
-    from distdbg.report.json_form import dumps
-    from distdbg.report.text.report import render_text
+    from distdbg.report.run_document import run_document
 
     folder = find_run_dir(run)
-    with sense_of(folder):
+    with readable(folder):
         evidence = load_evidence(folder, attempt)
         _refuse_nothing(folder, evidence, attempt)
         evidence = with_profiles(with_snapshots(evidence, folder), folder)
         report = build_report(evidence)
         if attempt is None:
             _write(folder, report, evidence)
-        if html_path is not None:
-            write_page(html_path, report, evidence)
-        width, color, _ = screen()
-        shown = dumps(report) if as_json else render_text(report, color=color, width=width)
-    click.echo(shown, nl=not as_json)
+        document = run_document(report, evidence, pictures=html_path is not None, whole=html_path is not None)
+        show(document, as_json=as_json, html=html_path)
     sys.exit(exit_code(report))
 
 

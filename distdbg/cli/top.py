@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distdbg.cli._exits import READS, exits
+from distdbg.cli._options import run_argument
 from distdbg.errors import NothingToAnalyse
 from distdbg.rundir import RunDir, find_run_dir
 from distdbg.terminal import unguarded
@@ -36,7 +37,7 @@ _NAMES = {"\x1b[A": "up", "\x1bOA": "up", "k": "up", "\x1b[B": "down", "\x1bOB":
 
 @exits(READS)
 @click.command("top")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--once", is_flag=True, help="Print one look and return.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a look (distdbg.top/1), until the run ends.")
 @click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True,

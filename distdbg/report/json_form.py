@@ -1,20 +1,32 @@
-"""The report as JSON: `distdbg.report/1`, whose schema ships as configs/report.schema.json."""
+"""The renderer for JSON: `distdbg.report/1`, whose schema ships as configs/report.schema.json."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from distdbg.model import REPORT_SCHEMA, Finding, Report
+from distdbg.report.document import Document
+
+
+@dataclass(frozen=True)
+class JsonRenderer:
+    """One object of `distdbg.report/1`, with a newline at its end."""
+
+    def render(self, document: Document) -> str:
+        return _dumps({**as_json(document.report), **document.json_keys()})
 
 
 def as_json(report: Report) -> dict[str, Any]:
     """Plain containers in the documented order of keys; `run` and `outcome` are null where there is no run."""
+    has_run = bool(report.run and report.run.get("id"))
     return {
         "schema": REPORT_SCHEMA,
-        "run": _plain(report.run),
-        "outcome": report.outcome,
+        "run": _plain(report.run) if has_run else None,
+        "outcome": report.outcome if has_run else None,
         "exit_code": report.exit_code,
         "exit_code_of": report.exit_code_of,
         "findings": [_finding(finding) for finding in report.findings],
@@ -28,7 +40,11 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def dumps(report: Report) -> str:
     """ASCII, with a newline at its end: lone surrogates of hostile output survive as escapes."""
-    return json.dumps(as_json(report), indent=1, allow_nan=False) + "\n"
+    return _dumps(as_json(report))
+
+
+def _dumps(value: Mapping[str, object]) -> str:
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -1,25 +1,43 @@
-"""The findings of memory snapshots as a report: the same checks that judge a run, on snapshots alone."""
+"""Memory snapshots as a report and a document: the rules that judge a run, on snapshots alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from distdbg.diagnosis.memory._snapshots import overflowed
 from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.memory.answer import BEFORE_RECORDING, MemoryAnswer, gib
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report, Unknown
+from distdbg.report.document import Block, Document, Section
+from distdbg.report.memory_json import memory_plain
 
 #: Of a whole run, what is told of its memory.
 _OURS = {"memory-leak", "host-memory-growth", "fragmentation", "untracked-gpu-memory", "peak-too-high", "cuda-oom",
          "host-oom", "graph-retained", "reference-cycle"}  # fmt: skip
 
 
+@dataclass(frozen=True)
+class MemoryUse(Block):
+    """What fills the devices, and `ranks`: what the ranks of a run recorded over its steps, in lines."""
+
+    answers: Sequence[MemoryAnswer]
+    ranks: str = ""
+
+
+def memory_document(report: Report, answers: Sequence[MemoryAnswer], ranks: str = "") -> Document:
+    return Document(
+        replace(report, run={}),
+        sections=(Section("", (MemoryUse(answers, ranks),)),),
+        json_keys=lambda: {"memory": memory_plain(answers)},
+    )
+
+
 def memory_report(
     answers: Sequence[MemoryAnswer], unread: Sequence[tuple[str, str]] = (), run: RunEvidence | None = None
 ) -> Report:
-    """`unread` are files and why they gave nothing; `run` is what else is known, where all of it is one run's."""
+    """`unread` are files, and why they were not read; `run` is the evidence of the run, if it is one run's."""
     unknown = [Unknown(name, why) for name, why in unread]
     unknown += [one for answer in answers for one in _unknown(answer)]
     empty = RunEvidence({}, 0, (), ())

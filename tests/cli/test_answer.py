@@ -7,7 +7,7 @@ import pytest
 from distdbg.cli._answer import exit_code
 from distdbg.evidence.rank_set import RankSet
 from distdbg.model import Finding, Report
-from distdbg.report.text.tree_text import ranks_words
+from distdbg.report.wording import ranks_words
 
 ERROR = Finding("rank-killed", "error", "certain", "rank 1 was killed")
 WARNING = Finding("straggler", "warning", "likely", "rank 1 is late")

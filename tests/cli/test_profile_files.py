@@ -11,7 +11,7 @@ import pytest
 
 from distdbg.cli._profile_files import show
 from distdbg.collect.files.trace_files import read_trace_file
-from distdbg.report.profile_report import profile_report
+from distdbg.report.profile_document import profile_document
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs" / "profile"
 BAD = sorted(p.stem for p in PROGRAMS.glob("bad_*.py"))
@@ -39,7 +39,7 @@ def test_a_planted_fault_is_named_with_its_line(traces, name):
     source = (PROGRAMS / f"{name}.py").read_text()
     wanted = ast.get_docstring(ast.parse(source)).partition(":")[0]
     (line,) = (n for n, text in enumerate(source.splitlines(), 1) if text.endswith("# the fault"))
-    found = profile_report([read(traces, name)]).findings
+    found = profile_document([read(traces, name)]).report.findings
     assert [finding.id for finding in found] == [wanted], [finding.summary for finding in found]
     assert f"{name}.py:{line} in " in found[0].summary
     assert "can be gained" in found[0].cause and found[0].evidence[0].path == f"{name}.json.gz"
@@ -49,7 +49,7 @@ def test_a_planted_fault_is_named_with_its_line(traces, name):
 def test_a_healthy_program_gets_no_finding(traces, name):
     profile = read(traces, name)
     assert profile.steps == 6
-    assert [finding.summary for finding in profile_report([profile]).findings] == []
+    assert [finding.summary for finding in profile_document([profile]).report.findings] == []
 
 
 def test_attention_with_dropout_is_on_the_math_path_and_nothing_else_would_do(traces):

@@ -44,10 +44,12 @@ from distdbg.job_file import read_job_file
 from distdbg.lint.linting import lint_text
 from distdbg.lint.script.parsing import Unreadable as ScriptUnreadable
 from distdbg.report.json_form import dumps
-from distdbg.report.page.html import render_html
+from distdbg.report.page.renderer import PageRenderer
 from distdbg.report.preflight_report import preflight_report
+from distdbg.report.run_document import run_document
 from distdbg.report.text.preflight_text import render_preflight
-from distdbg.report.text.report import render_text
+from distdbg.report.text.renderer import TextRenderer
+from distdbg.report.text.screen import Screen
 from distdbg.rundir import RunDir
 from distdbg.shrink.checkpoint.config_file import read_config
 from distdbg.shrink.checkpoint.header import PREFIX, header_length, parse_header, render_header
@@ -97,10 +99,10 @@ def told_everywhere(evidence: RunEvidence, *, page: bool = False) -> None:
     report = build_report(evidence)
     for unknown in report.unknown:
         assert "please report it" not in unknown.because, unknown
-    render_text(report).encode()
+    TextRenderer().render(run_document(report)).encode()
     json.loads(dumps(report))
     if page:
-        render_html(report, evidence)
+        PageRenderer().render(run_document(report, evidence, whole=True))
 
 
 # -- recorders, snapshots, traces ---------------------------------------------------------------------------------
@@ -321,7 +323,7 @@ def _preflight(data: bytes) -> None:
     report = preflight_report(evidence)
     for unknown in report.unknown:
         assert "please report it" not in unknown.because, unknown
-    render_preflight(report, evidence, color=False, width=100)
+    render_preflight(report, evidence, Screen.of(color=False, width=100))
     json.loads(dumps(report))
 
 

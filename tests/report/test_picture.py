@@ -14,11 +14,11 @@ from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.recorder.log import Signatures
 from distdbg.evidence.stacks.call_tree import tree_of
 from distdbg.report.page.flame import WIDTH, flame
-from distdbg.report.page.html import _environment_of_templates
 from distdbg.report.page.picture_page import picture_values
+from distdbg.report.page.renderer import environment
 from distdbg.report.page.wait_graph import BOX_HEIGHT, BOX_WIDTH, wait_graph
-from distdbg.report.text.picture_text import picture_text
-from distdbg.report.text.pieces import cells
+from distdbg.report.text.picture_text import picture_lines
+from distdbg.report.text.screen import Screen, cells
 from distdbg.report.text.tree_text import tree_text
 from tests.made_dump import SLEEPS, WAITS, frame, made_dump, rank_dump, recorder
 
@@ -46,13 +46,17 @@ def made(count=4, sleeper=2, *, stacks=None, waits=None):
     return picture_of(dump, groups=groups(dump, {}), hang=hang(dump, waits), culprits=(sleeper,))
 
 
+def picture_text(picture, **how):
+    return "\n".join(picture_lines(picture, Screen.of(**how), 48))
+
+
 def page(picture):
     text = (
         '{% extends "base.html" %}{% import "picture.html" as p %}'
         "{% block style %}{% include 'picture.css' %}{% endblock %}"
         "{% block main %}{{ p.picture(picture) }}{% endblock %}"
     )
-    return _environment_of_templates().from_string(text).render(title="x", picture=picture_values(picture))
+    return environment().from_string(text).render(title="x", picture=picture_values(picture))
 
 
 class Tags(HTMLParser):
@@ -82,14 +86,13 @@ def test_the_whole_text():
     assert (
         picture_text(made())
         == """\
-Where the ranks stand: 4 ranks, 2 kinds of stack
 ranks 0-3 (4)  <module>  train.py
 ├─ ▶ rank 2  line 24  line_24()
 │     fetch  train.py:16  line_16()
 └─ ranks 0-1,3 (3)  line 26  line_26()
       torch … all_reduce (2 frames)
 
-Who waits for whom
+Which ranks wait for which
   ranks 0-1,3 (3) → rank 2  all_reduce (number 9 in the default group)
 
 the default group: ranks 0-3 (4)
@@ -156,7 +159,13 @@ def test_the_page_draws_all_of_it():
     found = Tags(text)
     assert {"svg", "details", "table"} <= found.tags and not {"script", "img", "link", "iframe"} & found.tags
     assert found.open == []
-    for words in ("Who waits for whom", "rank 2", "line_16()", "open for 12 s", "all_reduce (number 9 in the default"):
+    for words in (
+        "Which ranks wait for which",
+        "rank 2",
+        "line_16()",
+        "open for 12 s",
+        "all_reduce (number 9 in the default",
+    ):
         assert words in text
     assert not re.search(r"(?:src|href)=|url\((?!#tip)", text)
 

@@ -12,13 +12,19 @@ from distdbg.assets import asset_dir
 from distdbg.collect.runs.report_files import write_report
 from distdbg.plain_text import clean
 from distdbg.report.json_form import as_json, dumps
-from distdbg.report.page.html import render_html
-from distdbg.report.text.report import render_text
+from distdbg.report.page.renderer import PageRenderer
+from distdbg.report.run_document import run_document
+from distdbg.report.text.renderer import TextRenderer
+from distdbg.report.text.screen import Screen
 from tests.browser import run_in_page
 from tests.made_run import GLOO_LOST, MadeRun
 
 HOSTILE = "\x1b[31m</script><img src=x onerror=alert(1)>\x1b]0;title\x07 {{ 7*7 }} \u202e\ud800 & <b>&lt;\r\x00"
 SCHEMA = json.loads((asset_dir("configs") / "report.schema.json").read_text())
+
+
+def render_text(report, shown=None, **how):
+    return TextRenderer(Screen.of(**how), shown=shown).render(run_document(report))
 
 
 def failed(folder, **options):
@@ -122,7 +128,7 @@ def hostile(folder):
 def test_page_is_offline_and_escaped(tmp_path, make):
     run = make(tmp_path)
     evidence = run.evidence()
-    text = render_html(run.report(), evidence)
+    text = PageRenderer().render(run_document(run.report(), evidence, whole=True))
     page = Page(text)
     assert not page.tags & {"script", "img", "iframe", "object", "embed", "link", "form", "base"}
     assert page.addresses == [] and page.handlers == []
@@ -134,12 +140,12 @@ def test_page_is_offline_and_escaped(tmp_path, make):
 
 def test_what_a_rank_printed_is_no_template(tmp_path):
     run = hostile(tmp_path)
-    assert render_html(run.report(), run.evidence()).count("{{ 7*7 }}") >= 5
+    assert PageRenderer().render(run_document(run.report(), run.evidence(), whole=True)).count("{{ 7*7 }}") >= 5
 
 
 def test_page_holds_what_a_person_looks_for(tmp_path):
     run = failed(tmp_path)
-    text = render_html(run.report(), run.evidence())
+    text = PageRenderer().render(run_document(run.report(), run.evidence(), whole=True))
     for wanted in ("rank 1 raised RuntimeError", "TORCH_FR_BUFFER_SIZE", "preset default", "node1", "train.py:88"):
         assert wanted in text
     assert "***" in text  # what job.json masks stays masked
@@ -147,7 +153,7 @@ def test_page_holds_what_a_person_looks_for(tmp_path):
 
 def test_crowd_is_folded_with_the_outlier_first(tmp_path):
     run = crowd(tmp_path)
-    text = render_html(run.report(), run.evidence())
+    text = PageRenderer().render(run_document(run.report(), run.evidence(), whole=True))
     drawn = re.findall(r'<div class="label">(.*?)</div>', text)
     assert drawn == ["rank 517", "128 ranks", "895 ranks"]
     assert text.count('<i class="') == 1024
@@ -170,7 +176,7 @@ tell("wide", document.documentElement.scrollWidth <= innerWidth);
 @pytest.mark.parametrize("ranks", [8, 1024])
 def test_a_browser_shows_the_verdict_and_loads_nothing(tmp_path, ranks):
     run = crowd(tmp_path) if ranks == 1024 else failed(tmp_path, ranks=ranks)
-    page = render_html(run.report(), run.evidence())
+    page = PageRenderer().render(run_document(run.report(), run.evidence(), whole=True))
     for dark in (False, True):
         told = run_in_page(page, LOOK, tmp_path, dark=dark)
         assert ("rank 517" if ranks == 1024 else "rank 1 raised RuntimeError") in told["verdict"]
@@ -204,12 +210,12 @@ def test_a_dump_is_drawn_on_the_page_and_its_scripts_names_are_text(tmp_path):
         ranks.append({"rank": rank, "pid": 1000 + rank, "looks": [look]})
     (folder / "nodes" / "0000.json").write_text(json.dumps({"node_rank": 0, "host": "node0", "ranks": ranks}))
     (folder / "manifest.json").write_text(json.dumps({"t": 1_790_000_000.0, "reason": "asked", "world_size": 4}))
-    text = render_html(run.report(), run.evidence())
-    assert "Where the ranks stand" in text and "ranks 0,2-3 (3)" in text and "2 kinds of stack" in text
+    text = PageRenderer().render(run_document(run.report(), run.evidence(), whole=True))
+    assert "Where the ranks are" in text and "ranks 0,2-3 (3)" in text and "2 kinds of stack" in text
     assert "<script" not in text and "\x1b" not in text
     assert len(text) < 60_000
 
 
 def test_a_run_without_a_dump_has_no_picture(tmp_path):
     run = failed(tmp_path)
-    assert "Where the ranks stand" not in render_html(run.report(), run.evidence())
+    assert "Where the ranks are" not in PageRenderer().render(run_document(run.report(), run.evidence(), whole=True))

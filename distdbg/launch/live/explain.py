@@ -27,11 +27,13 @@ def explain(run: RunDir, shown: Report | None = None) -> tuple[str, Report]:
     from distdbg.collect.runs.run_profiles import with_profiles
     from distdbg.collect.runs.run_snapshots import with_snapshots
     from distdbg.diagnosis.verdict import build_report
-    from distdbg.report.text.report import render_text
+    from distdbg.report.run_document import run_document
+    from distdbg.report.text.renderer import TextRenderer
+    from distdbg.report.text.screen import Screen
 
     evidence = with_profiles(with_snapshots(load_evidence(run), run), run)
     report = build_report(evidence)
-    text = render_text(report, color=sys.stderr.isatty(), shown=shown)
+    text = TextRenderer(Screen.of(color=sys.stderr.isatty()), shown=shown).render(run_document(report))
     try:
         write_report(run, report, evidence)
     except OSError as error:
@@ -45,10 +47,13 @@ def _step_table(profiles: Sequence[RankProfile]) -> str:
     """Where their time goes; what cannot be shown costs the verdict nothing."""
     if not profiles:
         return ""
-    from distdbg.report.text.profile_text import profile_text
+    from distdbg.report.profile_document import profile_sections
+    from distdbg.report.text.renderer import TextRenderer
+    from distdbg.report.text.screen import Screen
 
     width = min(shutil.get_terminal_size((100, 24)).columns, 120)
     try:
-        return f"\n\n{profile_text(profiles, color=sys.stderr.isatty(), width=width)}\n"
+        lines = TextRenderer(Screen.of(color=sys.stderr.isatty(), width=width)).sections(profile_sections(profiles))
     except Exception as error:
         return f"\ndistdbg: the table of the profiles could not be made; please report this: {error!r}"
+    return "\n".join(["", *lines, ""])

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from distdbg.diagnosis.waits.collectives import GroupStrip, Lane, Op
 from distdbg.evidence.rank_set import RankSet
 from distdbg.report.text.collectives_text import group_words, lane_words, letter
-from distdbg.report.text.report import duration
-from distdbg.report.text.tree_text import ranks_words
+from distdbg.report.wording import duration, ranks_words
 
 WIDTH = 1070.0
 _LABEL, _STATE, ROW, _TOP = 160.0, 210.0, 24.0, 22.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distdbg.report.comparison import Comparison, Side, parts_of
 from distdbg.report.page.course import side_by_side
-from distdbg.report.page.html import render_page
+from distdbg.report.page.renderer import render_page
 from distdbg.report.text.comparison_text import head, shown
 
 #: Of each kind of difference; --json has all.

@@ -11,6 +11,7 @@ from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.training.overfitting import losses
 from distdbg.model import Finding, Report, fold_ranks
+from distdbg.report.document import Block
 from distdbg.report.page.rank_curves import Curve, Strip, place, strip
 from distdbg.report.page.step_boxes import milliseconds, times_words
 
@@ -38,7 +39,7 @@ class FindingRow:
 
 
 @dataclass(frozen=True)
-class Course:
+class Course(Block):
     """`rules` are places in WIDTH; `ticks` are (per cent, label)."""
 
     findings: tuple[FindingRow, ...]

@@ -17,8 +17,8 @@ from typing import Any
 from distdbg.evidence.memory.answer import MemoryAnswer, Moment, gib
 from distdbg.model import Report
 from distdbg.plain_text import clean
-from distdbg.report.page.html import render_page
 from distdbg.report.page.memory_drawing import HEIGHT, HUES, WIDTH, data, spark, still, tape
+from distdbg.report.page.renderer import render_page
 from distdbg.report.text.memory_text import title
 
 #: With their whole digests; the page stays below 2 MB.

@@ -12,8 +12,8 @@ from distdbg.report.file_names import short_names
 from distdbg.report.page.collectives_drawing import draw_strips
 from distdbg.report.page.flame import ROW, WIDTH, flame
 from distdbg.report.page.wait_graph import BOX_HEIGHT, BOX_WIDTH, wait_graph
-from distdbg.report.text.report import duration
-from distdbg.report.text.tree_text import library_words, ranks_words
+from distdbg.report.text.tree_text import library_words
+from distdbg.report.wording import duration, ranks_words
 
 _MOST_PLACES = 48
 _MOST_BRANCHES = 250

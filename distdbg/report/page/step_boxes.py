@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from distdbg.evidence.run import RankRecord, RunEvidence, StepTimes
+from distdbg.report.document import Block
 
 #: Of more ranks the slowest and the fastest stand for all.
 _MOST, _SLOWEST, _FASTEST = 48, 24, 8
@@ -22,7 +23,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class StepBoxes:
+class StepBoxes(Block):
     """`left_out` is how many ranks are between the slowest and the fastest that are drawn."""
 
     boxes: tuple[Box, ...]

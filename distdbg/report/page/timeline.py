@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distdbg.model import fold_ranks
+from distdbg.report.document import Block
 
 #: Up to so many ranks each has a row of its own.
 FOLD_ABOVE = 16
@@ -43,7 +44,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class Timeline(Block):
     """`ticks` are (percent, label); `hidden` counts ranks in rows that are not drawn."""
 
     rows: tuple[Row, ...]

@@ -9,7 +9,7 @@ from math import cos, pi, sin
 
 from distdbg.diagnosis.waits.picture import Picture
 from distdbg.evidence.rank_set import RankSet
-from distdbg.report.text.tree_text import ranks_words
+from distdbg.report.wording import ranks_words
 
 WIDTH = 1070.0
 BOX_WIDTH, BOX_HEIGHT = 250.0, 50.0

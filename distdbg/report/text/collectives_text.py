@@ -7,9 +7,8 @@ from textwrap import wrap
 
 from distdbg.diagnosis.waits.collectives import GroupStrip, Lane, Op
 from distdbg.evidence.rank_set import RankSet
-from distdbg.report.text.pieces import ASCII, BOX, Piece, Signs, cells, join
-from distdbg.report.text.report import PLAIN, Style, duration
-from distdbg.report.text.tree_text import ranks_words
+from distdbg.report.text.screen import PLAIN_SCREEN, Screen, cells
+from distdbg.report.wording import duration, ranks_words
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _MOST_LANES = 10
@@ -17,32 +16,19 @@ _MOST_RANKS = 24
 
 
 def strip_text(
-    strips: Sequence[GroupStrip],
-    culprits: RankSet,
-    *,
-    style: Style = PLAIN,
-    ascii_only: bool = False,
-    width: int = 100,
-    most_groups: int = 3,
+    strips: Sequence[GroupStrip], culprits: RankSet, screen: Screen = PLAIN_SCREEN, most_groups: int = 3
 ) -> list[str]:
     """Those groups where something is open or somebody is behind; the others are counted."""
-    signs = ASCII if ascii_only else BOX
     stuck = [strip for strip in strips if strip.stuck] or list(strips[:1])
     lines: list[str] = []
     for strip in stuck[:most_groups]:
-        lines += (
-            ["", *_Group(strip, culprits, style, signs, width).lines()]
-            if lines
-            else [*_Group(strip, culprits, style, signs, width).lines()]
-        )
+        lines += [*([""] if lines else []), *_Group(strip, culprits, screen).lines()]
     left = sum(1 + strip.alike for strip in strips) - sum(1 + strip.alike for strip in stuck[:most_groups])
     if left:
         waiting = sum(1 + strip.alike for strip in stuck[most_groups:])
         words = f"{left} more group{'' if left == 1 else 's'}" + (f", {waiting} of them waiting" if waiting else "")
-        lines.append(join("", [(style.dim, words)], signs, width, style.end))
-    if stuck:
-        lines += [join("  ", [(style.dim, note)], signs, width, style.end) for note in notes(stuck[:most_groups])]
-    return lines
+        lines.append(screen.line("", [("dim", words)]))
+    return [*lines, *(screen.line("  ", [("dim", note)]) for note in notes(stuck[:most_groups]))]
 
 
 def notes(strips: Sequence[GroupStrip]) -> Iterator[str]:
@@ -62,34 +48,33 @@ def notes(strips: Sequence[GroupStrip]) -> Iterator[str]:
 
 
 class _Group:
-    def __init__(self, strip: GroupStrip, culprits: RankSet, style: Style, signs: Signs, width: int) -> None:
+    def __init__(self, strip: GroupStrip, culprits: RankSet, screen: Screen) -> None:
         self.strip = strip
         self.culprits = culprits
-        self.style = style
-        self.signs = signs
-        self.width = width
+        self.screen = screen
+        self.signs = screen.signs
 
     def lines(self) -> Iterator[str]:
         strip = self.strip
-        yield self._join("", [(self.style.strong, group_words(strip))])
-        for line in wrap(", ".join(self._legend()), max(20, self.width - 4), break_on_hyphens=False)[:3]:
-            yield self._join("  ", [(self.style.dim, line)])
+        yield self.screen.line("", [("strong", group_words(strip))])
+        for line in wrap(", ".join(self._legend()), max(20, self.screen.width - 4), break_on_hyphens=False)[:3]:
+            yield self.screen.line("  ", [("dim", line)])
         lanes = sorted(strip.lanes, key=lambda lane: not (lane.ranks & self.culprits))
         shown = lanes[:_MOST_LANES]
         names = [self._name(lane) for lane in shown]
         wide = max([cells(name) for name in names] + [3])
         grid = [[self._cell(op) for op in lane.ops] for lane in shown]
         states = [lane_words(lane, strip) for lane in shown]
-        room = self.width - wide - 6 - max(map(len, states), default=0)
+        room = self.screen.width - wide - 6 - max(map(len, states), default=0)
         first = _fitting(strip.columns, grid, room)
         head = self._row([str(n) for n in strip.columns][first:], grid, first)
-        yield self._join(f"  {'#':<{wide}}  ", [(self.style.dim, head)], keep=True)
+        yield self._grid_line("dim", f"  {'#':<{wide}}  {head}")
         for lane, name, row, state in zip(shown, names, grid, states, strict=True):
-            mark = self.style.error if lane.ranks & self.culprits else ""
+            mark = "error" if lane.ranks & self.culprits else ""
             text = f"{name}{' ' * (wide - cells(name))}  {self._row(row[first:], grid, first)}  {state}"
-            yield self._join("  ", [(mark, text)], keep=True)
+            yield self._grid_line(mark, f"  {text}")
         if len(lanes) > len(shown):
-            yield self._join("  ", [(self.style.dim, f"{self.signs.more} and {len(lanes) - len(shown)} more rows")])
+            yield self.screen.line("  ", [("dim", f"{self.signs.more} and {len(lanes) - len(shown)} more rows")])
 
     def _legend(self) -> Iterator[str]:
         return (f"{letter(n)} {what}" for n, what in enumerate(self.strip.legend))
@@ -108,12 +93,9 @@ class _Group:
         widths = _widths(self.strip.columns, grid)[first:]
         return "".join(f"{cell:^{wide}}" for cell, wide in zip(row, widths, strict=True))
 
-    def _join(self, lead: str, pieces: list[Piece], *, keep: bool = False) -> str:
-        if not keep:
-            return join(lead, pieces, self.signs, self.width, self.style.end)
-        # The columns' spaces carry meaning: nothing here is a script's text, so nothing is cleaned.
-        text = (lead + pieces[0][1]).rstrip()[: self.width]
-        return f"{pieces[0][0]}{text}{self.style.end}" if pieces[0][0] else text
+    def _grid_line(self, kind: str, text: str) -> str:
+        """The columns' spaces carry meaning: nothing here is a script's text, so nothing is cleaned."""
+        return self.screen.paint(kind, text.rstrip()[: self.screen.width])
 
 
 def group_words(strip: GroupStrip) -> str:

@@ -2,51 +2,48 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 
-from distdbg.plain_text import clean, one_line
+from distdbg.plain_text import clean
 from distdbg.report.comparison import Comparison, Figure, parts_of
-from distdbg.report.text.report import COLOR, PLAIN
+from distdbg.report.text.screen import PLAIN_SCREEN, Screen
 
 #: Of each kind of difference so many stand on the screen; --json has all.
 _MOST_EACH = 12
 _MOST_HEAD = 3
 
 
-def comparison_text(found: Comparison, *, color: bool = False, width: int = 100) -> str:
-    """Without a newline at its end; width is columns."""
-    return "\n".join(_lines(found, color=color, width=max(50, width)))
+def comparison_text(found: Comparison, screen: Screen = PLAIN_SCREEN) -> str:
+    """Without a newline at its end."""
+    return "\n".join(_lines(found, screen))
 
 
-def _lines(found: Comparison, *, color: bool, width: int) -> Iterable[str]:
-    style = COLOR if color else PLAIN
+def _lines(found: Comparison, screen: Screen) -> Iterable[str]:
     yield f"A  {clean(found.a)}"
     yield f"B  {clean(found.b)}"
     yield ""
     for line in head(found):
-        yield from _wrapped(line, width, "", style.strong, style.end)
+        yield from (screen.paint("strong", part) for part in screen.paragraph(line, others="  "))
     if found.figures:
         yield ""
     for figure in found.figures:
-        yield f"{figure.what:<40} A {shown(figure, figure.a, figure.a_spread):<28} B " + shown(
-            figure, figure.b, figure.b_spread
-        )
+        a, b = shown(figure, figure.a, figure.a_spread), shown(figure, figure.b, figure.b_spread)
+        yield f"{figure.what:<40} A {a:<28} B {b}"
     for part, differences in parts_of(found.differences).items():
         yield ""
-        yield f"{style.strong}{part}{style.end}"
+        yield screen.paint("strong", part)
         for difference in differences[:_MOST_EACH]:
-            yield from _wrapped(difference.words, width, "  ", "", "")
+            yield from screen.paragraph(difference.words, "  ", "    ")
         if len(differences) > _MOST_EACH:
             yield f"  … and {len(differences) - _MOST_EACH} more: see --json"
     if found.in_both:
         yield ""
-        yield from _wrapped(f"In both: {', '.join(found.in_both)}", width, "", "", "")
+        yield from screen.paragraph(f"In both: {', '.join(found.in_both)}", others="  ")
     if found.unknown:
         yield ""
         yield "Unknown:"
         for unknown in found.unknown:
-            yield from _wrapped(f"{unknown.what}, because {unknown.because}", width, "  ", "", "")
+            yield from screen.paragraph(f"{unknown.what}, because {unknown.because}", "  ", "    ")
 
 
 def head(found: Comparison) -> Iterable[str]:
@@ -75,9 +72,3 @@ def shown(figure: Figure, value: float | None, spread: tuple[float, float] | Non
     if figure.unit == "bytes":
         return f"{value / 2**30:.2f} GiB"
     return f"{value:.4g} {figure.unit}" + (f" ({spread[0]:.4g} to {spread[1]:.4g})" if spread else "")
-
-
-def _wrapped(text: str, width: int, indent: str, begin: str, end: str) -> Iterable[str]:
-    for line in textwrap.wrap(one_line(text), width, initial_indent=indent, subsequent_indent=f"{indent}  ",
-                              break_long_words=False, break_on_hyphens=False):  # fmt: skip
-        yield f"{begin}{line}{end}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from distdbg.model import Citation, Finding, FindingDoc, Unknown
 from distdbg.plain_text import clean, one_line
-from distdbg.report.text.report import COLOR, PLAIN
+from distdbg.report.text.screen import COLOR, PLAIN
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB = {"error": "error", "warning": "warning", "info": "notice"}

@@ -8,7 +8,9 @@ from distdbg.diagnosis.memory._snapshots import overflowed
 from distdbg.evidence.memory.answer import Holder, MemoryAnswer, Moment, gib
 from distdbg.evidence.memory.diff import Change, Difference
 from distdbg.plain_text import one_line
-from distdbg.report.text.report import COLOR, PLAIN, Style, duration
+from distdbg.report.memory_report import MemoryUse
+from distdbg.report.text.screen import ASCII, Screen
+from distdbg.report.wording import duration
 
 MOST_ROWS = 14
 _MOST_DEVICES = 6
@@ -17,28 +19,29 @@ _MOST_CALLERS = 3
 _MOST_MODULES = 12
 
 
-def memory_text(answers: Sequence[MemoryAnswer], *, color: bool, width: int, ascii_only: bool = False) -> str:
-    writer = _Writer(COLOR if color else PLAIN, max(60, width), "#" if ascii_only else "█")
-    lines: list[str] = []
-    shown = sorted(answers, key=lambda a: -a.peak.active)[:_MOST_DEVICES] if len(answers) > _MOST_DEVICES else answers
+def memory_lines(block: MemoryUse, screen: Screen) -> list[str]:
+    writer = _Writer(screen)
+    answers = block.answers
+    lines = block.ranks.splitlines()
     if len(answers) > 1:
-        lines += [*writer.side_by_side(answers), ""]
+        lines += ["", *writer.side_by_side(answers)]
+    shown = sorted(answers, key=lambda a: -a.peak.active)[:_MOST_DEVICES] if len(answers) > _MOST_DEVICES else answers
     for answer in shown:
-        lines += [*writer.answer(answer), ""]
+        lines += ["", *writer.answer(answer)]
     if len(shown) < len(answers):
-        lines += [f"… and {len(answers) - len(shown)} more: --html and --json have them all", ""]
-    return "\n".join(lines).rstrip()
+        lines += ["", f"… and {len(answers) - len(shown)} more: --html and --json have them all"]
+    return lines if lines and lines[0] else lines[1:]
 
 
-def diff_text(a: MemoryAnswer, b: MemoryAnswer, found: Sequence[Difference], *, color: bool, width: int) -> str:
-    writer = _Writer(COLOR if color else PLAIN, max(60, width), "")
+def diff_lines(a: MemoryAnswer, b: MemoryAnswer, found: Sequence[Difference], screen: Screen) -> list[str]:
+    writer = _Writer(screen)
     lines = [f"{name}  {title(one)}" for name, one in (("A", a), ("B", b))]
     cut = [name for name, one in (("A", a), ("B", b)) if overflowed(one)]
     if cut:
         lines.append(f"the oldest events of {' and of '.join(cut)} were dropped: a peak before them is not known")
     for one in found:
         lines += ["", *writer.difference(one)]
-    return "\n".join(lines)
+    return lines
 
 
 def title(answer: MemoryAnswer) -> str:
@@ -56,15 +59,17 @@ def signed(size: int) -> str:
 
 
 class _Writer:
-    def __init__(self, style: Style, width: int, block: str) -> None:
-        self.style, self.width, self.block = style, width, block
+    def __init__(self, screen: Screen) -> None:
+        self.paint = screen.paint
+        self.width = max(60, screen.width)
+        self.bar = "#" if screen.signs is ASCII else "█"
 
     def answer(self, answer: MemoryAnswer) -> Iterator[str]:
         peak = answer.peak
-        yield self._strong(title(answer))
+        yield self.paint("strong", title(answer))
         when = f", {peak.t:.3f} s in ({peak.when})" if peak.t is not None else f", {peak.when}" if answer.events else ""
         yield (
-            f"  peak {self._strong(gib(peak.active))} active of {gib(peak.reserved)} reserved{when}; "
+            f"  peak {self.paint('strong', gib(peak.active))} active of {gib(peak.reserved)} reserved{when}; "
             f"{gib(answer.start)} at the start, {gib(answer.end)} at the end"
         )
         yield f"  {self._kinds(peak)}"
@@ -83,7 +88,7 @@ class _Writer:
     def _holders(self, answer: MemoryAnswer, moment: Moment) -> Iterator[str]:
         largest = moment.holders[0].bytes if moment.holders else 1
         for holder in moment.holders[:MOST_ROWS]:
-            bar = self.block * max(1, round(_BAR * holder.bytes / largest)) if holder.bytes else ""
+            bar = self.bar * max(1, round(_BAR * holder.bytes / largest)) if holder.bytes else ""
             yield f"  {gib(holder.bytes):>9} {bar:<{_BAR}} {self._where(answer, holder)}"
         rest = moment.rest + sum(h.bytes for h in moment.holders[MOST_ROWS:])
         if rest:
@@ -93,7 +98,7 @@ class _Writer:
         sizes = {name: sum(kinds.values()) for name, kinds in moment.modules.items()}
         for name in list(sizes)[:_MOST_MODULES]:
             kinds = ", ".join(f"{kind} {gib(size)}" for kind, size in moment.modules[name].items())
-            yield f"  {gib(sizes[name]):>9} {self._strong(one_line(name))} ({kinds})"
+            yield f"  {gib(sizes[name]):>9} {self.paint('strong', one_line(name))} ({kinds})"
         rest = moment.active - sum(list(sizes.values())[:_MOST_MODULES])
         if rest > 0:
             yield f"  {gib(rest):>9} in others, or in none that is known"
@@ -108,7 +113,7 @@ class _Writer:
         room = self.width - 13 - _BAR - len(stack.label) - len(of) - 5
         tail = f" < {callers}" if callers else ""
         tail = tail if len(tail) <= room else tail[: max(0, room - 1)] + "…" if room > 8 else ""
-        return f"{self._strong(one_line(stack.label))} ({of}){self._dim(tail) if tail else ''}".rstrip()
+        return f"{self.paint('strong', one_line(stack.label))} ({of}){self.paint('dim', tail) if tail else ''}".rstrip()
 
     def side_by_side(self, answers: Sequence[MemoryAnswer]) -> Iterator[str]:
         yield f"  {'rank':>6} {'device':>6} {'peak':>10} {'reserved':>10} {'at end':>10}  largest at the peak"
@@ -122,9 +127,10 @@ class _Writer:
             )
 
     def difference(self, one: Difference) -> Iterator[str]:
-        yield self._strong(
+        yield self.paint(
+            "strong",
             f"{one.when}: active {gib(one.before)} -> {gib(one.after)} ({signed(one.after - one.before)}), "
-            f"reserved {gib(one.reserved_before)} -> {gib(one.reserved_after)}"
+            f"reserved {gib(one.reserved_before)} -> {gib(one.reserved_after)}",
         )
         kinds = [f"{kind} {signed(after - before)}" for kind, before, after in one.kinds if before != after]
         if kinds:
@@ -146,12 +152,6 @@ class _Writer:
         sizes = f"{gib(change.before)} -> {gib(change.after)}"
         inner = f", in {one_line(change.stack.inner)}" if change.stack.inner else ""
         callers = " < ".join(change.stack.callers[1 : 1 + _MOST_CALLERS])
-        return f"{self._strong(one_line(change.stack.label))} ({sizes}, {counts}{inner})" + (
-            self._dim(f" < {one_line(callers)}") if callers else ""
+        return f"{self.paint('strong', one_line(change.stack.label))} ({sizes}, {counts}{inner})" + (
+            self.paint("dim", f" < {one_line(callers)}") if callers else ""
         )
-
-    def _strong(self, text: str) -> str:
-        return f"{self.style.strong}{text}{self.style.end}" if self.style.strong else text
-
-    def _dim(self, text: str) -> str:
-        return f"{self.style.dim}{text}{self.style.end}" if self.style.dim else text

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING
 
 from distdbg.diagnosis.nodes._nodes import size
 from distdbg.evidence.host.preflight import SILENT, Preflight
 from distdbg.model import Report
-from distdbg.report.text.report import render_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from distdbg.report.document import Cell, Column, Document, Section, Table
+from distdbg.report.text.renderer import TextRenderer
+from distdbg.report.text.screen import PLAIN_SCREEN, Screen
+from distdbg.report.wording import counted
 
 #: What is looked at -> the findings that speak of it.
 _ROWS = {
@@ -29,7 +27,7 @@ _ROWS = {
     "all-reduce": ("slow-link",),
 }
 _NOT_REPORTED = "not reported by any node"
-_STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "unknown": "dim"}
+_KINDS = {"pass": "good", "warn": "warning", "fail": "error", "unknown": "dim"}
 
 
 def states(report: Report) -> dict[str, str]:
@@ -44,33 +42,19 @@ def states(report: Report) -> dict[str, str]:
     return found
 
 
-def render_preflight(report: Report, preflight: Preflight, *, color: bool, width: int) -> str:
-    """Without a newline at its end."""
-    from rich.console import Console
-
-    out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=color, color_system="standard" if color else None,
-                      highlight=False, markup=False, emoji=False)  # fmt: skip
-    count = preflight.expected
-    console.print(f"preflight of {count} node{'' if count == 1 else 's'} ({preflight.on}) in {preflight.seconds:.1f} s")
-    _table(console, report, preflight)
-    # Of a silent node the table and its finding say all.
+def render_preflight(report: Report, preflight: Preflight, screen: Screen = PLAIN_SCREEN) -> str:
+    """The table, then findings. Without a newline at its end."""
+    rows = [
+        (row, Cell(state, kind=_KINDS[state]), _words(row, state, report, preflight))
+        for row, state in states(report).items()
+        if preflight.several or row not in ("clocks", "all-reduce")
+    ]
+    table = Table((Column(), Column(), Column(wrap=True)), tuple(rows))
+    # The table and the finding already say that a node did not answer.
     rest = replace(report, unknown=tuple(u for u in report.unknown if u.because != SILENT))
-    if rest.findings or rest.unknown:
-        out.write(render_text(rest, color=color, width=width).partition("\n")[2] + "\n")
-    return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
-
-
-def _table(console: Console, report: Report, preflight: Preflight) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    for row, state in states(report).items():
-        if row in ("clocks", "all-reduce") and not preflight.several:
-            continue
-        table.add_row(row, Text(state, style=_STYLES[state]), Text(_words(row, state, report, preflight)))
-    console.print(table)
+    renderer = TextRenderer(screen)
+    title = f"preflight of {counted(preflight.expected, 'node')} ({preflight.on}) in {preflight.seconds:.1f} s"
+    return "\n".join([title, *renderer.sections([Section("", (table,))])[1:], *renderer.verdict(Document(rest))])
 
 
 def _words(row: str, state: str, report: Report, preflight: Preflight) -> str:

@@ -7,43 +7,30 @@ from collections.abc import Iterator
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks.call_tree import Branch, CallTree, Entry
 from distdbg.report.file_names import short_names
-from distdbg.report.text.pieces import ASCII, BOX, Piece, join
-from distdbg.report.text.report import PLAIN, Style
+from distdbg.report.text.screen import PLAIN_SCREEN, Piece, Screen
+from distdbg.report.wording import ranks_words
 
 #: (branches at one place, entries of one stretch), tried in turn until the tree fits
 _SIZES = ((12, 12), (8, 8), (5, 6), (3, 4), (2, 3))
-_MOST_RANKS = 36
 
 
-def tree_text(
-    tree: CallTree,
-    culprits: RankSet,
-    *,
-    style: Style = PLAIN,
-    ascii_only: bool = False,
-    width: int = 100,
-    most: int = 48,
-) -> list[str]:
+def tree_text(tree: CallTree, culprits: RankSet, screen: Screen = PLAIN_SCREEN, most: int = 48) -> list[str]:
     """The tree's lines, at most `most`; where `culprits` stand is marked, and shown first."""
     lines: list[str] = []
     for branches, entries in _SIZES:
-        drawing = _Drawing(tree, culprits, style, ascii_only=ascii_only, width=width, sizes=(branches, entries))
-        lines = list(drawing.lines())
+        lines = list(_Drawing(tree, culprits, screen, branches, entries).lines())
         if len(lines) <= most:
             return lines
-    return [*lines[: most - 1], f"{ASCII.more if ascii_only else BOX.more} and {len(lines) - most + 1} more lines"]
+    return [*lines[: most - 1], f"{screen.signs.more} and {len(lines) - most + 1} more lines"]
 
 
 class _Drawing:
-    def __init__(
-        self, tree: CallTree, culprits: RankSet, style: Style, *, ascii_only: bool, width: int, sizes: tuple[int, int]
-    ) -> None:
+    def __init__(self, tree: CallTree, culprits: RankSet, screen: Screen, branches: int, entries: int) -> None:
         self.tree = tree
         self.culprits = culprits
-        self.style = style
-        self.signs = ASCII if ascii_only else BOX
-        self.width = width
-        self.most_branches, self.most_entries = sizes
+        self.screen = screen
+        self.signs = screen.signs
+        self.most_branches, self.most_entries = branches, entries
         self.names = short_names({e.file for b in _every(tree) for e in b.entries if e.kind in ("frame", "line")})
 
     def lines(self) -> Iterator[str]:
@@ -64,23 +51,23 @@ class _Drawing:
             for branch in hidden:
                 ranks |= branch.ranks
             words = f"{self.signs.more} and {len(hidden)} more branches: {ranks_words(ranks)}"
-            yield self._join(lead if top else lead + self.signs.last, [(self.style.dim, words)])
+            yield self.screen.line(lead if top else lead + self.signs.last, [("dim", words)])
 
     def _branch(self, branch: Branch, own: str, below: str) -> Iterator[str]:
         culprit = bool(branch.ranks & self.culprits) and not branch.ranks - self.culprits
         mark = self.signs.culprit if culprit else ""
-        ranks = (self.style.error if culprit else self.style.strong, mark + ranks_words(branch.ranks))
+        ranks = ("error" if culprit else "strong", mark + ranks_words(branch.ranks))
         entries = [
             self._entry(e, culprit=culprit, last=n == len(branch.entries) - 1) for n, e in enumerate(branch.entries)
         ]
         rest = self._shortened(entries[1:])
         if rest and branch.native:
-            rest[-1] = [*rest[-1], (self.style.dim, f"in C++: {branch.native}")]
-        yield self._join(own, [ranks, *(entries[0] if entries else ())])
+            rest[-1] = [*rest[-1], ("dim", f"in C++: {branch.native}")]
+        yield self.screen.line(own, [ranks, *(entries[0] if entries else ())])
         inner = below + (self.signs.bar if branch.branches else self.signs.gap)
-        yield from (self._join(inner, pieces) for pieces in rest)
+        yield from (self.screen.line(inner, pieces) for pieces in rest)
         if branch.branches and branch.here and branch.here != branch.ranks:
-            yield self._join(inner, [(self.style.dim, f"{ranks_words(branch.here)} here, the others go on:")])
+            yield self.screen.line(inner, [("dim", f"{ranks_words(branch.here)} here, the others go on:")])
         yield from self._branches(branch.branches, below)
 
     def _shortened(self, entries: list[list[Piece]]) -> list[list[Piece]]:
@@ -89,28 +76,18 @@ class _Drawing:
             return entries
         head, tail = 1, self.most_entries - 2
         hidden = len(entries) - head - tail
-        return [*entries[:head], [(self.style.dim, f"{self.signs.more} {hidden} more functions")], *entries[-tail:]]
+        return [*entries[:head], [("dim", f"{self.signs.more} {hidden} more functions")], *entries[-tail:]]
 
     def _entry(self, entry: Entry, *, culprit: bool, last: bool) -> list[Piece]:
         place = self.names.get(entry.file, "") + (f":{entry.line}" if entry.line else "")
-        strong = self.style.error if culprit and last else self.style.strong
+        strong = "error" if culprit and last else "strong"
         if entry.kind == "frame":
-            return [("", entry.function), (self.style.dim, place), (strong if last else "", entry.source)]
+            return [("", entry.function), ("dim", place), (strong if last else "", entry.source)]
         if entry.kind == "line":
-            return [(self.style.dim, f"line {entry.line}"), (strong if last else "", entry.source)]
+            return [("dim", f"line {entry.line}"), (strong if last else "", entry.source)]
         if entry.kind == "words":
-            return [(self.style.dim, f"[{entry.function}]")]
-        return [(self.style.dim, library_words(entry, self.signs.more))]
-
-    def _join(self, lead: str, pieces: list[Piece]) -> str:
-        return join(lead, pieces, self.signs, self.width, self.style.end)
-
-
-def ranks_words(ranks: RankSet, most: int = _MOST_RANKS) -> str:
-    """`rank 2`, `ranks 0-2,4-7 (7)`, `no known rank`; a long list is cut."""
-    if not ranks:
-        return "no known rank"
-    return f"rank {ranks.first}" if len(ranks) == 1 else f"ranks {ranks.text(most)} ({len(ranks)})"
+            return [("dim", f"[{entry.function}]")]
+        return [("dim", library_words(entry, self.signs.more))]
 
 
 def library_words(entry: Entry, more: str = "…") -> str:

@@ -10,7 +10,9 @@ from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.collect.runs.run_profiles import with_profiles
 from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.trace.gpu_window import Watched
-from distdbg.report.text.profile_text import profile_text
+from distdbg.report.profile_document import profile_sections
+from distdbg.report.text.renderer import TextRenderer
+from distdbg.report.text.screen import Screen
 from distdbg.rundir import RunDir
 from tests.evidence.trace.cuda_trace import CudaTrace
 
@@ -80,7 +82,7 @@ def test_nvmls_looks_stand_beside_the_kernels_time(run):
     files = [attempt.rank(rank).profiles()[-1] for rank in (0, 2)]
     profiles, _ = read_traces(files)
     assert [p.watched for p in profiles] == list(seen.values())
-    shown = profile_text(profiles, color=False, width=120)
+    shown = "\n".join(TextRenderer(Screen.of(width=120)).sections(profile_sections(profiles)))
     assert "rank 2: NVML: 55% busy (the median of 2 looks just before or after" in shown
 
 

@@ -9,6 +9,7 @@ from distdbg.evidence.host.preflight import read_preflight
 from distdbg.report.json_form import as_json
 from distdbg.report.preflight_report import preflight_report
 from distdbg.report.text.preflight_text import render_preflight, states
+from distdbg.report.text.screen import Screen
 
 GB = 10**9
 
@@ -90,7 +91,7 @@ def test_a_healthy_cluster(count, gpus):
     assert found(healthy) == []
     assert report(healthy).unknown == ()
     assert set(states(report(healthy)).values()) == {"pass"}
-    text = render_preflight(report(healthy), read_preflight(healthy), color=False, width=100)
+    text = render_preflight(report(healthy), read_preflight(healthy), Screen.of(color=False, width=100))
     assert "fail" not in text and "unknown" not in text and "exit code" not in text
 
 
@@ -104,7 +105,7 @@ def test_a_node_that_does_not_answer_is_named(raw):
     assert "No route to host" in summaries(raw)
     told = states(report(raw))
     assert (told["nodes"], told["disk"], told["all-reduce"]) == ("fail", "unknown", "unknown")
-    text = render_preflight(report(raw), read_preflight(raw), color=False, width=100)
+    text = render_preflight(report(raw), read_preflight(raw), Screen.of(color=False, width=100))
     assert "disk of node3" not in text and "all-reduce, because node3 did not answer" in text
 
 
@@ -439,13 +440,13 @@ def test_every_look_may_be_unknown(raw):
     assert found(raw) == []
     told = states(report(raw))
     assert set(told.values()) == {"pass", "unknown"} and told["clocks"] == told["all-reduce"] == "pass"
-    assert render_preflight(report(raw), read_preflight(raw), color=True, width=80)
+    assert render_preflight(report(raw), read_preflight(raw), Screen.of(color=True, width=80))
 
 
 def test_a_row_that_no_node_reported_is_printed_as_such(raw):
     """Found by the fuzz job: a probe that lists no nodes."""
     raw["nodes"] = {}
-    text = render_preflight(report(raw), read_preflight(raw), color=False, width=100)
+    text = render_preflight(report(raw), read_preflight(raw), Screen.of(color=False, width=100))
     assert text.count("not reported by any node") == 2
 
 

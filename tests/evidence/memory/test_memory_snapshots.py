@@ -14,9 +14,10 @@ from distdbg.evidence.memory.levels import COMPARED_HOLDERS
 from distdbg.evidence.memory.oom import rewound
 from distdbg.evidence.memory.owners import KEY
 from distdbg.evidence.memory.trace import Rare, Segment
-from distdbg.report.memory_report import memory_report
+from distdbg.report.memory_report import MemoryUse, memory_report
 from distdbg.report.page.memory_drawing import HEIGHT, still
-from distdbg.report.text.memory_text import diff_text, memory_text
+from distdbg.report.text.memory_text import diff_lines, memory_lines
+from distdbg.report.text.screen import Screen
 from tests.made_snapshot import (
     CALL,
     MIB,
@@ -32,6 +33,14 @@ from tests.made_snapshot import (
     snapshot,
     train,
 )
+
+
+def memory_text(answers, **how):
+    return "\n".join(memory_lines(MemoryUse(answers), Screen.of(**how)))
+
+
+def diff_text(a, b, found, **how):
+    return "\n".join(diff_lines(a, b, found, Screen.of(**how)))
 
 
 def one(made, **more):

@@ -3,9 +3,10 @@
 from distdbg.evidence.memory.analysis import analyse
 from distdbg.evidence.memory.answer import as_plain, from_plain
 from distdbg.evidence.memory.owners import KEY, folded, module_of_name, read_owners
-from distdbg.report.memory_report import memory_report
+from distdbg.report.memory_report import MemoryUse, memory_report
 from distdbg.report.page.memory_page import memory_page
-from distdbg.report.text.memory_text import memory_text
+from distdbg.report.text.memory_text import memory_lines
+from distdbg.report.text.screen import Screen
 from tests.made_snapshot import CALL, MAIN, MIB, TORCH, Made, backward, forward, model_init, optimizer, snapshot
 
 LINEAR = (f"{TORCH}/nn/modules/linear.py", 125, "forward")
@@ -15,6 +16,10 @@ FORWARDS = [
     ["/home/me/model.py", 45, 48, "Gate", ["layers.*.gate", "head.gate"]],
     [LINEAR[0], 120, 126, "Linear", []],
 ]
+
+
+def memory_text(answers, **how):
+    return "\n".join(memory_lines(MemoryUse(answers), Screen.of(**how)))
 
 
 def block_of(*innermost):

@@ -10,11 +10,17 @@ from distdbg.evidence.trace.attention import fused
 from distdbg.evidence.trace.events import Trace
 from distdbg.evidence.trace.profile import digest
 from distdbg.evidence.trace.text import TraceSplitter
-from distdbg.report.text.profile_text import profile_text
+from distdbg.report.profile_document import profile_sections
+from distdbg.report.text.renderer import TextRenderer
+from distdbg.report.text.screen import Screen
 from tests.evidence.trace.cuda_trace import CudaTrace
 
 STEP = 10_000.0
 STEPS = 6
+
+
+def shown(profiles, width):
+    return "\n".join(TextRenderer(Screen.of(width=width)).sections(profile_sections(profiles))[1:])
 
 
 def read(built):
@@ -102,13 +108,13 @@ def test_what_a_synchronisation_costs_is_the_idle_time_after_it():
     assert finding.id == "sync-in-step" and finding.ranks == (3,)
     assert "log (train.py, which has it near line 44)" in finding.summary and "20% of the step" in finding.summary
     assert profile.device.idle["synchronisation"] == pytest.approx(0.2, abs=0.01)
-    assert "synchronisation" in profile_text([profile], color=False, width=120)
+    assert "synchronisation" in shown([profile], width=120)
     for width in (40, 80, 120):  # shares go before any figure is cut
-        shown = profile_text([profile], color=False, width=width)
-        assert profile.who in shown and "…" not in shown.partition("mean of")[0], shown
-    head, row = profile_text([profile], color=False, width=120).splitlines()[:2]
+        text = shown([profile], width=width)
+        assert profile.who in text and "…" not in text.partition("mean of")[0], text
+    head, row = shown([profile], width=120).splitlines()[:2]
     assert head.endswith("idle") and row.endswith(f"{(1 - profile.device.busy) * STEP / 1000:.2f}  25%"), row
-    assert "idle" not in profile_text([replace(profile, device=None)], color=False, width=120)
+    assert "idle" not in shown([replace(profile, device=None)], width=120)
 
 
 def reading_and_copying(built, at):
@@ -143,7 +149,7 @@ def reading_here_and_there(built, at):
 def test_reads_that_are_too_cheap_for_a_finding_each_are_in_the_table_by_line():
     profile = read(build(reading_here_and_there))
     assert findings(profile) == []
-    text = profile_text([profile], color=False, width=120)
+    text = shown([profile], width=120)
     for n in range(6):
         (row,) = (line for line in text.splitlines() if f"metric{n} (train.py" in line)
         assert row.split()[:3] == ["0.300", "3%", "1"] and "reads values by item()" in row, text

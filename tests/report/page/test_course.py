@@ -7,7 +7,8 @@ from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.model import Finding, Report
 from distdbg.report.page.course import course
-from distdbg.report.page.html import render_html
+from distdbg.report.page.renderer import PageRenderer
+from distdbg.report.run_document import run_document
 from tests.made_run import T0, MadeRun
 
 MIB = 1 << 20
@@ -26,7 +27,7 @@ def made(tmp_path, ranks=8, nodes=2, looks=40, told=figures, **how):
 def drawn(run):
     evidence = run.evidence()
     report = build_report(evidence)
-    return course(report, evidence), render_html(report, evidence)
+    return course(report, evidence), PageRenderer().render(run_document(report, evidence, whole=True))
 
 
 def test_each_figure_has_its_strip_and_findings_their_step(tmp_path):

@@ -2,8 +2,9 @@
 
 from distdbg.diagnosis.verdict import build_report
 from distdbg.evidence.run import RankRecord, RunEvidence, StepTimes
-from distdbg.report.page.html import render_html
+from distdbg.report.page.renderer import PageRenderer
 from distdbg.report.page.step_boxes import step_boxes
+from distdbg.report.run_document import run_document
 
 
 def run_of(medians):
@@ -12,6 +13,10 @@ def run_of(medians):
         for n, m in enumerate(medians)
     )
     return RunEvidence(job={"topology": {"world_size": len(ranks)}}, attempt=1, ranks=ranks, nodes=())
+
+
+def page(evidence):
+    return PageRenderer().render(run_document(build_report(evidence), evidence, whole=True))
 
 
 def test_one_scale_for_all_ranks():
@@ -29,6 +34,10 @@ def test_of_many_the_slowest_and_the_fastest():
 
 def test_too_few_steps_are_no_picture():
     evidence = run_of([None, None])
-    assert step_boxes(evidence) is None and "Step times" not in render_html(build_report(evidence), evidence)
+    assert step_boxes(evidence) is None and "Step times" not in PageRenderer().render(
+        run_document(build_report(evidence), evidence, whole=True)
+    )
     evidence = run_of([1500.0])
-    assert "1.5 s (1.35 s to 1.88 s)" in render_html(build_report(evidence), evidence)
+    assert "1.5 s (1.35 s to 1.88 s)" in PageRenderer().render(
+        run_document(build_report(evidence), evidence, whole=True)
+    )

@@ -1,0 +1,48 @@
+"""Options and values that several commands take."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distdbg.errors import UsageError
+from distdbg.whole_file import refuse_odd_target
+
+
+class OutputFile(click.Path):
+    """A new file, or a regular one that is replaced. A folder, link, device or FIFO is refused before any work."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        path = Path(str(super().convert(value, param, ctx)))
+        try:
+            refuse_odd_target(path)
+        except OSError as error:
+            self.fail(f"{str(path)!r} is not written to: {error.strerror}", param, ctx)
+        return path
+
+
+html_option = click.option("--html", "html_path", type=OutputFile(), metavar="PATH",
+                           help="Write the HTML page to PATH as well.")  # fmt: skip
+run_argument = click.argument("run", required=False)
+
+
+def ranks_of(option: str, text: str | None) -> frozenset[int] | None:
+    """The ranks of `0,3` or `0-3`; None for all. Raises UsageError."""
+    from distdbg.model import unfold_ranks
+
+    if text is None:
+        return None
+    why = f"{text!r} names a rank that no job has" if re.search(r"\d{8}", text) else "it names no rank"
+    try:
+        ranks = () if re.search(r"\d{8}", text) else unfold_ranks(text)
+    except ValueError as error:
+        ranks, why = (), str(error)
+    if not ranks:
+        raise UsageError(f"{option}: {why}", "Write ranks as 3, 0-7 or 0,4-6.")
+    return frozenset(ranks)
