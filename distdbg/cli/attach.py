@@ -15,14 +15,14 @@ from distdbg.rundir import find_run_dir
 @click.command("attach")
 @run_argument
 @click.option(
-    "--show-ranks", metavar="RANKS", help="Whose output is shown: 0-3,8, all or none.  [default: as launched]"
+    "--show-ranks", metavar="RANKS", help="Ranks whose output is shown: 0-3,8, all or none.  [default: as launched]"
 )
 def command(run: str | None, show_ranks: str | None) -> None:
     """Follow a run again: its place in the queue, its nodes, its ranks' output, its verdict.
 
     RUN is a run directory, an id or a part of one; without it the newest run of this folder. Its output is shown from
-    the beginning. Ctrl-C asks whether to leave a batch job running or to cancel it; what another terminal launched it
-    leaves: the exit code is 76. Of a run that has ended the verdict is shown.
+    the beginning. Ctrl-C asks whether to leave a batch job running or to cancel it. A run that another terminal
+    launched keeps running after Ctrl-C: the exit code is 76. For a run that has ended, the verdict is shown.
     """
     from distdbg.launch.live.attach import attach
 

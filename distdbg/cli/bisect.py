@@ -1,4 +1,4 @@
-"""`distdbg bisect`: the smallest command that still shows a failure: fewer ranks, layers, tokens, steps."""
+"""`distdbg bisect`: find the smallest command that still fails: fewer ranks, layers, tokens, steps."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @exits({0: "found and shown again", 3: "COMMAND does not fail as it is", 6: "the result did not show it again"})
 @click.command("bisect", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--finding", metavar="ID", help="What must be found in a run's report; default: the failure at hand.")
+@click.option("--finding", metavar="ID", help="Finding that the report must have; default: the same failure.")
 @click.option("--vary", multiple=True, metavar="FLAG=LOW[:HIGH[:STEP]]",
-              help="An option of the script that may be made smaller: --seq-len=64:4096:64.")  # fmt: skip
-@click.option("--fix", "fixed", multiple=True, type=click.Choice(["ranks", "layers"]), help="Leave these as they are.")
+              help="An option of the script to reduce: --seq-len=64:4096:64.")  # fmt: skip
+@click.option("--fix", "fixed", multiple=True, type=click.Choice(["ranks", "layers"]), help="Do not reduce these.")
 @click.option("--timeout", type=click.FloatRange(min=1), metavar="SECONDS",
-              help="Of one run; past it, it does not show it.  [default: 3 times the first run's, and 60]")  # fmt: skip
+              help="Limit of one run; a longer run does not show it.  [default: 3 times the first run, plus 60]")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Put the runs there; it must not exist.  [default: a new one in ./distdbg-bisect]")  # fmt: skip
+              help="New folder for the runs.  [default: a new one in ./distdbg-bisect]")  # fmt: skip
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…")
 def command(
     *, finding: str | None, vary: tuple[str, ...], fixed: tuple[str, ...], timeout: float | None, output: Path | None,

@@ -38,7 +38,7 @@ _ASK_SCHEDULER_EVERY_S = 3.0
 def command(run: str | None, wait: bool, timeout: float) -> None:
     """End a run: its ranks get SIGTERM, and SIGKILL after the grace period, as with Ctrl-C in its terminal.
 
-    A Slurm job that waits in the queue is taken out of it.
+    A Slurm job that waits in the queue is removed from it.
 
     RUN is a run directory, an id or a part of one; without it the newest run of this folder.
     """

@@ -1,4 +1,4 @@
-"""`distdbg compile-report`: where torch.compile breaks its graphs, what makes it compile again, and what it gains."""
+"""`distdbg compile-report`: report graph breaks, recompilations and the speed-up of torch.compile."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def command(
     config: Path | None, *, dry_run: bool, detach: bool, program: tuple[str, ...], compare_eager: bool, as_json: bool,
     **options: Any,  # noqa: ANN401
 ) -> None:  # fmt: skip
-    """Run SCRIPT and say what torch.compile made of it: graph breaks with their line and reason, recompilations with
-    the guard that failed, time spent.
+    """Run SCRIPT and report what torch.compile did: graph breaks with line and reason, recompilations with the guard
+    that failed, time spent.
 
     The script is not changed, and runs to its end; all options are those of `distdbg launch`.
 

@@ -1,4 +1,4 @@
-"""`distdbg completion SHELL`: what a shell needs to complete commands and options."""
+"""`distdbg completion SHELL`: print the script with which a shell completes commands and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`distdbg diff`: two runs side by side: how they went, and in what they were launched differently."""
+"""`distdbg diff`: compare two runs: outcome, findings, speed, memory, versions, command, environment."""
 
 from __future__ import annotations
 

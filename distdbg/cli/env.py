@@ -1,4 +1,4 @@
-"""`distdbg env`: the presets' variables, each with its reason, cost and source."""
+"""`distdbg env`: list the variables of the presets, each with its reason, cost and source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from distdbg.masking import mask
 def command(presets: tuple[str, ...], as_json: bool, shell: bool, name: str | None) -> None:
     """Show the variables that presets set for a job, or explain the one called NAME.
 
-    What is set in your environment is never overridden by a preset; `distdbg launch --dry-run` shows the outcome.
+    A preset never overrides a variable of your environment; `distdbg launch --dry-run` shows the result.
     """
     if shell:
         click.echo(_as_shell(presets))

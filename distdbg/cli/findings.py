@@ -1,4 +1,4 @@
-"""`distdbg findings`: every finding that distdbg can give, and what each one means."""
+"""`distdbg findings`: list every finding, and explain what each one means."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from distdbg.model import FindingDoc
 @click.argument("finding_id", metavar="[ID]", required=False)
 @json_option("Print JSON: a list, or one object with ID.")
 def command(finding_id: str | None, as_json: bool) -> None:
-    """List the findings that distdbg can give; with ID, what it means, how it is seen, what to do and its source."""
+    """List all findings; with ID, what it means, how it is detected, what to do and its source."""
     from distdbg.diagnosis.catalogue import documented
 
     docs = documented()

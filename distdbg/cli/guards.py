@@ -1,4 +1,4 @@
-"""`distdbg guards`: what is looked out for while a job trains, what each guard costs, and where it cannot look."""
+"""`distdbg guards`: list the guards that watch a training job, what each costs, and what it cannot detect."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @exits({0: "done", 1: "a guard failed its self-test", 4: "the self-test is not installed"})
 @click.command("guards")
-@click.option("--selftest", is_flag=True, help="Run small programs with and without each mistake: a minute or two.")
+@click.option("--selftest", is_flag=True, help="Run small programs with and without each mistake, for about two minutes.")
 @json_option("Print JSON: a list.")
 @click.argument("guard_id", metavar="[ID]", required=False)
 def command(guard_id: str | None, *, selftest: bool, as_json: bool) -> None:
-    """List the guards that stand in every rank, with what each can be told to do: distdbg launch --guard ID=MODE."""
+    """List the guards of every rank with their modes: distdbg launch --guard ID=MODE."""
     from distdbg.errors import UsageError
     from distdbg.launch.plan.guards import guards
 
@@ -53,7 +53,7 @@ def _list(chosen: list[type[Guard]]) -> None:
 
 
 def _selftest(ids: list[str]) -> None:
-    """Exit code 0 where each guard fires where it should and nowhere else, 1 where one does not."""
+    """Exit code 0 if each guard fires in the faulty programs alone, else 1."""
     from distdbg.assets import asset_dir
     from distdbg.errors import ToolMissing
     from distdbg.launch.plan.program import check_torch

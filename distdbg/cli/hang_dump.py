@@ -1,4 +1,4 @@
-"""`distdbg hang-dump`: where every rank of a running job stands, ours or any other, and why it does not go on."""
+"""`distdbg hang-dump`: collect the stacks of every rank of a running job, and say why it hangs."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from distdbg.model import Report
 
 
-@exits(JUDGES | {3: "no job", 4: "the ranks may not be looked at", 6: "the dump cannot be written"})
+@exits(JUDGES | {3: "no job", 4: "no permission to sample the ranks", 6: "the dump cannot be written"})
 @click.command("hang-dump")
 @run_argument
 @click.option("--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="PID",
-              help="Look at this process; once for each rank of a job that is not found by itself.")  # fmt: skip
-@click.option("--slurm-job", metavar="ID", help="Look at a running Slurm job on all of its nodes, whoever started it.")
-@click.option("--all", "everything", is_flag=True, help="Every job with ranks on this machine.")
-@click.option("--locals", "values", is_flag=True, help="Keep the frames' variables as well: they may hold secrets.")
+              help="Process of a rank; once per rank of a job that distdbg does not find.")  # fmt: skip
+@click.option("--slurm-job", metavar="ID", help="Dump a running Slurm job on all its nodes.")
+@click.option("--all", "everything", is_flag=True, help="Dump every job with ranks on this machine.")
+@click.option("--locals", "values", is_flag=True, help="Keep the local variables of the frames; they may hold secrets.")
 @click.option("--native", type=click.IntRange(min=0), default=2, show_default=True, metavar="N",
-              help="Take C frames too, of the N rarest ranks; each is paused for about a second.")  # fmt: skip
+              help="Collect C frames of N ranks with rare stacks; each is paused for about a second.")  # fmt: skip
 @click.option("--looks", type=click.IntRange(1, 20), default=2, show_default=True,
-              help="How often to look: two tell looping from blocked.")  # fmt: skip
+              help="Samples per rank; two distinguish a loop from a blocked rank.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(0.05, 60), default=1.0, show_default=True,
-              help="Seconds from one look to the next.")  # fmt: skip
+              help="Seconds between samples.")  # fmt: skip
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 @html_option
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Put the dump there; it must not exist, or be empty.")  # fmt: skip
+              help="Folder for the dump; it must be new or empty.")  # fmt: skip
 def command(  # noqa: PLR0917 -- click passes them by name
     run: str | None,
     pids: tuple[int, ...],
@@ -50,11 +50,11 @@ def command(  # noqa: PLR0917 -- click passes them by name
     html_path: Path | None,
     output: Path | None,
 ) -> None:
-    """Look at a running job from outside, keep what was seen, and say why it does not go on.
+    """Sample a running job from outside, write a dump, and say why the job hangs.
 
     RUN is a run's directory, its id or a part of it. Without any argument: the newest run of this folder that still
-    runs; else every torch job of yours on this machine, whoever launched it. The job goes on as before: a rank is
-    paused for some 10 ms a look, and gets no signal.
+    runs; else every torch job of yours on this machine, whoever launched it. The job continues: a rank is paused for
+    about 10 ms per sample, and gets no signal.
     """
     from distdbg.cli import _answer
     from distdbg.launch.watch.asked_dump import DumpOptions

@@ -1,4 +1,4 @@
-"""`distdbg launch`: the command that is typed instead of torchrun."""
+"""`distdbg launch`: run a script on every rank, in place of torchrun."""
 
 from __future__ import annotations
 
@@ -71,43 +71,43 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
     cls=LaunchCommand,
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
 )
-@click.option("--nodes", metavar="N", help="Number of nodes; on one machine, that many torchruns.  [default: 1]")
+@click.option("--nodes", metavar="N", help="Number of nodes; on one machine, one torchrun for each.  [default: 1]")
 @click.option("--on", type=BackendChoice(), help="Where to run.  [default: auto]")
-@click.option("--hosts", metavar="A,B|FILE", help="Hosts to reach by ssh, or a file with one a line.")
+@click.option("--hosts", metavar="A,B|FILE", help="Hosts to reach by ssh, or a file with one host per line.")
 @click.option("--name", help="Name of the run, for its directory.")
 @click.option("--config", "config", type=click.Path(path_type=Path), metavar="FILE", help="A job file (YAML).")
 @click.option("--preset", "presets", multiple=True, metavar="NAME", help="A set of variables; see `distdbg env`.")
 @click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="A variable for the ranks.")
-@click.option("--show-ranks", metavar="RANKS", help="Whose output is shown: 0-3,8, all or none.  [default: 0]")
+@click.option("--show-ranks", metavar="RANKS", help="Ranks whose output is shown: 0-3,8, all or none.  [default: 0]")
 @click.option("--no-capture", "capture", flag_value=False, default=None, help="Give the ranks the terminal.")
 @click.option("--worker-side", type=click.Choice(["on", "off"]), help="distdbg's code in the ranks.  [default: on]")
 @click.option(
     "--guard", "guards", multiple=True, metavar="ID=MODE", help="off, warn, fix, error; see `distdbg guards`."
 )
-@click.option("--memory", is_flag=True, default=None, help="Write down what memory does, and snapshots where it ends.")
+@click.option("--memory", is_flag=True, default=None, help="Record the memory of each rank, and a snapshot when it runs out.")
 @click.option("--memory-steps", metavar="A:B", help="Take a memory snapshot of each rank at the end of these steps.")
 @click.option("--watch", metavar="LEVELS", help="One or more of numerics,gradients,shapes,compile (docs/watch.md).")
 @click.option("--on-nonfinite", type=click.Choice(["report", "dump"]),
-              help="dump: save batch and model, for `distdbg replay`.  [default: report]")  # fmt: skip
-@click.option("--profile", metavar="A:B", help="Run these steps under torch.profiler; `distdbg profile` reads it.")
-@click.option("--profile-ranks", metavar="RANKS", help="Whose steps: 0-3,8 or all.  [default: all]")
-@click.option("--overfit-batch", metavar="N", help="Repeat the first batch for N steps, and say whether it is learnt.")
-@click.option("--prom-dir", type=click.Path(path_type=Path), metavar="DIR", help="Figures for node_exporter, in DIR.")
-@click.option("--metrics-port", metavar="PORT", help="Figures for Prometheus, on loopback, at /metrics.")
+              help="dump: save the batch and the model for `distdbg replay`.  [default: report]")  # fmt: skip
+@click.option("--profile", metavar="A:B", help="Run these steps under torch.profiler; read the traces with `distdbg profile`.")
+@click.option("--profile-ranks", metavar="RANKS", help="Ranks to profile: 0-3,8 or all.  [default: all]")
+@click.option("--overfit-batch", metavar="N", help="Repeat the first batch for N steps, and report whether the loss falls.")
+@click.option("--prom-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write metrics for node_exporter into DIR.")
+@click.option("--metrics-port", metavar="PORT", help="Serve metrics for Prometheus on loopback, at /metrics.")
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
-@click.option("--grace", metavar="SECONDS", help="Between SIGTERM and SIGKILL.  [default: 30]")
+@click.option("--grace", metavar="SECONDS", help="Time between SIGTERM and SIGKILL.  [default: 30]")
 @click.option(
-    "--hang-timeout", metavar="SECONDS", help="No progress for so long is a hang; or auto, off.  [default: auto]"
+    "--hang-timeout", metavar="SECONDS", help="Time without progress that counts as a hang; or auto, off.  [default: auto]"
 )
-@click.option("--startup-timeout", metavar="SECONDS", help="The same before the first step; or auto.  [default: auto]")
+@click.option("--startup-timeout", metavar="SECONDS", help="The same timeout before the first step; or auto.  [default: auto]")
 @click.option(
-    "--on-hang", type=click.Choice(["report", "kill", "restart"]), help="Once it is explained.  [default: report]"
+    "--on-hang", type=click.Choice(["report", "kill", "restart"]), help="What to do with a hung job after the report.  [default: report]"
 )
 @click.option("--keep-layers", metavar="N", help="Build only the first N layers of a transformers model.")
 @click.option("--full-load", "--keep-collectives", "full_load", is_flag=True, default=None,
-              help="Load all layers; those not kept only pass on, with the full model's collectives.")  # fmt: skip
-@click.option("--skip-attention", metavar="all|all-but-last|N", help="Leave attention out of these layers.")
-@click.option("--on-finding", metavar="CMD", help="Shell command that gets report.json on standard input.")
+              help="Load all layers; layers not kept pass their input on, with the full model's collectives.")  # fmt: skip
+@click.option("--skip-attention", metavar="all|all-but-last|N", help="Skip the attention of these layers.")
+@click.option("--on-finding", metavar="CMD", help="Shell command that reads report.json from standard input.")
 @click.option("--partition", metavar="NAME", help="Partition to run in.")
 @click.option("--time", metavar="LIMIT", help="Time limit: minutes, HH:MM:SS, D-HH.")
 @click.option("--account", metavar="NAME", help="Account to charge.")
@@ -117,15 +117,15 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option("--container-image", metavar="IMAGE", help="Image for the nodes, as the pyxis plugin takes it.")
 @click.option("--container-python", metavar="PYTHON", help="Interpreter in the image.  [default: python3]")
 @click.option("--slurm", "slurm_options", multiple=True, metavar="KEY[=VALUE]", help="Any other option of sbatch.")
-@click.option("--template", type=click.Path(path_type=Path), metavar="FILE", help="Your own batch script (jinja2).")
-@click.option("--signal-before", metavar="SECONDS", help="Warn the job so long before its limit.  [default: 120]")
+@click.option("--template", type=click.Path(path_type=Path), metavar="FILE", help="Batch script to use instead (jinja2).")
+@click.option("--signal-before", metavar="SECONDS", help="Warn the job this long before its time limit.  [default: 120]")
 @click.option("--on-preempt", type=click.Choice(["signal", "checkpoint-file", "nothing"]),
               help="How the ranks are warned.  [default: signal]")  # fmt: skip
-@click.option("--max-requeues", metavar="N", help="How often a warned job is queued again.  [default: 0]")
-@click.option("--exclude-culprit", is_flag=True, default=None, help="… without the node that the verdict names.")
+@click.option("--max-requeues", metavar="N", help="How often a warned job is requeued.  [default: 0]")
+@click.option("--exclude-culprit", is_flag=True, default=None, help="Requeue without the node that the verdict names.")
 @click.option("--detach", is_flag=True, help="Submit, print the run and the job, and return.")
 @click.option(OTHER, "other_flags", multiple=True, hidden=True)  # what only the installed torch knows
-@click.option("--dry-run", is_flag=True, help="Print what would run, as shell, and exit.")
+@click.option("--dry-run", is_flag=True, help="Print the commands that would run, and exit.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 def command(
     config: Path | None,
@@ -134,7 +134,7 @@ def command(
     program: tuple[str, ...],
     **options: Any,  # noqa: ANN401
 ) -> None:
-    """Run SCRIPT on every rank of a distributed job, and explain what goes wrong with it.
+    """Run SCRIPT on every rank of a distributed job, and explain what goes wrong.
 
     \b
     distdbg launch --nodes 2 --nproc-per-node 4 train.py --lr 1e-3
@@ -147,7 +147,7 @@ def command(
 def launch(
     config: Path | None, *, dry_run: bool, detach: bool, program: tuple[str, ...], options: dict[str, Any]
 ) -> tuple[int, RunDir | None]:
-    """What the command does: its exit code, and the run where one was made and followed to its end."""
+    """The exit code, and the run if one was made and followed to its end."""
     from distdbg.launch.backends import named
     from distdbg.launch.backends.choosing import choose, place_of
     from distdbg.launch.backends.joining import joined_run, listen_early

@@ -1,4 +1,4 @@
-"""`distdbg lint PATHS`: finds the mistakes of distributed training in scripts, without running them."""
+"""`distdbg lint PATHS`: find mistakes of distributed training in scripts, without running them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 )
 @click.command("lint")
 @click.argument("paths", nargs=-1, metavar="PATHS...")
-@click.option("--select", multiple=True, metavar="ID[,ID]", help="Look for these only.")
-@click.option("--ignore", multiple=True, metavar="ID[,ID]", help="Do not look for these.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files and folders of this name.")
+@click.option("--select", multiple=True, metavar="ID[,ID]", help="Check these findings only.")
+@click.option("--ignore", multiple=True, metavar="ID[,ID]", help="Do not check these findings.")
+@click.option("--exclude", multiple=True, metavar="PATTERN", help="Skip files and folders of this name.")
 @click.option(
     "--json",
     "form",
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     help="Print the report as one JSON object (distdbg.report/1).",
 )
 @click.option("--sarif", "form", flag_value="sarif", help="Print SARIF 2.1.0.")
-@click.option("--github", "form", flag_value="github", help="Print workflow commands, which GitHub shows at the lines.")
-@click.option("--fix", is_flag=True, help="Mend what can be mended with certainty, in place.")
+@click.option("--github", "form", flag_value="github", help="Print workflow commands that GitHub shows beside the lines.")
+@click.option("--fix", is_flag=True, help="Correct in place what can be corrected with certainty.")
 def command(  # noqa: PLR0917 -- click passes them by name
     paths: tuple[str, ...],
     select: tuple[str, ...],
@@ -44,7 +44,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     form: str | None,
     fix: bool,
 ) -> None:
-    """Read scripts and notebooks, and the folders that hold them, and name mistakes that raise nothing.
+    """Find mistakes that raise no error in scripts, notebooks and folders of them.
 
     `# distdbg: ignore[ID]` on a line silences it there; `distdbg findings ID` explains it; `[tool.distdbg.lint]` in
     pyproject.toml takes select, ignore and exclude.
@@ -74,25 +74,25 @@ def _lint(sources: dict[str, Source], wanted: frozenset[str], *, fix: bool) -> t
     results = lint_files(texts, wanted)
     if fix:
         edits = {p: r.edits for p, r in results.items() if isinstance(r, Linted) and not sources[p].is_notebook}
-        mended = {path: _mend(path, texts[path], its) for path, its in edits.items() if its}
-        results = lint_files(texts | mended, wanted) if mended else results
+        corrected = {path: _correct(path, texts[path], its) for path, its in edits.items() if its}
+        results = lint_files(texts | corrected, wanted) if corrected else results
     because = {p: str(results[p]) if p in results else s.because for p, s in sources.items()}
     unknown = [Unknown(p, because[p]) for p in sources if not isinstance(results.get(p), Linted)]
     return [f for r in results.values() if isinstance(r, Linted) for f in r.findings], unknown
 
 
-def _mend(path: str, text: str, edits: tuple[Insert, ...]) -> str:
+def _correct(path: str, text: str, edits: tuple[Insert, ...]) -> str:
     from distdbg.collect.files.sources import write_source
     from distdbg.lint.fixing import with_edits
 
-    mended = with_edits(text, edits)
+    corrected = with_edits(text, edits)
     try:
-        write_source(Path(path), mended)
+        write_source(Path(path), corrected)
     except OSError as error:
-        raise UsageError(f"{path} cannot be mended: {error.strerror}", "Lint it without --fix.") from None
+        raise UsageError(f"{path} cannot be corrected: {error.strerror}", "Lint it without --fix.") from None
     for edit in edits:
         click.echo(f"{path}:{edit.before}: inserted {edit.text}", err=True)
-    return mended
+    return corrected
 
 
 def _show(findings: list[Finding], unknown: list[Unknown], files: int, form: str | None) -> None:

@@ -43,14 +43,14 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_
 @click.option("--rank", "ranks", metavar="RANKS", help="Only these: 3, or 0-7, or 0,4-6. Default: all.")
 @click.option("--stream", type=click.Choice(STREAMS), help="Only standard output, or only standard error.")
 @click.option("--grep", "pattern", metavar="REGEX", help="Only lines in which this Python regular expression is found.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended; ranks and restarts that come, too.")
-@click.option("--merge", is_flag=True, help="All ranks' lines in the order of time, not rank after rank.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until the run has ended, also those of new ranks and restarts.")
+@click.option("--merge", is_flag=True, help="Order the lines of all ranks by time instead of by rank.")
 @click.option(
-    "--attempt", type=click.IntRange(min=1), metavar="N", help="The N-th start of the ranks. Default: the newest."
+    "--attempt", type=click.IntRange(min=1), metavar="N", help="Attempt N. Default: the newest."
 )
-@click.option("--no-prefix", is_flag=True, help="Lines as they are, without `[rank 3]`.")
-@click.option("--times", is_flag=True, help="Each line's time (UTC) before it.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: t, attempt, rank, stream, text, ended.")
+@click.option("--no-prefix", is_flag=True, help="Omit the prefix `[rank 3]`.")
+@click.option("--times", is_flag=True, help="Print the time (UTC) before each line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line: t, attempt, rank, stream, text, ended.")
 def command(
     *,
     run: str | None,
@@ -83,7 +83,7 @@ def command(
     raw = not lines and not sys.stdout.isatty()
     one = wanted is not None and len(wanted) == 1
     printer = _Printer(expression, prefix=not no_prefix and (lines or not one), times=times, as_json=as_json)
-    with _the_reader_may_leave():
+    with _broken_pipe_is_no_error():
         if follow:
             if attempt is not None:
                 choose_attempt(found, attempt)
@@ -105,7 +105,7 @@ def command(
 
 
 @contextlib.contextmanager
-def _the_reader_may_leave() -> Iterator[None]:
+def _broken_pipe_is_no_error() -> Iterator[None]:
     """`distdbg logs | head`: as with any other program, 128 + SIGPIPE and not a word."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""`distdbg memory`: what fills a GPU, from torch's memory snapshots: the peak, leaks, errors, differences."""
+"""`distdbg memory`: report what fills a GPU, from torch's memory snapshots: peak, leaks, errors, differences."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @click.group("memory")
 def command() -> None:
-    """Read torch's CUDA memory snapshots: what stood at the peak, what leaks, why memory ran out.
+    """Read torch's CUDA memory snapshots: what was allocated at the peak, what leaks, why memory ran out.
 
     torch.cuda.memory._record_memory_history() begins a recording, torch.cuda.memory._dump_snapshot(PATH) writes it.
-    Nothing in a file can execute anything, and neither torch nor a GPU is needed.
+    No file can execute code, and neither torch nor a GPU is needed.
     """
 
 
-@exits(JUDGES | {3: "no snapshot", 4: "not permitted, or nothing that draws a PNG", 10: "memory ran out"})
+@exits(JUDGES | {3: "no snapshot", 4: "not permitted, or no PNG renderer", 10: "memory ran out"})
 @command.command("analyze")
 @click.argument("what", nargs=-1, required=True, metavar="FILE|RUN…", type=click.Path(path_type=Path, exists=True))
 @json_option("Print one JSON object (distdbg.report/1, and a key `memory`).")
@@ -39,10 +39,10 @@ def command() -> None:
 def analyze(
     what: tuple[Path, ...], as_json: bool, html_path: Path | None, svg_path: Path | None, png_path: Path | None
 ) -> None:
-    """Say what fills the GPU: by stack at the peak, what grows from step to step, why memory ran out.
+    """Report what fills the GPU: by stack at the peak, what grows with each step, why memory ran out.
 
-    FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots. Of one run it also
-    says what each rank's memory was over all its steps, and what grew.
+    FILE is a snapshot (pickle, or gzip of it); RUN a run's directory, or any folder with snapshots. For one run it also
+    reports the memory of each rank over its steps.
     """
     from distdbg.cli import _answer
     from distdbg.collect.files.snapshot_files import read_snapshots
@@ -89,16 +89,16 @@ def _whole_run(what: tuple[Path, ...]) -> tuple[RunEvidence | None, str]:
     return replace(evidence, unknown=(*evidence.unknown, *unknown)), run_text(evidence, snapshots)
 
 
-@exits({0: "every rank gave one", 3: "nothing runs", 4: "not permitted", 6: "some rank gave none"})
+@exits({0: "a snapshot of every rank", 3: "no running rank", 4: "not permitted", 6: "a rank wrote no snapshot"})
 @command.command("snapshot")
 @run_argument
-@click.option("--ranks", metavar="RANKS", help="Only of these, such as 0,3 or 0-3.  [default: all]")
+@click.option("--ranks", metavar="RANKS", help="Only these ranks, such as 0,3 or 0-3.  [default: all]")
 @click.option("--within", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Seconds to wait.")
 def snapshot(run: str | None, ranks: str | None, within: float) -> None:
-    """Take a memory snapshot of the ranks of a RUN that is under way; without RUN, of the newest here.
+    """Take a memory snapshot of the ranks of a running RUN; without RUN, of the newest here.
 
-    On CUDA torch's own, with a history if it was launched with --memory; everywhere the host's side. A rank is held
-    up for as long as torch takes to hand its snapshot over, without CUDA for about 0.1 s.
+    On CUDA it is torch's own snapshot, with a history if the run was launched with --memory; the host's memory is
+    always included. A rank stops while its snapshot is written, without CUDA for about 0.1 s.
     """
     from distdbg.cli import _answer
     from distdbg.errors import EXIT_OK, EXIT_REFUSED
@@ -113,7 +113,7 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
         for file in one.files:
             click.echo(str(file))
         if not one.files:
-            click.echo(f"distdbg: rank {one.rank} gave none: {one.because}", err=True)
+            click.echo(f"distdbg: rank {one.rank} wrote no snapshot: {one.because}", err=True)
     for words in sorted({one.missing for one in taken if one.missing}):
         click.echo(f"distdbg: {words}", err=True)
     sys.exit(EXIT_OK if all(one.files for one in taken) else EXIT_REFUSED)
@@ -130,28 +130,27 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
 )
 @command.command("estimate")
 @click.argument("model", metavar="MODEL")
-@click.option("--nproc", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="Ranks that train it.")
+@click.option("--nproc", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="Number of ranks.")
 @click.option("--fsdp", type=click.Choice(["full", "grad", "none"]), default="none", show_default=True,
-              help="FSDP2: full shards all, grad keeps parameters whole after the forward, none is DDP.")  # fmt: skip
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences a rank and step.")
-@click.option("--seq", "sequence", type=click.IntRange(min=2), default=1024, show_default=True, help="Tokens of each.")
+              help="FSDP2: full shards everything, grad keeps full parameters after the forward; none is DDP.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences per rank and step.")
+@click.option("--seq", "sequence", type=click.IntRange(min=2), default=1024, show_default=True, help="Tokens per sequence.")
 @click.option("--dtype", type=click.Choice(["fp32", "bf16", "amp"]), default="fp32", show_default=True,
               help="amp: fp32 with autocast to bf16.")  # fmt: skip
 @click.option("--checkpointing", is_flag=True, help="With activation checkpointing of each layer.")
 @click.option("--optimizer", type=click.Choice(["adamw", "sgd"]), default="adamw", show_default=True)
-@click.option("--card", metavar="SIZE|NAME", help="What fits such a GPU, 80GiB or H100: batch, sequence, layers?")
-@click.option("--trust-remote-code", "trust", is_flag=True, help="Run the model's own code.")
+@click.option("--card", metavar="SIZE|NAME", help="Report what fits on such a GPU (80GiB, H100): batch, sequence, layers.")
+@click.option("--trust-remote-code", "trust", is_flag=True, help="Run code from the model's repository.")
 @json_option("Print one JSON object.")
 def estimate(  # noqa: PLR0917 -- click passes them by name
     model: str, nproc: int, fsdp: Sharding, batch: int, sequence: int, dtype: str, checkpointing: bool, optimizer: str,
     card: str | None, trust: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Say what one rank will need at its peak, before anything runs: by kind, for DDP or FSDP2.
+    """Estimate the peak memory of one rank before anything runs: by kind, for DDP or FSDP2.
 
-    MODEL is a folder with a config.json, that file, or a model of the hub, of a kind that is trained on tokens; or a
-    function of yours, train.py:make, that returns a model and a function that computes its loss. A step is computed on
-    tensors without bytes: it takes seconds, no GPU and no memory. CUDA's context, NCCL's buffers and fragmentation are
-    not in it.
+    MODEL is a folder with a config.json, that file, or a model of the hub that is trained on tokens; or a function of
+    yours, train.py:make, that returns a model and a function that computes its loss. A step runs on meta tensors: it
+    takes seconds, no GPU and no memory. The estimate excludes CUDA's context, NCCL's buffers and fragmentation.
     """
     import json
 
@@ -163,7 +162,7 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
     gpu = None if card is None else cards.card(card)
     wanted = estimating.EstimateRequest(batch, sequence, None, dtype, checkpointing, optimizer, trust)
 
-    say("computing steps on tensors without bytes")
+    say("computing steps on meta tensors")
     fits: list[fitting.Fit] = []
     if gpu is None:
         found = estimating.estimate(estimating.track(model, wanted), nproc, fsdp)
@@ -186,18 +185,18 @@ def estimate(  # noqa: PLR0917 -- click passes them by name
 @command.command("diff")
 @click.argument("a", type=click.Path(path_type=Path, exists=True), metavar="A|RUN")
 @click.argument("b", required=False, type=click.Path(path_type=Path, exists=True), metavar="[B]")
-@click.option("--ranks", metavar="RANKS", help="Of a RUN: these two ranks, such as 0,3.")
-@click.option("--steps", metavar="STEPS", help="Of a RUN: these two steps, such as 10,200.")
-@click.option("--device", type=click.IntRange(min=0), help="Which device, where a file has several.")
+@click.option("--ranks", metavar="RANKS", help="Two ranks of a RUN, such as 0,3.")
+@click.option("--steps", metavar="STEPS", help="Two steps of a RUN, such as 10,200.")
+@click.option("--device", type=click.IntRange(min=0), help="Device, if a file has several.")
 @json_option("Print one JSON object (distdbg.report/1, and a key `diff`).")
 def diff(  # noqa: PLR0917 -- click passes them by name
     a: Path, b: Path | None, ranks: str | None, steps: str | None, device: int | None, as_json: bool
 ) -> None:
-    """Say which lines hold more in B than in A: two ranks, two steps, before and after a change.
+    """Report which lines allocate more in B than in A: two ranks, two steps, before and after a change.
 
-    A and B are files, or RUN a run's directory of which --ranks and --steps choose two. Compared at the peak of each
-    and at the end of each, the 2,000 largest stacks of each; what the others hold is said in one line. Stacks are the
-    same if the user's lines are.
+    A and B are files. RUN is a run's directory: --ranks and --steps choose two of its snapshots. The 2,000 largest
+    stacks are compared, at the peak and at the end; one line sums up the others. Stacks are the same if the user's lines
+    are the same.
     """
     import json
 

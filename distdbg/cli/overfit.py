@@ -1,4 +1,4 @@
-"""`distdbg overfit`: can the training learn one batch by heart? The cheapest sanity check there is."""
+"""`distdbg overfit`: check that the training can overfit one batch."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from distdbg.cli.launch import command as launch_command
 _STEPS = 100
 
 
-@exits(LAUNCHES | {0: "it learns", 3: "not known", 10: "it does not learn"}, of_job=True)
+@exits(LAUNCHES | {0: "the loss falls", 3: "not known", 10: "the loss does not fall"}, of_job=True)
 @click.command(
     cls=LaunchCommand,
     context_settings=launch_command.context_settings,
     params=launch_command.params,
 )
 def command(config: Path | None, *, dry_run: bool, detach: bool, program: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
-    """Repeat the first batch of SCRIPT's training for 100 steps (--overfit-batch N: for N), and say whether the loss
-    falls, what never gets a gradient, and what no optimizer holds.
+    """Repeat the first batch of SCRIPT's training for 100 steps (--overfit-batch N: for N), and report whether the loss
+    falls, which parameters never get a gradient, and which are in no optimizer.
 
-    The script is not changed, and is ended after these steps; all options are those of `distdbg launch`. What it
-    saves meanwhile, it saves: name another folder where it has an option for that.
+    The script is not changed, and is ended after these steps; all options are those of `distdbg launch`. The script
+    saves its checkpoints as usual: give it another folder if it has an option for that.
 
     \b
     distdbg overfit --nproc-per-node 2 train.py --lr 1e-3

@@ -1,4 +1,4 @@
-"""`distdbg preflight`: whether the nodes of a job are fit for it, in seconds, before it burns hours."""
+"""`distdbg preflight`: check the nodes of a job in seconds, before it starts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from distdbg.cli._json import json_option
 @exits(
     {
         0: "nothing of severity error",
-        3: "Slurm has no nodes for it now",
+        3: "Slurm has no free nodes now",
         4: "ssh or srun is missing",
         10: "findings of severity error",
     }
 )
 @click.command("preflight")
-@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="How many.  [default: all, or 1]")
+@click.option("--nodes", type=click.IntRange(min=1), metavar="N", help="Number of nodes.  [default: all, or 1]")
 @click.option("--on", type=BackendChoice(), default="auto",
-              help="auto is ssh with --hosts, slurm inside an allocation or for several nodes.")  # fmt: skip
-@click.option("--hosts", metavar="A,B", help="Hosts to reach by ssh, as your ~/.ssh/config knows them.")
+              help="auto: ssh with --hosts, slurm inside an allocation or for several nodes.")  # fmt: skip
+@click.option("--hosts", metavar="A,B", help="Hosts to reach by ssh, by their names in ~/.ssh/config.")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="P",
-              help="The port of the rendezvous on the first node.  [default: one that is free]")  # fmt: skip
+              help="Port of the rendezvous on the first node.  [default: a free one]")  # fmt: skip
 @click.option("--ssh-config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="As ssh -F.")
-@click.option("--no-allreduce", "reduce", flag_value=False, default=True, help="Leave the all-reduce out: no torch.")
+@click.option("--no-allreduce", "reduce", flag_value=False, default=True, help="Skip the all-reduce, which needs torch.")
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 def command(  # noqa: PLR0917 -- click passes them by name
     nodes: int | None,
@@ -38,8 +38,8 @@ def command(  # noqa: PLR0917 -- click passes them by name
     reduce: bool,
     as_json: bool,
 ) -> None:
-    """Look at the nodes of a job before it starts: names, ports, interfaces, clocks, disks, limits, versions, GPUs,
-    and a real all-reduce over them. Start it where the job will be started, with the same environment.
+    """Check the nodes of a job before it starts: names, ports, interfaces, clocks, disks, limits, versions, GPUs, and
+    a real all-reduce over them. Run it where you will launch the job, with the same environment.
     """
     from distdbg.cli import _answer
     from distdbg.launch.preflight.asking import ask

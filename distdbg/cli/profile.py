@@ -1,4 +1,4 @@
-"""`distdbg profile`: where a step's time goes, from torch.profiler's traces; takes them of a run that is under way."""
+"""`distdbg profile`: report where a step's time goes, from torch.profiler's traces; profiles a running job."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from distdbg.rundir import RunDir
 
 
-@exits(JUDGES | {3: "no profile", 6: "some rank gave none"})
+@exits(JUDGES | {3: "no profile", 6: "a rank wrote no profile"})
 @click.command("profile")
 @click.argument("what", nargs=-1, metavar="[RUN|FILE…]")
-@click.option("--ranks", metavar="RANKS", help="Of a run that is under way, only these, such as 0,3 or 0-3.")
-@click.option("--steps", type=click.IntRange(1, 100), help="Of a run that is under way, so many.  [default: 5]")
+@click.option("--ranks", metavar="RANKS", help="Ranks of a running job to profile, such as 0,3 or 0-3.")
+@click.option("--steps", type=click.IntRange(1, 100), help="Number of steps of a running job to profile.  [default: 5]")
 @click.option("--within", type=click.FloatRange(1, 86400), default=120.0, show_default=True, help="Seconds to wait.")
 @json_option("Print one JSON object (distdbg.report/1, and a key `profile`).")
 def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within: float, as_json: bool) -> None:
-    """Profile the next steps of a RUN that is under way; without RUN, of the newest here. Say where their time goes.
+    """Profile the next steps of a running RUN; without RUN, of the newest here. Report where their time goes.
 
-    Of a run that is over, or with FILEs, whoever wrote them: read the profiles that there are. All ranks' traces of a
-    run are merged into one file for ui.perfetto.dev, on one clock.
+    For a run that has ended, or with FILEs, the existing profiles are read. The traces of all ranks of a run are merged
+    into one file for ui.perfetto.dev, on one clock.
     """
     from distdbg.cli import _answer
     from distdbg.cli._profile_files import show
@@ -42,7 +42,7 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
     files = [Path(word) for word in what]
     if files and all(path.is_file() or (path.is_dir() and not is_run(path)) for path in files):
         if ranks or steps:
-            raise UsageError("--ranks and --steps are for a run that is under way", "Leave them out.")
+            raise UsageError("--ranks and --steps are for a running job", "Leave them out.")
         show(files, as_json)
         return
     missing = next((word for word in what if not Path(word).exists()), "")

@@ -1,4 +1,4 @@
-"""`distdbg replay DIR`: the forward that made a NaN or an inf, run again on one process."""
+"""`distdbg replay DIR`: run the forward that made a NaN or an inf again, in one process."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from distdbg.errors import UsageError
 
 @exits(
     {
-        0: "all was finite here",
+        0: "everything was finite here",
         3: "nothing to replay",
         4: "no torch",
         5: "unreadable",
         6: "the model cannot be built or run here",
-        10: "it was not finite again",
+        10: "not finite again",
     }
 )
 @click.command("replay")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 def command(folder: Path, as_json: bool) -> None:
-    """Run the saved batch through the saved model, and say which module is the first that is not finite.
+    """Run the saved batch through the saved model, and name the first module whose output is not finite.
 
-    DIR is ranks/RRRRR/nonfinite of a run that was launched with --watch numerics --on-nonfinite dump. The model's own
-    code is imported and run, and it is a pickle: name only folders whose run you trust.
+    DIR is ranks/RRRRR/nonfinite of a run that was launched with --watch numerics --on-nonfinite dump. The model is a
+    pickle, and its code is imported and run: use only runs that you trust.
     """
     from distdbg.cli import _answer
     from distdbg.launch.replay.forward import replay

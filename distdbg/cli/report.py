@@ -1,4 +1,4 @@
-"""`distdbg report`: read a run again, write its report files anew and show the verdict."""
+"""`distdbg report`: rebuild the report of a run from its files, and show the verdict."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from distdbg.rundir import RunDir, find_run_dir
 @run_argument
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 @html_option
-@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Judge attempt N; the newest by default.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Report attempt N; the newest by default.")
 def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int | None) -> None:
-    """Build RUN's report anew from its files and show it.
+    """Rebuild the report of RUN from its files, and show it.
 
     RUN is a run's directory, its id or a part of it; without one, the newest run in ./distdbg-runs. Writes
     report/report.json, report.txt and report.html in the run directory.
@@ -68,7 +68,7 @@ def _refuse_nothing(folder: RunDir, evidence: RunEvidence, attempt: int | None) 
 
 
 def _write(folder: RunDir, report: Report, evidence: RunEvidence) -> None:
-    """A read-only run can still be read: the report is shown, and that it was not written is said."""
+    """Of a read-only run the report is shown, with a message that it was not written."""
     from distdbg.collect.runs.report_files import write_report
 
     try:

@@ -1,4 +1,4 @@
-"""`distdbg runs`: the runs of this folder, and what may be thrown away of them."""
+"""`distdbg runs`: list the runs of this folder, and remove old ones."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def command(ctx: click.Context, as_json: bool) -> None:
 @exits({0: "done", 3: "no run is here"})
 @command.command("prune")
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N.")
-@click.option("--older-than", metavar="AGE", help="Remove only what started longer ago: 90m, 12h, 14d, 4w.")
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--older-than", metavar="AGE", help="Remove only runs that started longer ago: 90m, 12h, 14d, 4w.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 def prune(keep: int | None, older_than: str | None, dry_run: bool) -> None:
     """Remove runs that have ended. With both options a run must be old and not among the newest N.
 
-    A run that still runs is never removed, nor is one of which that cannot be known from this machine.
+    A run that still runs is never removed, nor a run whose state is not known on this machine.
     """
     if keep is None and older_than is None:
         raise UsageError("nothing says which runs may go", "Give --keep N, --older-than 14d, or both.")

@@ -1,4 +1,4 @@
-"""`distdbg shrink-model`: a model made small, faithfully: fewer layers, each as it was."""
+"""`distdbg shrink-model`: make a small copy of a model: fewer layers, each unchanged."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 @click.argument("src")
 @click.argument("dst", type=click.Path(path_type=Path), required=False)
 @click.option("--anatomy", is_flag=True, help="Show SRC's stacks and the kinds of their layers; write nothing.")
-@click.option("--extrapolate", is_flag=True, help="Print the full model's costs, from those of the small one's layers.")
-@click.option("--tokens", type=click.IntRange(min=1), default=2048, help="Of --extrapolate: a sequence's length.")
+@click.option("--extrapolate", is_flag=True, help="Estimate the cost of the full model from that of the small one.")
+@click.option("--tokens", type=click.IntRange(min=1), default=2048, help="Length of a sequence for --extrapolate.")
 @click.option(
     "--layers", default="auto", metavar="N", help="Keep N layers of each stack; auto: one of each kind, 2 at least."
 )
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
 @click.option("--stack", "stacks", multiple=True, metavar="NAME=N", help="Keep N layers of one stack: text=2,vision=4.")
 @click.option("--experts", type=click.IntRange(min=1), metavar="K", help="Keep the first K experts; not faithful.")
 @click.option("--vocab", type=click.IntRange(min=1), metavar="N", help="Keep the first N tokens; not faithful.")
-@click.option("--width", type=float, metavar="F", help="Sizes of layers times F, random weights; not faithful.")
+@click.option("--width", type=float, metavar="F", help="Scale the layers by F, with random weights; not faithful.")
 @click.option(
-    "--pattern", metavar="PREFIX", help="What comes before a layer's number, in a checkpoint without a config."
+    "--pattern", metavar="PREFIX", help="Prefix of a layer's number in a checkpoint without a config."
 )
-@click.option("--random", is_flag=True, help="Random weights: the config alone is needed.")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Of random weights.")
+@click.option("--random", is_flag=True, help="Use random weights; only the config is needed.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Type of random weights.")
 @click.option(
     "--verify",
     type=click.Choice(["default", "full"]),
     default="default",
-    help="full: every byte of the weights, and loading however large it is.",
+    help="full: compare every byte of the weights, and load the model whatever its size.",
 )
 @click.option("--no-verify", is_flag=True, help="Write the small model without checking it.")
-@click.option("--trust-remote-code", is_flag=True, help="Run the code that the model brings with it.")
+@click.option("--trust-remote-code", is_flag=True, help="Run code from the model's repository.")
 def command(*, src: str, dst: Path | None, anatomy: bool, extrapolate: bool, tokens: int, layers: str, keep: str,
             stacks: tuple[str, ...], experts: int | None, vocab: int | None, width: float | None,
             pattern: str | None, random: bool, dtype: str | None, verify: str, no_verify: bool,
             trust_remote_code: bool) -> None:  # fmt: skip
-    """Make a small model of SRC in DST: fewer layers, each as it was in the large one.
+    """Make a small copy of SRC in DST: fewer layers, each unchanged.
 
     SRC is a model's folder, its config.json, a URL that serves byte ranges or a hub id; or, without a config, an
     adapter's folder, a .safetensors or torch.save file, or a distributed checkpoint's folder. DST must not exist, or be
-    empty. What was kept, renumbered, sliced, dropped and verified stands in DST/shrink.json.
+    empty. DST/shrink.json lists what was kept, renumbered, sliced, dropped and verified.
     """
     from distdbg.shrink.anatomy import anatomy_lines
     from distdbg.shrink.checkpoint.opening import open_source

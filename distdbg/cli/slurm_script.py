@@ -1,4 +1,4 @@
-"""`distdbg slurm-script`: the batch script that `launch --on slurm` would submit."""
+"""`distdbg slurm-script`: print the batch script that `launch --on slurm` submits."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _NOT_HERE = ("dry_run", "detach")
     params=[option for option in launch.params if option.name not in _NOT_HERE],
 )
 def command(config: Path | None, program: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401
-    """Print what `distdbg launch --on slurm` with the same options would submit; nothing is asked of Slurm.
+    """Print the batch script that `distdbg launch --on slurm` submits with the same options; Slurm is not called.
 
     \b
     distdbg slurm-script --nodes 2 --nproc-per-node 8 --time 4:00:00 train.py > mine.sbatch
 
-    What is submitted lies in the run directory as batch.sbatch. A script of your own, with `--template`, is a jinja2
+    The submitted script is in the run directory as batch.sbatch. A script of your own, with `--template`, is a jinja2
     template; the one that ships is slurm/job.sbatch.
     """
     from distdbg.launch.backends import named

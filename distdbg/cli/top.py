@@ -1,4 +1,4 @@
-"""`distdbg top`: a running job's ranks on all nodes, what is wrong with them first."""
+"""`distdbg top`: watch the ranks of a running job on all nodes, the failing ones first."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _NAMES = {"\x1b[A": "up", "\x1bOA": "up", "k": "up", "\x1b[B": "down", "\x1bOB":
 @exits(READS)
 @click.command("top")
 @run_argument
-@click.option("--once", is_flag=True, help="Print one look and return.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a look (distdbg.top/1), until the run ends.")
+@click.option("--once", is_flag=True, help="Print the ranks once and return.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per interval (distdbg.top/1), until the run ends.")
 @click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True,
-              help="Seconds between looks.")  # fmt: skip
+              help="Seconds between updates.")  # fmt: skip
 def command(run: str | None, once: bool, as_json: bool, interval: float) -> None:
-    """Watch a run: its ranks with step, pace, phase, wait for data, GPU and memory; what is wrong first.
+    """Watch a run: its ranks with step, pace, phase, wait for data, GPU and memory; failing ranks first.
 
-    RUN is a run's directory, its id or a part of it; without one, the newest run in ./distdbg-runs. Figures come from
-    the run directory, where agents write them every ten seconds. With more ranks than lines there is a line a node,
-    and → shows a node's ranks. d, s and p: a hang dump, a memory snapshot or a profile, and then the view again.
+    RUN is a run's directory, its id or a part of it; without one, the newest run in ./distdbg-runs. The agents write
+    the values into the run directory every ten seconds. If there are more ranks than lines, each line is a node, and →
+    shows the ranks of a node. The keys d, s and p take a hang dump, a memory snapshot or a profile.
     """
     from distdbg.collect.runs.run_status import run_status
     from distdbg.collect.runs.run_tail import RunTail
@@ -124,7 +124,7 @@ def _look(view: TopView, tail: RunTail, run: RunDir, interval: float) -> list[st
                     if key == "leave":
                         return []
                     if key in _ASK and key != "d" and not view.ranks:
-                        said = "choose a rank that runs, or a node, first: ↑ ↓"
+                        said = "first choose a running rank or a node: ↑ ↓"
                     elif key in _ASK:
                         return _words(key, run, view.ranks)
                     view.key(key)

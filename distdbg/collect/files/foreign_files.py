@@ -1,7 +1,7 @@
-"""Files that others collected become RunEvidence: recorder dumps, py-spy's stacks, logs, in any mixture and order.
+"""Read files that others collected: recorder dumps, stacks of py-spy, logs, in any mixture and order.
 
-What a file is, its content tells, never its ending; which rank it is of, its name. Whatever cannot be used is named
-as an Unknown, and the rest is still read.
+The content says what a file is, never its suffix; its name says the rank. A file that cannot be used becomes an
+Unknown, and the others are still read.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class ForeignFiles:
         self.recognised += 1
         rank = rank_of_name(name, not_these={t.pid for t in threads} | {t.os_id for t in threads})
         if rank is None:
-            self._lost(name, "whose stacks these are is not known: its name does not end in a rank")
+            self._lost(name, "the rank of these stacks is not known: its name does not end in a rank")
             return
         self._ranks.setdefault(rank, _Rank()).stacks.append((name, threads))
 
@@ -260,7 +260,7 @@ def _age(log: RecorderLog) -> int:
 
 
 def _of_another_job(rank: int, log: RecorderLog) -> str:
-    """Why `rank` cannot be whose recorder it is; empty where it can."""
+    """Why the recorder cannot be that of `rank`; empty if it can."""
     world = next((group.ranks for group in log.groups.values() if group.description == "default_pg"), ())
     if not world or rank in world:
         return ""

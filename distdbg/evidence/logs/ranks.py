@@ -49,7 +49,7 @@ def is_log(text: str) -> bool:
 
 
 def read_log(tail: Tail, path: str, rank: int | None) -> LogFound:
-    """`rank` is whose log it is, None for one of several ranks."""
+    """`rank` is the rank that wrote the log, None for the log of several ranks."""
     failed = {int(f["rank"]): f for f in _FAILURE.finditer(tail.text) if int(f["rank"]) <= MOST_RANKS}
     found: dict[int, dict[str, Any]] = {number: _failure(match) for number, match in failed.items()}
     texts = dict(_by_rank(tail))
@@ -58,8 +58,8 @@ def read_log(tail: Tail, path: str, rank: int | None) -> LogFound:
         owner = rank if rank is not None else next(iter(failed)) if raised and len(failed) == 1 else None
         owner = rank_in_nccl_log(tail.text) if owner is None else owner
         if owner is None:
-            what = f"whose {'the traceback' if raised else 'what NCCL says'} in {path} is"
-            return LogFound(found, (Unknown(what, "its lines bear no rank, and its name tells none"),))
+            what = f"the rank of the {'traceback' if raised else 'NCCL output'} in {path}"
+            return LogFound(found, (Unknown(what, "neither its lines nor its name contain a rank"),))
         texts = {owner: tail}
     elif rank is not None:
         texts.setdefault(rank, tail)
