@@ -23,7 +23,7 @@ if TYPE_CHECKING:
               help="An option of the script to reduce: --seq-len=64:4096:64.")  # fmt: skip
 @click.option("--fix", "fixed", multiple=True, type=click.Choice(["ranks", "layers"]), help="Do not reduce these.")
 @click.option("--timeout", type=click.FloatRange(min=1), metavar="SECONDS",
-              help="Limit of one run; a longer run does not show it.  [default: 3 times the first run, plus 60]")  # fmt: skip
+              help="Limit of one run; a longer run does not count.  [default: 3 times the first, plus 60]")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="New folder for the runs.  [default: a new one in ./distdbg-bisect]")  # fmt: skip
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…")

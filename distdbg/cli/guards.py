@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @exits({0: "done", 1: "a guard failed its self-test", 4: "the self-test is not installed"})
 @click.command("guards")
-@click.option("--selftest", is_flag=True, help="Run small programs with and without each mistake, for about two minutes.")
+@click.option(
+    "--selftest", is_flag=True, help="Run small programs with and without each mistake, for about two minutes."
+)
 @json_option("Print JSON: a list.")
 @click.argument("guard_id", metavar="[ID]", required=False)
 def command(guard_id: str | None, *, selftest: bool, as_json: bool) -> None:

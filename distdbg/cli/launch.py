@@ -84,28 +84,42 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option(
     "--guard", "guards", multiple=True, metavar="ID=MODE", help="off, warn, fix, error; see `distdbg guards`."
 )
-@click.option("--memory", is_flag=True, default=None, help="Record the memory of each rank, and a snapshot when it runs out.")
+@click.option(
+    "--memory", is_flag=True, default=None, help="Record the memory of each rank, and a snapshot when it runs out."
+)
 @click.option("--memory-steps", metavar="A:B", help="Take a memory snapshot of each rank at the end of these steps.")
 @click.option("--watch", metavar="LEVELS", help="One or more of numerics,gradients,shapes,compile (docs/watch.md).")
 @click.option("--on-nonfinite", type=click.Choice(["report", "dump"]),
               help="dump: save the batch and the model for `distdbg replay`.  [default: report]")  # fmt: skip
-@click.option("--profile", metavar="A:B", help="Run these steps under torch.profiler; read the traces with `distdbg profile`.")
+@click.option(
+    "--profile", metavar="A:B", help="Run these steps under torch.profiler; read the traces with `distdbg profile`."
+)
 @click.option("--profile-ranks", metavar="RANKS", help="Ranks to profile: 0-3,8 or all.  [default: all]")
-@click.option("--overfit-batch", metavar="N", help="Repeat the first batch for N steps, and report whether the loss falls.")
-@click.option("--prom-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write metrics for node_exporter into DIR.")
+@click.option(
+    "--overfit-batch", metavar="N", help="Repeat the first batch for N steps, and report whether the loss falls."
+)
+@click.option(
+    "--prom-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write metrics for node_exporter into DIR."
+)
 @click.option("--metrics-port", metavar="PORT", help="Serve metrics for Prometheus on loopback, at /metrics.")
 @click.option("--run-dir", type=click.Path(path_type=Path), metavar="DIR", help="A new directory for this run.")
 @click.option("--grace", metavar="SECONDS", help="Time between SIGTERM and SIGKILL.  [default: 30]")
 @click.option(
-    "--hang-timeout", metavar="SECONDS", help="Time without progress that counts as a hang; or auto, off.  [default: auto]"
+    "--hang-timeout",
+    metavar="SECONDS",
+    help="Time without progress that counts as a hang; or auto, off.  [default: auto]",
 )
-@click.option("--startup-timeout", metavar="SECONDS", help="The same timeout before the first step; or auto.  [default: auto]")
 @click.option(
-    "--on-hang", type=click.Choice(["report", "kill", "restart"]), help="What to do with a hung job after the report.  [default: report]"
+    "--startup-timeout", metavar="SECONDS", help="The same timeout before the first step; or auto.  [default: auto]"
+)
+@click.option(
+    "--on-hang",
+    type=click.Choice(["report", "kill", "restart"]),
+    help="What to do with a hung job after the report.  [default: report]",
 )
 @click.option("--keep-layers", metavar="N", help="Build only the first N layers of a transformers model.")
 @click.option("--full-load", "--keep-collectives", "full_load", is_flag=True, default=None,
-              help="Load all layers; layers not kept pass their input on, with the full model's collectives.")  # fmt: skip
+              help="Load all layers; a layer not kept passes its input on; all collectives run.")  # fmt: skip
 @click.option("--skip-attention", metavar="all|all-but-last|N", help="Skip the attention of these layers.")
 @click.option("--on-finding", metavar="CMD", help="Shell command that reads report.json from standard input.")
 @click.option("--partition", metavar="NAME", help="Partition to run in.")
@@ -117,8 +131,12 @@ _TORCHRUN_OPTIONS: list[click.Parameter] = [
 @click.option("--container-image", metavar="IMAGE", help="Image for the nodes, as the pyxis plugin takes it.")
 @click.option("--container-python", metavar="PYTHON", help="Interpreter in the image.  [default: python3]")
 @click.option("--slurm", "slurm_options", multiple=True, metavar="KEY[=VALUE]", help="Any other option of sbatch.")
-@click.option("--template", type=click.Path(path_type=Path), metavar="FILE", help="Batch script to use instead (jinja2).")
-@click.option("--signal-before", metavar="SECONDS", help="Warn the job this long before its time limit.  [default: 120]")
+@click.option(
+    "--template", type=click.Path(path_type=Path), metavar="FILE", help="Batch script to use instead (jinja2)."
+)
+@click.option(
+    "--signal-before", metavar="SECONDS", help="Warn the job this long before its time limit.  [default: 120]"
+)
 @click.option("--on-preempt", type=click.Choice(["signal", "checkpoint-file", "nothing"]),
               help="How the ranks are warned.  [default: signal]")  # fmt: skip
 @click.option("--max-requeues", metavar="N", help="How often a warned job is requeued.  [default: 0]")

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     help="Print the report as one JSON object (distdbg.report/1).",
 )
 @click.option("--sarif", "form", flag_value="sarif", help="Print SARIF 2.1.0.")
-@click.option("--github", "form", flag_value="github", help="Print workflow commands that GitHub shows beside the lines.")
+@click.option(
+    "--github", "form", flag_value="github", help="Print workflow commands that GitHub shows beside the lines."
+)
 @click.option("--fix", is_flag=True, help="Correct in place what can be corrected with certainty.")
 def command(  # noqa: PLR0917 -- click passes them by name
     paths: tuple[str, ...],

@@ -43,14 +43,19 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_
 @click.option("--rank", "ranks", metavar="RANKS", help="Only these: 3, or 0-7, or 0,4-6. Default: all.")
 @click.option("--stream", type=click.Choice(STREAMS), help="Only standard output, or only standard error.")
 @click.option("--grep", "pattern", metavar="REGEX", help="Only lines in which this Python regular expression is found.")
-@click.option("-f", "--follow", is_flag=True, help="Print new lines until the run has ended, also those of new ranks and restarts.")
-@click.option("--merge", is_flag=True, help="Order the lines of all ranks by time instead of by rank.")
 @click.option(
-    "--attempt", type=click.IntRange(min=1), metavar="N", help="Attempt N. Default: the newest."
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Print new lines until the run has ended, also those of new ranks and restarts.",
 )
+@click.option("--merge", is_flag=True, help="Order the lines of all ranks by time instead of by rank.")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Attempt N. Default: the newest.")
 @click.option("--no-prefix", is_flag=True, help="Omit the prefix `[rank 3]`.")
 @click.option("--times", is_flag=True, help="Print the time (UTC) before each line.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line: t, attempt, rank, stream, text, ended.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line: t, attempt, rank, stream, text, ended."
+)
 def command(
     *,
     run: str | None,

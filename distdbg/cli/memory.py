@@ -132,14 +132,18 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
 @click.argument("model", metavar="MODEL")
 @click.option("--nproc", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="Number of ranks.")
 @click.option("--fsdp", type=click.Choice(["full", "grad", "none"]), default="none", show_default=True,
-              help="FSDP2: full shards everything, grad keeps full parameters after the forward; none is DDP.")  # fmt: skip
+              help="FSDP2: full shards all, grad keeps the parameters after the forward; none: DDP.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences per rank and step.")
-@click.option("--seq", "sequence", type=click.IntRange(min=2), default=1024, show_default=True, help="Tokens per sequence.")
+@click.option(
+    "--seq", "sequence", type=click.IntRange(min=2), default=1024, show_default=True, help="Tokens per sequence."
+)
 @click.option("--dtype", type=click.Choice(["fp32", "bf16", "amp"]), default="fp32", show_default=True,
               help="amp: fp32 with autocast to bf16.")  # fmt: skip
 @click.option("--checkpointing", is_flag=True, help="With activation checkpointing of each layer.")
 @click.option("--optimizer", type=click.Choice(["adamw", "sgd"]), default="adamw", show_default=True)
-@click.option("--card", metavar="SIZE|NAME", help="Report what fits on such a GPU (80GiB, H100): batch, sequence, layers.")
+@click.option(
+    "--card", metavar="SIZE|NAME", help="Report what fits on such a GPU (80GiB, H100): batch, sequence, layers."
+)
 @click.option("--trust-remote-code", "trust", is_flag=True, help="Run code from the model's repository.")
 @json_option("Print one JSON object.")
 def estimate(  # noqa: PLR0917 -- click passes them by name
@@ -195,8 +199,8 @@ def diff(  # noqa: PLR0917 -- click passes them by name
     """Report which lines allocate more in B than in A: two ranks, two steps, before and after a change.
 
     A and B are files. RUN is a run's directory: --ranks and --steps choose two of its snapshots. The 2,000 largest
-    stacks are compared, at the peak and at the end; one line sums up the others. Stacks are the same if the user's lines
-    are the same.
+    stacks are compared, at the peak and at the end; one line sums up the others. Stacks are equal if the lines of the
+    user's code are.
     """
     import json
 

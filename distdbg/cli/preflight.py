@@ -27,7 +27,9 @@ from distdbg.cli._json import json_option
 @click.option("--port", type=click.IntRange(1, 65535), metavar="P",
               help="Port of the rendezvous on the first node.  [default: a free one]")  # fmt: skip
 @click.option("--ssh-config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="As ssh -F.")
-@click.option("--no-allreduce", "reduce", flag_value=False, default=True, help="Skip the all-reduce, which needs torch.")
+@click.option(
+    "--no-allreduce", "reduce", flag_value=False, default=True, help="Skip the all-reduce, which needs torch."
+)
 @json_option("Print the report as one JSON object (distdbg.report/1).")
 def command(  # noqa: PLR0917 -- click passes them by name
     nodes: int | None,

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 @click.option("--experts", type=click.IntRange(min=1), metavar="K", help="Keep the first K experts; not faithful.")
 @click.option("--vocab", type=click.IntRange(min=1), metavar="N", help="Keep the first N tokens; not faithful.")
 @click.option("--width", type=float, metavar="F", help="Scale the layers by F, with random weights; not faithful.")
-@click.option(
-    "--pattern", metavar="PREFIX", help="Prefix of a layer's number in a checkpoint without a config."
-)
+@click.option("--pattern", metavar="PREFIX", help="Prefix of a layer's number in a checkpoint without a config.")
 @click.option("--random", is_flag=True, help="Use random weights; only the config is needed.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Type of random weights.")
 @click.option(

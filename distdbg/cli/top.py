@@ -39,7 +39,9 @@ _NAMES = {"\x1b[A": "up", "\x1bOA": "up", "k": "up", "\x1b[B": "down", "\x1bOB":
 @click.command("top")
 @run_argument
 @click.option("--once", is_flag=True, help="Print the ranks once and return.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per interval (distdbg.top/1), until the run ends.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per interval (distdbg.top/1), until the run ends."
+)
 @click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True,
               help="Seconds between updates.")  # fmt: skip
 def command(run: str | None, once: bool, as_json: bool, interval: float) -> None:

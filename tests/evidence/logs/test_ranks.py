@@ -91,7 +91,7 @@ def test_nccls_own_file_is_of_the_rank_that_it_says_and_not_of_the_device():
 def test_nccls_own_file_whose_rank_is_not_certain_is_nobodys():
     for text in (MEMBER.format(3, 8) + MEMBER.format(1, 2), "n1:7:9 [3] NCCL INFO Using network IB\n"):
         found = read_log(Tail(text), "nccl.n1.7.log", None)
-        assert not found.ranks and found.unknown[0].what == "whose what NCCL says in nccl.n1.7.log is"
+        assert not found.ranks and found.unknown[0].what == "the rank of the NCCL output in nccl.n1.7.log"
         assert read_log(Tail(text), "nccl.rank5.log", 5).ranks[5]["nccl"].host == "n1"
 
 
