@@ -35,8 +35,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from distdbg.worker import heartbeat
 from distdbg.worker.bus import Bus
 from distdbg.worker.calls import CallLog
-from distdbg.worker.guards.shared.base import Desk
-from distdbg.worker.guards.shared.rota import Rota
+from distdbg.worker.guards.shared.base import GuardContext
+from distdbg.worker.guards.shared.runner import GuardRunner
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.models import LastModel
 from distdbg.worker.page import OTHER, PageWriter
@@ -150,8 +150,8 @@ def _install(bus: Bus, page: PageWriter, *, guards: bool) -> None:
         CallLog(f"{folder}/00000").subscribe(bus, page)
     model = LastModel(bus)
     if guards:
-        desk = Desk(rank=0, bus=bus, page=page, tell=lambda *_, **__: True, model=model.newest, modes={})
-        Rota(desk, _fail).begin()
+        context = GuardContext(rank=0, bus=bus, page=page, fact=lambda *_, **__: True, model=model.newest, modes={})
+        GuardRunner(context, _fail).begin()
 
 
 def _fail(who: str, error: Exception) -> None:

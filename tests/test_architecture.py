@@ -48,13 +48,13 @@ def imports(path: Path) -> tuple[tuple[int, str], ...]:
     return tuple(_imports(path))
 
 
-def _imports(path: Path) -> Iterator[tuple[int, str]]:
+def _imports(path: Path, *, typing: bool = False) -> Iterator[tuple[int, str]]:
     package = dotted(path) if path.name == "__init__.py" else dotted(path).rpartition(".")[0]
     tree = parsed(path)
     only_typing = {
         id(inner)
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if not typing and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
     for node in ast.walk(tree):
@@ -116,6 +116,18 @@ def test_imports_point_down() -> None:
     assert not wrong
 
 
+def test_the_worker_side_has_no_import_circles() -> None:
+    """Imports inside functions and for types alone count, too: a circle of these is one of knowledge."""
+    modules = {dotted(path): path for path in MODULES if floor(dotted(path)) == "worker"}
+    imported = {
+        name: {inner for _, inner in _imports(path, typing=True) if inner in modules and inner != name}
+        for name, path in modules.items()
+    }
+    while leaves := [name for name, inner in imported.items() if not inner]:
+        imported = {name: inner - set(leaves) for name, inner in imported.items() if name not in leaves}
+    assert not imported, f"a circle, and the modules that import it: {sorted(imported)}"
+
+
 def test_pure_packages_touch_nothing() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {name}: it is pure"
@@ -156,7 +168,7 @@ def test_the_worker_side_needs_only_the_standard_library_and_torch_when_it_is_th
 #: Who writes otherwise than by distdbg/whole_file.py, and why that is right.
 WRITES_BY_ITSELF = {
     "distdbg/whole_file.py": "it is the writer",
-    "distdbg/worker/guards/shared/asides.py": "finishes the user's own checkpoint, which torch.save wrote beside it",
+    "distdbg/worker/guards/shared/atomic_saves.py": "renames the user's checkpoint, which torch.save wrote",
     "distdbg/worker/guards/parallel/checkpoint_race.py": "keeps the user's checkpoints; claims are node-local",
     "distdbg/shrink/checkpoint/staging.py": "renames a finished folder, not a file",
     "distdbg/cli/runs.py": "renames a run that is about to be removed",

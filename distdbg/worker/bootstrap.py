@@ -35,11 +35,11 @@ def run(given: dict[str, Any], arguments: list[str]) -> None:
             _run_script(main, arguments, started)
     except BaseException as error:
         if started is not None:
-            started.script_failed(error, _without_ours(error.__traceback__))
+            started.script_ended(error, _without_ours(error.__traceback__))
         _report_without_our_frames()
         raise
     if started is not None:
-        started.script_returned()
+        started.script_ended()
 
 
 def _new_main(given: dict[str, Any]) -> ModuleType:
@@ -78,7 +78,7 @@ def _code(script: str, path: str, started: session.Session | None) -> CodeType:
             return compile(file.read(), path, "exec", dont_inherit=True)
     except SyntaxError as error:
         if started is not None:
-            started.script_failed(error, None)
+            started.script_ended(error)
         _hand_over()
         raise
     except (OSError, ValueError):

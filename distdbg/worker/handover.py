@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
 #: So much stays free, or a quarter of it all where that is less: the loaders' batches mostly lie there, too.
 _RESERVE = 256 << 20
@@ -19,14 +19,14 @@ _RESERVE = 256 << 20
 class Handover:
     """`op` is the message that tells of them. No two files have one name there, also if they have in the end."""
 
-    def __init__(self, session: Session, op: str) -> None:
-        self._session, self._op = session, op
+    def __init__(self, context: RankContext, op: str) -> None:
+        self._context, self._op = context, op
         self._count = 0
         self._written: list[dict[str, str]] = []
 
     @property
     def folder(self) -> str:
-        return os.path.dirname(self._session.stem)
+        return os.path.dirname(self._context.stem)
 
     def write(self, name: str, data: bytes) -> None:
         """Raises OSError; then there is no such file."""
@@ -35,14 +35,14 @@ class Handover:
     def write_through(self, name: str, write: Callable[[str], object]) -> None:
         """`write` gets the path to write to. Raises what it raises; then there is no such file."""
         self._count += 1
-        path = f"{self._session.stem}.{self._op}-{self._count:03d}"
+        path = f"{self._context.stem}.{self._op}-{self._count:03d}"
         write_through(path, write)
         self._written.append({"file": os.path.basename(path), "name": name})
 
     def tell(self) -> None:
         """The agent takes all that was written since the last time."""
         written, self._written = self._written, []
-        self._session.link.send(self._op, {"files": written}, last_words=True)
+        self._context.link.send(self._op, {"files": written}, last_words=True)
 
 
 def no_room(folder: str, size: int, writers: int | None = None) -> str:

@@ -186,7 +186,7 @@ class PageWriter:
         for ring in due:
             ring()
 
-    def begin_anew(self) -> None:
+    def reset_counts(self) -> None:
         """Steps and batches count from 0 once more."""
         self._words[STEPS] = self._words[BATCHES] = 0
         self._rings.clear()

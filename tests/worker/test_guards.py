@@ -9,14 +9,14 @@ import pytest
 
 from distdbg.worker.bus import EVENTS, Bus
 from distdbg.worker.guards import guard_classes, read_modes
-from distdbg.worker.guards.shared.base import Desk, Guard, is_ignored
-from distdbg.worker.guards.shared.rota import Rota
+from distdbg.worker.guards.shared.base import Guard, GuardContext, is_ignored
+from distdbg.worker.guards.shared.runner import GuardRunner
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.page import OTHER, STEPS, PageWriter
 
 GUARDS = list(guard_classes())
-#: What Rota calls: all else of a guard is called by the bus.
-CALLED_BY_ROTA = ("begin", "window", "window_ends", "finish")
+#: What GuardRunner calls: all else of a guard is called by the bus.
+CALLED_BY_RUNNER = ("begin", "window", "window_ends", "finish")
 
 
 class Ears(Bus):
@@ -37,8 +37,10 @@ class Stand:
         self.page = PageWriter(str(folder / "page"), 0, 1)
         self.bus = Ears(ImportWatch(lambda *_: None), self._dropped)
         self.bus.subscribe("step", self.page.ticker(OTHER, STEPS).__call__)
-        desk = Desk(rank=0, bus=self.bus, page=self.page, tell=self._tell, model=lambda: None, modes=modes or {})
-        self.rota = Rota(desk, lambda who, error: self.failed.append((who, str(error))))
+        context = GuardContext(
+            rank=0, bus=self.bus, page=self.page, fact=self._tell, model=lambda: None, modes=modes or {}
+        )
+        self.runner = GuardRunner(context, lambda who, error: self.failed.append((who, str(error))))
 
     def _tell(self, kind, **fields):
         self.told.append((kind, fields))
@@ -46,7 +48,7 @@ class Stand:
 
     def _dropped(self, _event, subscriber, error):
         self.dropped.append(subscriber)
-        self.rota.off(subscriber, error)
+        self.runner.off(subscriber, error)
 
     def hear(self, event, subject):
         self.bus.channel(event)(subject)
@@ -66,10 +68,10 @@ Subject._index_sampler = Subject()
 
 def listeners(guard):
     """What the bus calls of it."""
-    return [n for n, v in vars(guard).items() if callable(v) and n not in (*CALLED_BY_ROTA, "__init__")]
+    return [n for n, v in vars(guard).items() if callable(v) and n not in (*CALLED_BY_RUNNER, "__init__")]
 
 
-CASES = [(g, w) for g in GUARDS for w in ("a subscriber", *CALLED_BY_ROTA) if w != "a subscriber" or listeners(g)]
+CASES = [(g, w) for g in GUARDS for w in ("a subscriber", *CALLED_BY_RUNNER) if w != "a subscriber" or listeners(g)]
 
 
 @pytest.mark.parametrize(("broken", "where"), CASES, ids=lambda c: c if isinstance(c, str) else c.id)
@@ -80,11 +82,11 @@ def test_a_guard_that_raises_is_off_and_the_others_stay(tmp_path, monkeypatch, b
     for name in listeners(broken) if where == "a subscriber" else [where]:
         monkeypatch.setattr(broken, name, raises)
     stand = Stand(tmp_path, {broken.id: "warn"})
-    stand.rota.begin()
+    stand.runner.begin()
     for _ in range(15):
         for event in EVENTS:
             stand.hear(event, (Subject(), None) if event == "pass-begins" else Subject())
-    stand.rota.finish()
+    stand.runner.finish()
     assert stand.failed == [(broken.id, "planted")]
     assert stand.bus.of(broken) == []
     assert stand.page.steps() == 15, "what is no guard's listens on"
@@ -109,9 +111,9 @@ def mending(tmp_path, monkeypatch):
     torch = SimpleNamespace(_open_zipfile_writer_file=Writer)
     monkeypatch.setitem(sys.modules, "torch.serialization", torch)
     stand = Stand(tmp_path, {"all": "off", "checkpoint-not-atomic": "fix"})
-    stand.rota.begin()
+    stand.runner.begin()
     yield stand, torch
-    stand.rota.finish()
+    stand.runner.finish()
     assert torch._open_zipfile_writer_file is Writer
 
 
@@ -121,7 +123,7 @@ def test_a_guard_that_fails_to_publish_mends_no_more_and_the_file_has_its_name(m
     def raises(*_):
         raise ValueError("planted")
 
-    stand.rota.desk.asides.publish.append(raises)
+    stand.runner.context.saves.publish.append(raises)
     file = tmp_path / "saves" / "last.pt"
     file.parent.mkdir()
     with torch._open_zipfile_writer_file(str(file)) as writer:
@@ -161,7 +163,7 @@ def test_a_comment_silences_its_own_id(tmp_path):
 
 def test_a_guard_speaks_a_few_times_and_once_a_line(tmp_path):
     stand = Stand(tmp_path)
-    guard = Guard(stand.rota.desk)
+    guard = Guard(stand.runner.context)
     assert guard.say(["a.py", 1, "f"]) and not guard.say(["a.py", 1, "g"])
     for line in range(100):
         guard.say(["b.py", line, "f"])
@@ -181,8 +183,8 @@ def test_windows_open_near_the_start_and_then_each_thousand(tmp_path):
         def window_ends(self):
             seen.append(-stand.page.steps())
 
-    stand.rota._guards.append(Watching(stand.rota.desk))
-    stand.rota.desk.page.at_step(1, stand.rota._turn)
+    stand.runner._guards.append(Watching(stand.runner.context))
+    stand.runner.context.page.at_step(1, stand.runner._turn)
     tick = stand.page.ticker(OTHER, STEPS)
     for _ in range(3500):
         tick(None)

@@ -124,7 +124,7 @@ def cuda(monkeypatch, request):
 
 def test_a_ring_is_bounded_and_begins_with_cuda_not_before(session, cuda):
     history = History(session)
-    history.begin(Snapshots(session, history))
+    history.begin(Snapshots(session, history).ran_out)
     assert cuda.recorded == [] and not history.recording, "we do not begin CUDA"
     cuda.begin()
     (how,) = cuda.recorded
@@ -145,7 +145,7 @@ def test_an_older_torch_records_without_annotations_and_without_an_observer(sess
     cuda.old = True
     monkeypatch.delattr(sys.modules["torch"]._C, "_cuda_attach_out_of_memory_observer")
     history = History(session)
-    history.begin(Snapshots(session, history))
+    history.begin(Snapshots(session, history).ran_out)
     cuda.begin()
     assert "global_record_annotations" not in cuda.recorded[0]
     assert history.recording and not history.observed
@@ -272,7 +272,7 @@ def test_lines_grow_rarer_with_their_cost(session, monkeypatch):
 def test_a_failed_request_leaves_a_snapshot_that_can_be_read(session, cuda, tmp_path):
     history = History(session)
     snapshots = Snapshots(session, history)
-    history.begin(snapshots)
+    history.begin(snapshots.ran_out)
     cuda.begin()
     session.steps = 41
     (observer,) = cuda.observers

@@ -26,8 +26,8 @@ def main(programs: list[str]) -> None:
 
     from distdbg.worker import session
 
-    told = session.current
-    assert told is not None, "this runs under boot.py"
+    rank = session.current
+    assert rank is not None, "this runs under boot.py"
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     dist.init_process_group = lambda *_, **__: None
     dist.destroy_process_group = lambda *_, **__: None
@@ -35,22 +35,22 @@ def main(programs: list[str]) -> None:
         text = Path(program).read_text(encoding="utf-8")
         modes, arguments = _MODES.search(text), _ARGUMENTS.search(text)
         os.environ[VARIABLE] = modes[1] if modes else ""
-        told.guard_anew()
-        told.fact("trial", number=number)
+        rank.restart_observers(reset_counts=True)
+        rank.fact("trial", number=number)
         torch.manual_seed(0)
         sys.argv = [program, str(Path(program).parent), *(arguments[1].split() if arguments else ())]
         kept, ends = None, _ENDS.search(text)
         try:
             kept = runpy.run_path(program, run_name="__main__")
             if ends:
-                told.fact("trial-raised", error=f"nothing, and {ends[1]} was promised")
+                rank.fact("trial-raised", error=f"nothing, and {ends[1]} was promised")
         except BaseException as error:
             if not (type(error).__name__ == ends[1] if ends else isinstance(error, SystemExit) and error.code == 0):
-                told.fact("trial-raised", error=repr(error))
-            told.stand_down()  # while the error is there, as at the end of a script of its own
-        told.stand_down()  # so is what the script has made
+                rank.fact("trial-raised", error=repr(error))
+            rank.stop_observers()  # while the error is being handled, as at the end of a script
+        rank.stop_observers()  # while the objects of the script exist
         del kept
-        told.fact("trial-done")
+        rank.fact("trial-done")
         gc.collect()
         dist.barrier()
 

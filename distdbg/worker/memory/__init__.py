@@ -11,21 +11,21 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from distdbg.worker.context import RankContext
     from distdbg.worker.memory.watch import MemoryWatch
-    from distdbg.worker.session import Session
 
 #: How a launch tells its ranks: `on`, and at which steps to take snapshots, `A:B`.
 VARIABLE = "DISTDBG_MEMORY"
 STEPS_VARIABLE = "DISTDBG_MEMORY_STEPS"
 
 
-def start(session: Session) -> MemoryWatch | None:
+def start(context: RankContext) -> MemoryWatch | None:
     """Once torch is imported; None where nobody asked for it."""
     if os.environ.get(VARIABLE) != "on":
         return None
     from distdbg.worker.memory.watch import MemoryWatch
 
-    return MemoryWatch(session, read_steps(os.environ.get(STEPS_VARIABLE, "")))
+    return MemoryWatch(context, read_steps(os.environ.get(STEPS_VARIABLE, "")))
 
 
 def read_steps(text: str) -> range:

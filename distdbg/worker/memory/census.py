@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
 _FIRST = 16
 _SMALLEST = 8
@@ -33,13 +33,13 @@ _SAMPLE, _MOST = 32, 5
 
 
 class Census:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
         self._next = _FIRST
         #: by id: (step, epoch, length) at the counts since when it has been growing
         self._growing: dict[int, list[tuple[int, int, int]]] = {}
         self.epochs = 0
-        self._cycles = Cycles(session)
+        self._cycles = Cycles(context)
 
     def at(self, step: int) -> None:
         """Called at each step: next to nothing until the next count is due."""
@@ -60,13 +60,13 @@ class Census:
             tensors.clear()
             self._follow(containers, step)
             told = self._suspects(containers)
-        self._session.fact("census", step=step, epochs=self._heard(), rss=figures.rss(), containers=len(containers),
+        self._context.fact("census", step=step, epochs=self._heard(), rss=figures.rss(), containers=len(containers),
                            tensors=live.count, tensor_bytes=live.bytes, graphs=live.graphs, growing=told,
                            seconds=round(time.thread_time() - begun, 4))  # fmt: skip
 
     def _heard(self) -> int:
         """-1 where there is no loader whose end could be heard."""
-        return self.epochs if self._session.page.batches() else -1
+        return self.epochs if self._context.page.batches() else -1
 
     def _follow(self, containers: list[Any], step: int) -> None:
         """Ids name containers: one that took the place of another would have to be longer than it was, each time."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
 _MOST, _COLLECTIONS = 200, 50
 #: So many, and so many bytes, are worth a word.
@@ -22,8 +22,8 @@ _FEW, _WORTH = 8, 1 << 20
 
 
 class Cycles:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
         self._watched: list[tuple[Callable[[], Any], int]] = []
         self._alive: list[tuple[Callable[[], Any], int]] = []
         self._left = 0
@@ -60,8 +60,8 @@ class Cycles:
         if self._heard in gc.callbacks:
             gc.callbacks.remove(self._heard)
         if self._freed >= _FEW and self._bytes >= _WORTH:
-            self._session.fact("cycles", freed=self._freed, bytes=self._bytes, owners=self._owners,
-                               step=self._session.page.steps())  # fmt: skip
+            self._context.fact("cycles", freed=self._freed, bytes=self._bytes, owners=self._owners,
+                               step=self._context.page.steps())  # fmt: skip
         self._freed = self._bytes = self._left = 0
         self._watched, self._alive = [], []
 

@@ -13,10 +13,10 @@ from distdbg.worker.memory.marks import Marks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.memory.snapshots import Snapshots
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
 #: Events in the ring: some steps of a large model, 10 MB as a pickle and 1 MB of it packed.
 ENTRIES = 100_000
@@ -24,27 +24,27 @@ _WANTED: dict[str, Any] = {"context": "alloc", "stacks": "python", "max_entries"
 
 
 class History:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
         self.recording = False
         #: torch has an observer for failed requests, and it is ours
         self.observed = False
         self._marks: Marks | None = None
 
-    def begin(self, snapshots: Snapshots) -> None:
-        """Now, or as soon as the script begins to use CUDA: we do not begin it."""
+    def begin(self, ran_out: Callable[..., None]) -> None:
+        """Now, or once the script begins to use CUDA. torch calls `ran_out` when a request for memory fails."""
         device = getattr(sys.modules.get("torch"), "cuda", None)
         if device is None or not device.is_available() or not hasattr(device.memory, "_record_memory_history"):
-            self._session.fact("memory-history", recorded=False, because="this process has no CUDA")
+            self._context.fact("memory-history", recorded=False, because="this process has no CUDA")
             return
-        device._lazy_call(lambda: self._record(device, snapshots))
+        device._lazy_call(lambda: self._record(device, ran_out))
 
     def mark(self, step: int, phase: str) -> None:
         """A phase of a step begins."""
         if self._marks is not None:
             self._marks.say(step, phase)
 
-    def _record(self, device: Any, snapshots: Snapshots) -> None:  # noqa: ANN401
+    def _record(self, device: Any, ran_out: Callable[..., None]) -> None:  # noqa: ANN401
         """Called within torch's own start of CUDA: what it raises would be the script's error."""
         try:
             try:
@@ -55,9 +55,9 @@ class History:
             self._marks = Marks()
             attach = getattr(sys.modules["torch"]._C, "_cuda_attach_out_of_memory_observer", None)
             if attach is not None:
-                attach(snapshots.ran_out)
+                attach(ran_out)
                 self.observed = True
         except Exception as error:
-            self._session.fact("memory-history", recorded=False, because=repr(error), error=repr(error))
+            self._context.fact("memory-history", recorded=False, because=repr(error), error=repr(error))
             return
-        self._session.fact("memory-history", recorded=True, entries=ENTRIES, observed=self.observed)
+        self._context.fact("memory-history", recorded=True, entries=ENTRIES, observed=self.observed)

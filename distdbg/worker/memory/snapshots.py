@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
+    from distdbg.worker.context import RankContext
     from distdbg.worker.memory.history import History
-    from distdbg.worker.session import Session
 
 #: A script that tries smaller batches until one fits runs out of memory again and again. The one that ends it is apart.
 _MOST_FAILURES = 3
@@ -29,8 +29,8 @@ _PIECE = 1 << 20
 class Snapshots:
     """`history` is None where `--memory` was not asked for: then there is a state, and no past."""
 
-    def __init__(self, session: Session, history: History | None) -> None:
-        self._session = session
+    def __init__(self, context: RankContext, history: History | None) -> None:
+        self._context = context
         self._history = history
         self._lock = _thread.allocate_lock()
         self._failures = 0
@@ -64,7 +64,7 @@ class Snapshots:
                 self._tell(asked, because=f"{_MOST} snapshots are enough")
                 return
             self._taken += 1
-            self._tell(asked, files=self._files(why), why=why, step=self._session.page.steps(),
+            self._tell(asked, files=self._files(why), why=why, step=self._context.page.steps(),
                        missing=self._missing())  # fmt: skip
         except Exception as error:
             self._tell(asked, because=repr(error), error=repr(error))
@@ -72,14 +72,14 @@ class Snapshots:
             self._lock.release()
 
     def _tell(self, asked: object, **fields: object) -> None:
-        self._session.link.send("snapshot", {"id": asked, **fields}, last_words=True)
+        self._context.link.send("snapshot", {"id": asked, **fields}, last_words=True)
 
     def _files(self, why: str) -> list[dict[str, str]]:
         with figures.own_device():
             return self._files_of_device(why)
 
     def _files_of_device(self, why: str) -> list[dict[str, str]]:
-        stem = f"{why}-step{self._session.page.steps():06d}-{self._taken:03d}"
+        stem = f"{why}-step{self._context.page.steps():06d}-{self._taken:03d}"
         files = []
         device = figures.cuda()
         if device is not None and hasattr(device.memory, "_snapshot"):
@@ -88,8 +88,8 @@ class Snapshots:
             files.append(self._write(f"{stem}.pickle.gz", dumps(_named(device.memory._snapshot()))))
         from json import dumps as json
 
-        told = host.snapshot(self._session.model.newest())
-        told |= {"rank": self._session.rank, "step": self._session.page.steps(), "why": why, "missing": self._missing()}
+        told = host.snapshot(self._context.model.newest())
+        told |= {"rank": self._context.rank, "step": self._context.page.steps(), "why": why, "missing": self._missing()}
         files.append(self._write(f"{stem}.host.json.gz", json(told).encode()))
         return files
 
@@ -103,7 +103,7 @@ class Snapshots:
 
     def _write(self, name: str, data: bytes) -> dict[str, str]:
         """Packed, read back and renamed. Raises OSError, or ValueError where it reads otherwise than it was written."""
-        path = f"{self._session.stem}.memory-{name}"
+        path = f"{self._context.stem}.memory-{name}"
 
         whole = WholeFile(path)
         with whole as file:

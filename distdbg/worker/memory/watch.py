@@ -17,7 +17,7 @@ from distdbg.worker.memory.snapshots import Snapshots
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
 _now, _spent = time.monotonic_ns, time.thread_time_ns
 #: A line may cost this part of the time since the line before; PSS and its like this part of theirs.
@@ -30,9 +30,9 @@ _LINES = 1000
 class MemoryWatch:
     """`steps` are those at whose end a snapshot is taken. Raises only from the constructor."""
 
-    def __init__(self, session: Session, steps: range) -> None:
-        self._session = session
-        self._page = session.page
+    def __init__(self, context: RankContext, steps: range) -> None:
+        self._context = context
+        self._page = context.page
         self._steps = steps
         self._started = self._slow_due = _now()
         self._due = 0
@@ -40,15 +40,15 @@ class MemoryWatch:
         self._cost = 0
         self._epochs = 0
         self._phases: dict[str, dict[str, int]] = {}
-        self.history = History(session)
-        self.snapshots = Snapshots(session, self.history)
-        self._census = Census(session)
-        bus = session.bus
+        self.history = History(context)
+        self.snapshots = Snapshots(context, self.history)
+        self._census = Census(context)
+        bus = context.bus
         bus.subscribe("backward", self._forward_ends)
         bus.subscribe("optimizer", self._backward_ends)
         bus.subscribe("step", self._step_ends)
         bus.subscribe("data-end", self._epoch_ends)
-        self.history.begin(self.snapshots)
+        self.history.begin(self.snapshots.ran_out)
 
     def _forward_ends(self, _frame: object) -> None:
         self.history.mark(self._page.steps() + 1, BACKWARD)
@@ -98,7 +98,7 @@ class MemoryWatch:
             self._slow_due = now + max(_SLOW_EVERY_NS, _SLOW_SHARE * spent)
         phases, self._phases = self._phases, {}
         epochs = self._epochs if self._page.batches() else -1  # -1: no loader, and so no end of an epoch to be heard
-        self._session.link.send("memory", {**where, "epochs": epochs, **more, "phases": phases})
+        self._context.link.send("memory", {**where, "epochs": epochs, **more, "phases": phases})
         cost, self._cost = self._cost + _spent() - begun, 0
         self._due = now + max(_SHARE * cost, (now - self._started) // _LINES)
         self._on = False

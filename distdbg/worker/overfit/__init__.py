@@ -9,18 +9,18 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from distdbg.worker.context import RankContext
     from distdbg.worker.overfit.overfitting import Overfitting
-    from distdbg.worker.session import Session
 
 #: How a launch tells its ranks: for how many steps.
 VARIABLE = "DISTDBG_OVERFIT_BATCH"
 
 
-def start(session: Session) -> Overfitting | None:
+def start(context: RankContext) -> Overfitting | None:
     """Once torch is imported; None where nobody asked for it."""
     steps = os.environ.get(VARIABLE, "")
     if not steps.isdecimal():
         return None
     from distdbg.worker.overfit.overfitting import Overfitting
 
-    return Overfitting(session, int(steps))
+    return Overfitting(context, int(steps))

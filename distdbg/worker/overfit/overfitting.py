@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
 #: The loss is read at the first and the last of them, and at so many between: reading waits for a device.
 _ENDS, _BETWEEN = 10, 50
@@ -24,22 +24,22 @@ _ENDS, _BETWEEN = 10, 50
 class Overfitting:
     """One for a rank. `finish` where the script ends by itself."""
 
-    def __init__(self, session: Session, steps: int) -> None:
-        self._session = session
+    def __init__(self, context: RankContext, steps: int) -> None:
+        self._context = context
         self._wanted, self._steps = steps, 0
         self._first: int | None = None
         self._rates: list[float] = []
-        self._repeating = Repeating(session.bus)
+        self._repeating = Repeating(context.bus)
         self._losses, self._parameters = Losses(), Parameters()
         self._told = False
         self._events = (("backward", self._backward), ("optimizer", self._optimizer), ("step", self._stepped))
         for event, subscriber in self._events:
-            session.bus.subscribe(event, subscriber)
+            context.bus.subscribe(event, subscriber)
 
     def finish(self, *, failed: bool) -> None:
         """The script has ended, whoever wanted it. Of one that failed, its error is what is to be told."""
         for event, subscriber in self._events:
-            self._session.bus.unsubscribe(event, subscriber)
+            self._context.bus.unsubscribe(event, subscriber)
         if not failed:
             self._tell(ended="by itself")
 
@@ -71,7 +71,7 @@ class Overfitting:
         if self._told:
             return
         self._told = True
-        self._session.link.send("fact", {
+        self._context.link.send("fact", {
             "kind": "guard", "guard": "overfit", "mode": "warn", "step": self._steps, "where": None, "ended": ended,
             "wanted": self._wanted, "steps": self._steps, "losses": self._losses.series,
             "not_scalar": self._losses.not_scalar, "loaders": self._repeating.loaders,

@@ -11,23 +11,23 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from distdbg.worker.context import RankContext
     from distdbg.worker.profile.profiler import Profiler
-    from distdbg.worker.session import Session
 
 #: How a launch tells its ranks: which steps, `FIRST:LAST`, and whose, `0-3,8` (all where there is no such variable).
 VARIABLE = "DISTDBG_PROFILE"
 RANKS_VARIABLE = "DISTDBG_PROFILE_RANKS"
 
 
-def start(session: Session) -> Profiler | None:
+def start(context: RankContext) -> Profiler | None:
     """Once torch is imported; None where nobody asked for this rank. Raises ValueError for what is no steps."""
     steps = os.environ.get(VARIABLE, "")
-    if not steps or not _holds(os.environ.get(RANKS_VARIABLE, ""), session.rank):
+    if not steps or not _holds(os.environ.get(RANKS_VARIABLE, ""), context.rank):
         return None
     from distdbg.worker.profile.profiler import Profiler
 
     first, _, last = steps.partition(":")
-    profiler = Profiler(session)
+    profiler = Profiler(context)
     profiler.await_steps(int(first), int(last or first))
     return profiler
 

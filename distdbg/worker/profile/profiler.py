@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
     State = Literal["idle", "waiting", "open", "writing"]
 
@@ -40,9 +40,9 @@ _QUIET = ("KINETO_LOG_LEVEL", "6")
 class Profiler:
     """One for a rank, and one window at a time. Nothing here raises but the constructor."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._bus = session.bus
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
+        self._bus = context.bus
         self._state: State = "idle"
         self._asked: object = None
         self._wanted = (0, 0)
@@ -63,7 +63,7 @@ class Profiler:
             for event in _FIRST_WORDS:
                 self._bus.subscribe(event, self._begins)
         else:
-            self._session.page.at_step(first - 1, self._open)
+            self._context.page.at_step(first - 1, self._open)
 
     def ask(self, asked: object, first: int, count: int) -> None:
         """From the listening thread: `count` steps from `first` on, or from the next one where that is past."""
@@ -75,7 +75,7 @@ class Profiler:
         self._bus.subscribe("step", self._is_it_time)
 
     def _is_it_time(self, _optimizer: object) -> None:
-        done, (first, last) = self._session.page.steps(), self._wanted
+        done, (first, last) = self._context.page.steps(), self._wanted
         if done + 1 >= first:
             self._bus.unsubscribe("step", self._is_it_time)
             self._wanted = done + 1, done + 1 + last - first
@@ -91,7 +91,7 @@ class Profiler:
         if self._state == "open":
             self._close("the script ended")
         elif self._state == "waiting":
-            self._give_up(f"the script ended after {self._session.page.steps()} steps, before step {self._wanted[0]}")
+            self._give_up(f"the script ended after {self._context.page.steps()} steps, before step {self._wanted[0]}")
         if self._state == "writing" and not self._written.acquire(timeout=_WRITE_WITHIN_S):
             rmtree(self._raw, ignore_errors=True)
 
@@ -99,7 +99,7 @@ class Profiler:
 
     def _open(self) -> None:
         try:
-            because = place(os.path.dirname(self._session.stem))[1] or profiler_of_the_script()
+            because = place(os.path.dirname(self._context.stem))[1] or profiler_of_the_script()
             if because:
                 self._give_up(because)
                 return
@@ -123,12 +123,12 @@ class Profiler:
             if profile is not None:
                 profile.__exit__(None, None, None)
         except Exception as error:
-            self._session.fact("profile-failed", error=repr(error))
+            self._context.fact("profile-failed", error=repr(error))
 
     def _step_done(self, _optimizer: object) -> None:
         if _thread.get_ident() != self._thread:
             return
-        self._done = self._session.page.steps()
+        self._done = self._context.page.steps()
         self._marks.step_done(self._done)
         if self._done >= self._wanted[1]:
             self._close()
@@ -161,7 +161,7 @@ class Profiler:
         try:
             first = self._wanted[0]
             name = f"steps-{first}-{max(first, self._done)}.json.gz"
-            path = f"{self._session.stem}.profile-{name}"
+            path = f"{self._context.stem}.profile-{name}"
             header, lines = self._header(profile.with_stack, cut), Lines(profile.kineto_results)
             folder, because = place(os.path.dirname(path), lines.count)
             if because:
@@ -182,7 +182,7 @@ class Profiler:
 
     def _header(self, stacks: bool, cut: str) -> dict[str, object]:
         dist: Any = sys.modules.get("torch.distributed")
-        about = {"rank": self._session.rank, "host": os.uname().nodename, "attempt": self._session.attempt,
+        about = {"rank": self._context.rank, "host": os.uname().nodename, "attempt": self._context.attempt,
                  "first": self._wanted[0], "last": self._done, "wanted": list(self._wanted), "stacks": stacks,
                  "missing": cut}  # fmt: skip
         if dist is None or not dist.is_available() or not dist.is_initialized():
@@ -196,7 +196,7 @@ class Profiler:
 
     def _tell(self, asked: object, **fields: object) -> None:
         wanted = list(self._wanted)
-        self._session.link.send("profile", {"id": asked, "wanted": wanted, **fields}, last_words=True)
+        self._context.link.send("profile", {"id": asked, "wanted": wanted, **fields}, last_words=True)
 
 
 def begin(*, stacks: bool) -> Any:  # noqa: ANN401

@@ -10,12 +10,12 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
 KEEP, SKIP, LOAD = "DISTDBG_KEEP_LAYERS", "DISTDBG_SKIP_ATTENTION", "DISTDBG_FULL_LOAD"
 
 
-def start(session: Session) -> None:
+def start(context: RankContext) -> None:
     """Does nothing where nothing was asked for. Where what was asked for cannot be done, the rank ends: SystemExit."""
     if not (os.environ.get(KEEP) or os.environ.get(SKIP)):
         return
@@ -23,6 +23,6 @@ def start(session: Session) -> None:
 
     try:
         keep, skip, loaded = int(os.environ.get(KEEP) or 0), os.environ.get(SKIP, ""), bool(os.environ.get(LOAD))
-        Shrinking(session, keep, skip, loaded=loaded).start()
+        Shrinking(context, keep, skip, loaded=loaded).start()
     except Exception as error:
-        refuse(session, error)
+        refuse(context, error)

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
 
 class Shrinking:
     """Of one rank. Raises ValueError where what is asked for is not understood."""
 
-    def __init__(self, session: Session, keep: int, skip: str, *, loaded: bool = False) -> None:
-        self._session = session
+    def __init__(self, context: RankContext, keep: int, skip: str, *, loaded: bool = False) -> None:
+        self._context = context
         self._keep = KeepLayers(keep, self._report, loaded=loaded) if keep else None
         self._skip = SkipAttention(skip) if skip else None
         self._told = False
 
     def start(self) -> None:
-        imports, bus = self._session.imports, self._session.bus
+        imports, bus = self._context.imports, self._context.bus
         imports.after("transformers.modeling_utils", self._or_end(self._transformers))
         if self._skip is not None:
             imports.after("torch.nn.functional", self._or_end(self._skip.patch_functional))
@@ -45,7 +45,7 @@ class Shrinking:
             try:
                 put(module)
             except Exception as error:
-                refuse(self._session, error)
+                refuse(self._context, error)
 
         return tried
 
@@ -78,7 +78,7 @@ class Shrinking:
         if self._skip is not None:
             told |= {"skipped": sorted(self._skip.skipped), "real": sorted(self._skip.kept)}
             told["unplaced"] = self._skip.unplaced
-        self._session.fact("shrunk", **told)
+        self._context.fact("shrunk", **told)
 
     def _mark(self, path: object) -> None:
         """Beside a checkpoint: whoever finds it later must not take it for the whole model's."""
@@ -88,9 +88,9 @@ class Shrinking:
             write_whole(f"{os.fspath(path)}.shrunk.txt", text, private=False)
 
 
-def refuse(session: Session, error: Exception) -> None:
+def refuse(context: RankContext, error: Exception) -> None:
     """Raises SystemExit: the script ends before it has begun."""
-    session.fact("not-shrunk", error=repr(error))
+    context.fact("not-shrunk", error=repr(error))
     raise SystemExit(
         f"distdbg: the model cannot be made smaller in this rank ({error!r}). Other ranks may be able to, and a job of "
         "two models would hang: it does not start. Leave out --keep-layers and --skip-attention."

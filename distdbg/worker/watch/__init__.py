@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
     from distdbg.worker.watch.dump import Dump
     from distdbg.worker.watch.root import RootWatch
     from distdbg.worker.watch.search import Search
@@ -28,8 +28,8 @@ LEVELS = ("numerics", "gradients", "shapes", "compile")
 class Watches:
     """One for a rank: at most one watch a level."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
         self._levels: dict[str, Any] = {}
         self._root: RootWatch | None = None
         self._model: Callable[[], Any] = lambda: None
@@ -46,45 +46,45 @@ class Watches:
             if (model := self._model()) is not None:
                 watch.model(model)
         except Exception as error:
-            self._session.fact("watch-failed", watch=level, error=repr(error))
+            self._context.fact("watch-failed", watch=level, error=repr(error))
 
     def _made(self, level: str) -> Any:  # noqa: ANN401
-        session = self._session
+        context = self._context
         if level == "numerics":
             from distdbg.worker.watch.numerics import NumericsWatch
 
-            return NumericsWatch(session, self._dump())
+            return NumericsWatch(context, self._dump())
         if level == "gradients":
             from distdbg.worker.watch.gradients import GradientWatch
 
-            return GradientWatch(session)
+            return GradientWatch(context)
         if level == "shapes":
             from distdbg.worker.watch.shapes import ShapeWatch
 
-            return ShapeWatch(session, self._heard_root())
+            return ShapeWatch(context, self._heard_root())
         from distdbg.worker.watch.compiling import CompileWatch
 
-        return CompileWatch(session)
+        return CompileWatch(context)
 
     def _dump(self) -> Dump | None:
         if os.environ.get(DUMP_VARIABLE) != "dump":
             return None
         from distdbg.worker.watch.dump import Dump
 
-        return Dump(self._session, self._heard_root())
+        return Dump(self._context, self._heard_root())
 
     def _heard_root(self) -> RootWatch:
         if self._root is None:
             from distdbg.worker.watch.root import RootWatch
 
-            self._root = RootWatch(self._session)
+            self._root = RootWatch(self._context)
         return self._root
 
     def _look_for_model(self) -> None:
         """Before a level begins: it hears of an optimizer first, so that layers have names when they are looked at."""
         from distdbg.worker.watch.search import Search
 
-        self._search = Search(self._session, self._holds, self._found)
+        self._search = Search(self._context, self._holds, self._found)
 
     def model(self, model: Any) -> None:  # noqa: ANN401
         """The script's own word on what is trained: for models that no DDP or FSDP wraps."""
@@ -92,7 +92,7 @@ class Watches:
             self._stop_searching()
             self._found(model)
         else:
-            self._session.fact("watch-failed", watch="model", error=f"{type(model).__name__} is no module")
+            self._context.fact("watch-failed", watch="model", error=f"{type(model).__name__} is no module")
 
     def _found(self, model: Any) -> None:  # noqa: ANN401
         """What is trained; None where that is no longer sure."""
@@ -117,7 +117,7 @@ class Watches:
             try:
                 do(watch)
             except Exception as error:
-                self._session.fact("watch-failed", watch=type(watch).__name__, error=repr(error))
+                self._context.fact("watch-failed", watch=type(watch).__name__, error=repr(error))
 
     def end(self) -> None:
         """Not a step costs anything from here on."""
@@ -139,14 +139,14 @@ def words(levels: str | Iterable[str]) -> list[str]:
     return [word for level in levels if (word := str(level).strip())]
 
 
-def start(session: Session, running: Watches | None = None, asked: Iterable[str] | None = None) -> Watches | None:
+def start(context: RankContext, running: Watches | None = None, asked: Iterable[str] | None = None) -> Watches | None:
     """Once torch is imported; None where nobody asked for it, by the variable or from the script. What there is not
     is left out."""
     levels = words(os.environ.get(VARIABLE, "")) if asked is None else asked
     known = [level for level in levels if level in LEVELS]
     if not known:
         return running
-    watches = running or Watches(session)
+    watches = running or Watches(context)
     for level in known:
         watches.begin(level)
     return watches

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
     Site = tuple[str, int, str]
 
@@ -45,9 +45,9 @@ _STACK = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<fun
 class CompileWatch(logging.Handler):
     """One for a rank; `finish` tells all. A handler must not raise, and does not."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, context: RankContext) -> None:
         super().__init__()
-        self._session = session
+        self._context = context
         self._files: dict[object, str] = {}
         self._compiled: set[tuple[object, object]] = set()
         self._of_frame: dict[object, Site] = {}
@@ -61,7 +61,7 @@ class CompileWatch(logging.Handler):
         self._times: deque[float] = deque(maxlen=_TIMED)
         self._events = (("backward", self._losses.heard), ("step", self._stepped))
         for event, subscriber in self._events:
-            session.bus.subscribe(event, subscriber)
+            context.bus.subscribe(event, subscriber)
         logging.getLogger(_TRACE).addHandler(self)
 
     # -- what torch tells -----------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class CompileWatch(logging.Handler):
         try:
             self._hear(getattr(record, "metadata", None) or {}, getattr(record, "payload", None))
         except Exception as error:
-            self._session.fact("compile-watch-failed", error=repr(error))
+            self._context.fact("compile-watch-failed", error=repr(error))
             logging.getLogger(_TRACE).removeHandler(self)
 
     def _hear(self, told: dict[str, Any], payload: object) -> None:
@@ -159,7 +159,7 @@ class CompileWatch(logging.Handler):
         if self._steps <= _LOSSES:
             self._losses.read(self._steps)
         if self._steps == _LOSSES:
-            self._session.bus.unsubscribe("backward", self._losses.heard)
+            self._context.bus.unsubscribe("backward", self._losses.heard)
         if not self._busy and self._steps > _WARM_STEPS:
             self._times.append(now - self._last)
         self._busy, self._last = False, time.perf_counter()
@@ -173,7 +173,7 @@ class CompileWatch(logging.Handler):
     def end(self) -> None:
         logging.getLogger(_TRACE).removeHandler(self)
         for event, subscriber in self._events:
-            self._session.bus.unsubscribe(event, subscriber)
+            self._context.bus.unsubscribe(event, subscriber)
 
     def finish(self, *, failed: bool) -> None:  # noqa: ARG002 -- what was seen until then was seen
         """The script has ended."""
@@ -188,7 +188,7 @@ class CompileWatch(logging.Handler):
                    step_ms=[round(1000 * t, 4) for t in self._times])  # fmt: skip
 
     def _tell(self, guard: str, where: Site | None, **fields: object) -> None:
-        self._session.link.send("fact", {
+        self._context.link.send("fact", {
             "kind": "guard", "guard": guard, "mode": "warn", "step": self._steps,
             "where": list(where) if where else None, **fields,
         }, last_words=True)  # fmt: skip

@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
     from distdbg.worker.watch.root import RootWatch
 
 #: This is only loaded once torch is, and may not be what loads it.
@@ -40,9 +40,9 @@ _LONGEST_SCRIPT = 4 << 20
 class Dump:
     """One for a rank; writes once."""
 
-    def __init__(self, session: Session, root: RootWatch) -> None:
-        self._session, self._root = session, root
-        self._hand = Handover(session, "nonfinite")
+    def __init__(self, context: RankContext, root: RootWatch) -> None:
+        self._context, self._root = context, root
+        self._hand = Handover(context, "nonfinite")
         self._last: dict[str, Any] | None = None
         self._saved: list[str] = []
         self._because: dict[str, str] = {}
@@ -78,7 +78,7 @@ class Dump:
         """Which files there are, and why not the others. `held` is what `last` gave when it was found. No file of a
         save of ours is heard as one of the script's."""
         self._root.unhook()  # a model is saved without us
-        heard_again = self._session.bus.mute("save", "save-end")
+        heard_again = self._context.bus.mute("save", "save-end")
         try:
             left_out = self._try("batch.pt", lambda: self._batch(held))
             first = _first_of_group(model)
@@ -158,7 +158,7 @@ class Dump:
         first = next(inner.parameters(), None) if inner is not None else None
         main = sys.modules.get("__main__")
         named = None if inner is None else f"{type(inner).__module__}.{type(inner).__qualname__}"
-        return {"schema": SCHEMA, "rank": self._session.rank, "step": fields.get("at"), "found": fields,
+        return {"schema": SCHEMA, "rank": self._context.rank, "step": fields.get("at"), "found": fields,
                 "model": named, "optimizer": optimizer,
                 "script": getattr(main, "__file__", None), "argv": sys.argv, "path": sys.path[0] if sys.path else "",
                 "cwd": os.getcwd(), "torch": str(torch.__version__),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
 _EVERY = 10
 #: A sample may cost this part of the time since the one before; what it leaves of the caches is as much again.
@@ -36,13 +36,13 @@ _now, _spent = time.monotonic_ns, time.thread_time_ns
 class GradientWatch:
     """One for a rank."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
         self._models: list[Callable[[], Any]] = []
         self._series: dict[int, Series] = {}
         self._events = (("forward", self.model), ("optimizer", self._optimizer))
         for event, subscriber in self._events:
-            session.bus.subscribe(event, subscriber)
+            context.bus.subscribe(event, subscriber)
 
     def model(self, model: Any) -> None:  # noqa: ANN401
         """Where the names of layers come from."""
@@ -60,7 +60,7 @@ class GradientWatch:
 
     def end(self) -> None:
         for event, subscriber in self._events:
-            self._session.bus.unsubscribe(event, subscriber)
+            self._context.bus.unsubscribe(event, subscriber)
 
     def _optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
         series = self._series.get(id(optimizer))
@@ -68,16 +68,16 @@ class GradientWatch:
             reference = weak(optimizer)
             if reference is None or len(self._series) >= _MOST_OPTIMIZERS:
                 return
-            series = self._series[id(optimizer)] = Series(self._session, reference, len(self._series))
+            series = self._series[id(optimizer)] = Series(self._context, reference, len(self._series))
         series.turn(optimizer, self._models)
 
 
 class Series:
     """One optimizer's samples."""
 
-    def __init__(self, session: Session, of: Callable[[], Any], number: int) -> None:
+    def __init__(self, context: RankContext, of: Callable[[], Any], number: int) -> None:
         self.of = of
-        self._session, self._number = session, number
+        self._context, self._number = context, number
         self._layers: Layers | None = None
         self._tables = -1
         self._late = LateFigures()
@@ -106,7 +106,7 @@ class Series:
             told = sample.line(figures)
             if told is None:
                 return
-            self._session.link.send("gradients", told)
+            self._context.link.send("gradients", told)
             self._written += 64 + 30 * self._layers.count
             if self._written > _DOUBLES_AFTER:
                 self._written, self._every = 0, 2 * self._every
@@ -121,11 +121,11 @@ class Series:
             if layers.is_copy:
                 self._next = _NEVER
                 return
-            if not self._session.fact("gradient-layers", optimizer=self._number, table=self._tables + 1,
+            if not self._context.fact("gradient-layers", optimizer=self._number, table=self._tables + 1,
                                       **layers.told()):  # fmt: skip
                 return  # the agent is busy: at the next sample
             self._layers, self._tables = layers, self._tables + 1
-        sample = Sample(self._layers, optimizer, {"step": self._session.page.steps() + 1, "optimizer": self._number,
+        sample = Sample(self._layers, optimizer, {"step": self._context.page.steps() + 1, "optimizer": self._number,
                                                   "table": self._tables})  # fmt: skip
         if sample.figures is None or not self._late.send(sample.figures, sample):
             return

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
+    from distdbg.worker.context import RankContext
     from distdbg.worker.guards.shared.base import Where
-    from distdbg.worker.session import Session
     from distdbg.worker.watch.dump import Dump
 
 #: This is only loaded once torch is, and may not be what loads it.
@@ -42,8 +42,8 @@ _NO_MODEL = {"made": "unknown", "because": "no model was seen that is surely the
 class NumericsWatch:
     """One for a rank."""
 
-    def __init__(self, session: Session, dump: Dump | None = None) -> None:
-        self._session, self._dump = session, dump
+    def __init__(self, context: RankContext, dump: Dump | None = None) -> None:
+        self._context, self._dump = context, dump
         self._model: Any = lambda: None
         self._hooks: list[Any] = []
         self._pending: tuple[dict[str, object], Where | None] | None = None
@@ -55,8 +55,8 @@ class NumericsWatch:
         self._events = (("forward", self._forward), ("backward", self._backward), ("optimizer", self._optimizer),
                         ("step", self._stepped))  # fmt: skip
         for event, subscriber in self._events:
-            session.bus.subscribe(event, subscriber)
-        self._saves = Saves(session, self._unhook, self._hook)
+            context.bus.subscribe(event, subscriber)
+        self._saves = Saves(context, self._unhook, self._hook)
 
     def model(self, model: Any) -> None:  # noqa: ANN401
         """What is trained, where no DDP or FSDP wraps it; None where that is no longer sure."""
@@ -76,7 +76,7 @@ class NumericsWatch:
         """Not a step costs anything from here on."""
         self._over = True
         for event, subscriber in self._events:
-            self._session.bus.unsubscribe(event, subscriber)
+            self._context.bus.unsubscribe(event, subscriber)
         self._saves.end()
         self._unhook()
         outputs.leave()
@@ -140,7 +140,7 @@ class NumericsWatch:
     def _judge(self, value: float) -> dict[str, object]:
         """Looks at all that was heard of: once, when it is already certain that something is wrong."""
         model = self._model()
-        fields: dict[str, object] = {"at": self._session.page.steps() + 1, "loss": str(value)}
+        fields: dict[str, object] = {"at": self._context.page.steps() + 1, "loss": str(value)}
         if model is None:
             return {**fields, **_NO_MODEL}
         return {**fields, "late": self._armed, **origin(outputs.made()), **bad_weights(model)}
@@ -173,7 +173,7 @@ class NumericsWatch:
 
     def _gradients_are_bad(self) -> None:
         model = self._model()
-        fields: dict[str, object] = {"at": self._session.page.steps() + 1}
+        fields: dict[str, object] = {"at": self._context.page.steps() + 1}
         if model is None:
             fields |= _NO_MODEL
         else:
@@ -201,7 +201,7 @@ class NumericsWatch:
             return
         (fields, where), self._pending = self._pending, None
         if not is_ignored("non-finite", where):
-            self._session.fact("guard", guard="non-finite", mode="warn", step=fields.pop("at"), where=where,
+            self._context.fact("guard", guard="non-finite", mode="warn", step=fields.pop("at"), where=where,
                                stepped=stepped, **fields)  # fmt: skip
         self.end()
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
     Began = Callable[[Any, Any, Any], None]
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 class RootWatch:
     """One for a rank. Who listens gets (module, args, kwargs), and keeps none of them longer than it has to."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
         self._model: Callable[[], Any] = lambda: None
         self._inner: Callable[[], Any] = lambda: None
         self._handle: Any = None
         self._listeners: list[Began] = []
-        session.bus.subscribe("forward", self.model)
-        self._saves = Saves(session, self._unhook, self._hook)
+        context.bus.subscribe("forward", self.model)
+        self._saves = Saves(context, self._unhook, self._hook)
 
     def listen(self, told: Began) -> None:
         self._listeners.append(told)
@@ -48,7 +48,7 @@ class RootWatch:
             self._hook()
 
     def end(self) -> None:
-        self._session.bus.unsubscribe("forward", self.model)
+        self._context.bus.unsubscribe("forward", self.model)
         self._saves.end()
         self._unhook()
 
@@ -68,7 +68,7 @@ class RootWatch:
                 told(module, args, kwargs)
             except Exception as error:
                 self.unsubscribe(told)
-                self._session.fact("watch-failed", watch=getattr(told, "__qualname__", "?"), error=repr(error))
+                self._context.fact("watch-failed", watch=getattr(told, "__qualname__", "?"), error=repr(error))
 
     def unhook(self) -> None:
         """Until the next backward, or the next forward that the bus tells of."""

@@ -8,15 +8,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
 
 class Saves:
     """Calls `off` before a save and `on` once all is written. Where the end is not heard (the save raised, or another
     thread saves while this one trains) `on` is called at the next backward."""
 
-    def __init__(self, session: Session, off: Callable[[], None], on: Callable[[], None]) -> None:
-        self._bus, self._off, self._on = session.bus, off, on
+    def __init__(self, context: RankContext, off: Callable[[], None], on: Callable[[], None]) -> None:
+        self._bus, self._off, self._on = context.bus, off, on
         self._depth, self._thread = 0, _thread.get_ident()
         self._events = (("save", self._begins), ("save-end", self._ends))
         for event, subscriber in self._events:

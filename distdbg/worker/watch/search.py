@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
 
     Found = Callable[[Any], None]
 
@@ -34,8 +34,8 @@ class Search:
     """One for a rank. `holds` gets a module around all parameters, `found` the model, or None once another optimizer
     has come that steps other parameters: which of the two is trained from then on nobody says."""
 
-    def __init__(self, session: Session, holds: Found, found: Found) -> None:
-        self._session, self._holds, self._found = session, holds, found
+    def __init__(self, context: RankContext, holds: Found, found: Found) -> None:
+        self._context, self._holds, self._found = context, holds, found
         self._model: Callable[[], Any] = lambda: None
         self._maybe: list[Any] = []
         self._hooks: list[Any] = []
@@ -45,11 +45,11 @@ class Search:
         self._events = (("forward", self._wrapped), ("pass", self._pass), ("optimizer", self._optimizer),
                         ("save", self._saves))  # fmt: skip
         for event, subscriber in self._events:
-            session.bus.subscribe(event, subscriber)
+            context.bus.subscribe(event, subscriber)
 
     def end(self) -> None:
         for event, subscriber in self._events:
-            self._session.bus.unsubscribe(event, subscriber)
+            self._context.bus.unsubscribe(event, subscriber)
         self._drop()
 
     def _wrapped(self, _model: object) -> None:

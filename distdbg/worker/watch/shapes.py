@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from distdbg.worker.session import Session
+    from distdbg.worker.context import RankContext
     from distdbg.worker.watch.root import RootWatch
 
 _MOST_TABLES = 20
@@ -24,18 +24,18 @@ _HEAD = ("module", "class", "takes", "gives", "parameters of its own")
 class ShapeWatch:
     """One for a rank; on other ranks than 0 it hears nothing."""
 
-    def __init__(self, session: Session, root: RootWatch) -> None:
-        self._session, self._root = session, root
+    def __init__(self, context: RankContext, root: RootWatch) -> None:
+        self._context, self._root = context, root
         self._known: set[object] = set()
-        self._hand = Handover(session, "shapes")
+        self._hand = Handover(context, "shapes")
         self._texts: list[str] = []
         self._hooks: list[Any] = []
         self._table: Table | None = None
-        if session.rank == 0:
+        if context.rank == 0:
             root.listen(self._begins)
 
     def model(self, model: Any) -> None:  # noqa: ANN401
-        if self._session.rank == 0:
+        if self._context.rank == 0:
             self._root.model(model)
 
     def finish(self, *, failed: bool) -> None:  # noqa: ARG002
@@ -54,7 +54,7 @@ class ShapeWatch:
         if like in self._known:
             return
         self._known.add(like)
-        self._table = Table(module, self._session.page.steps() + 1)
+        self._table = Table(module, self._context.page.steps() + 1)
         traced_outputs.shaped = self._shaped
         for inner in list(module.modules())[:_MOST_MODULES]:
             if getattr(inner, "_compiled_call_impl", None) is None and "Script" not in type(inner).__name__:

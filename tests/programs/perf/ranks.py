@@ -1,7 +1,7 @@
 """What all ranks of one launch run: the programs that are named, one after another, each watched and profiled anew.
 
 To start ranks is nearly all that a launch of a small program costs. `init_process_group` and its opposite do nothing in
-the programs; each is told of in the rank's facts, and profiled from its fourth step to its eighth.
+the programs; each is named in the rank's facts, and profiled from its fourth step to its eighth.
 """
 
 import gc
@@ -19,24 +19,22 @@ FIRST, COUNT = 4, 5
 
 
 def main(programs):
-    told = session.current
-    assert told is not None, "this runs below distdbg launch"
+    rank = session.current
+    assert rank is not None, "this runs below distdbg launch"
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     dist.init_process_group = lambda *_, **__: None
     dist.destroy_process_group = lambda *_, **__: None
     torch.set_num_threads(1)
     for program in programs:
-        told.stand_down()
-        told._stand_guard(torch)
-        told._watch_numbers(torch)
-        before = told.page.steps()  # they go on, so that no profile of one program has another's name
-        told.fact("program", name=Path(program).name, before=before)
-        told._profile_as_asked({"id": program, "first": before + FIRST, "steps": COUNT})
+        rank.restart_observers(reset_counts=False)
+        before = rank.page.steps()  # they go on, so that no profile of one program has another's name
+        rank.fact("program", name=Path(program).name, before=before)
+        rank.profile({"id": program, "first": before + FIRST, "steps": COUNT})
         torch.manual_seed(0)
         sys.argv = [program]
         kept = runpy.run_path(program, run_name="__main__")
-        told.stand_down()
-        told._end_profile()
+        rank.stop_observers()
+        rank.finish_profile()
         del kept
         gc.collect()
         if "torch._dynamo" in sys.modules:

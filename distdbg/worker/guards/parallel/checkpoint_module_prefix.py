@@ -39,7 +39,7 @@ class CheckpointModulePrefix(Guard):
             prefix = next((p for p in reversed(_PREFIXES) if all(name.startswith(p) for name in names)), None)
             if prefix is None:
                 continue
-            model = self.desk.model()
+            model = self.context.model()
             own = getattr(model, "module", None) if prefix.startswith("module.") else model
             if prefix.startswith("module.") and (own is None or not is_replicated(model)):
                 continue  # a model that calls a part of its own so

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-from distdbg.worker.guards.shared.asides import PART, asides_of
+from distdbg.worker.guards.shared.atomic_saves import PART
 from distdbg.worker.guards.shared.base import Guard, users_line
 from distdbg.worker.guards.shared.source import mentioned
 
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from distdbg.worker.guards.shared.asides import Save
+    from distdbg.worker.guards.shared.atomic_saves import Save
 
 _MOST_FILES = 64
 _MOST_LOOKED_AT = 1000
@@ -40,7 +40,7 @@ class CheckpointNotAtomic(Guard):
         self._written: dict[str, tuple[int, int, int]] = {}
         self._again: set[str] = set()
         if self.mode == "fix":
-            asides_of(self).publish.append(self._publish)
+            self.context.atomic_saves(self.id).publish.append(self._publish)
             return  # nothing is overwritten in place
         self.listen("save", self._begins)
         self.listen("save-end", self._ends)
@@ -65,7 +65,7 @@ class CheckpointNotAtomic(Guard):
     def _ends(self, path: Any) -> None:  # noqa: ANN401
         if not isinstance(path, str):
             return
-        if self.desk.asides is not None and self.desk.asides.writing(path):
+        if self.context.saves is not None and self.context.saves.writing(path):
             return  # another guard has it written elsewhere, and renamed
         file = os.stat(path)
         if (file.st_mode & 0o170000) == 0o100000:

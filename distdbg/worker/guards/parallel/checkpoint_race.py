@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import time
 
-from distdbg.worker.guards.shared.asides import asides_of
 from distdbg.worker.guards.shared.base import Guard, users_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from distdbg.worker.guards.shared.asides import Save
+    from distdbg.worker.guards.shared.atomic_saves import Save
 
 
 class CheckpointRace(Guard):
@@ -34,14 +33,14 @@ class CheckpointRace(Guard):
         self.listen("save-end", self._saved)
         self.listen("write", self._writes)
         if self.mode == "fix":
-            asides_of(self).publish.append(self._publish)
+            self.context.atomic_saves(self.id).publish.append(self._publish)
 
     def _save(self, path: Any) -> None:  # noqa: ANN401
-        if isinstance(path, str) and self.desk.distributed() is not None:
+        if isinstance(path, str) and self.context.distributed() is not None:
             self._began[path] = time.time()
 
     def _saved(self, path: Any) -> None:  # noqa: ANN401
-        aside = self.desk.asides.writing(path) if self.desk.asides is not None and isinstance(path, str) else None
+        aside = self.context.saves.writing(path) if self.context.saves is not None and isinstance(path, str) else None
         if not isinstance(path, str) or path not in self._began or (aside is not None and self.mode == "fix"):
             return  # `_publish` tells of what is mended
         began = self._began.pop(path)
@@ -54,7 +53,7 @@ class CheckpointRace(Guard):
 
     def _writes(self, path: Any) -> None:  # noqa: ANN401
         """It may not be there yet, nor its folder: what is known is the device."""
-        if not isinstance(path, (str, os.PathLike)) or self.desk.distributed() is None:
+        if not isinstance(path, (str, os.PathLike)) or self.context.distributed() is None:
             return
         real = folder = os.path.realpath(path)
         if os.path.exists(real) and not (os.path.isfile(real) or os.path.isdir(real)):
@@ -80,7 +79,7 @@ class CheckpointRace(Guard):
         began = self._began.pop(save.name, None)
         if began is None:
             return
-        kept = _Claims(save.target, self.desk).publish(save.part)
+        kept = _Claims(save.target, self.context).publish(save.part)
         folder = os.stat(os.path.dirname(save.target))
         self._told_of(
             save.target, (folder.st_dev, folder.st_ino), began, os.stat(kept).st_size, kept=os.path.basename(kept)
@@ -90,12 +89,12 @@ class CheckpointRace(Guard):
 class _Claims:
     """What the ranks of a node have saved under one name at the newest step: a line each, `rank step device inode`."""
 
-    def __init__(self, target: str, desk: Any) -> None:  # noqa: ANN401
+    def __init__(self, target: str, context: Any) -> None:  # noqa: ANN401
         from hashlib import sha256
 
         name = f"{os.environ.get('DISTDBG_ATTEMPT', '1')}-{sha256(os.fsencode(target)).hexdigest()[:24]}"
         self._file = os.path.join(os.environ["DISTDBG_NODE_DIR"], f"save-{name}")
-        self._target, self._rank, self._step = target, desk.rank, desk.steps
+        self._target, self._rank, self._step = target, context.rank, context.steps
 
     def publish(self, part: str) -> str:
         """The path that the file has afterwards."""

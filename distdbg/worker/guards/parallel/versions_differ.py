@@ -16,7 +16,7 @@ class VersionsDiffer(Guard):
     blind = "packages that are imported later than the first step; the script's own modules"
 
     def window(self) -> None:
-        if self.desk.distributed() is None:
+        if self.context.distributed() is None:
             return
         versions = {"python": ".".join(map(str, sys.version_info[:3]))}
         for name in _NAMES:

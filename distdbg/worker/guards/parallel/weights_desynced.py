@@ -27,7 +27,7 @@ class WeightsDesynced(Guard):
     )
 
     def window_ends(self) -> None:
-        model = self.desk.model()
+        model = self.context.model()
         ranks = data_parallel_ranks(model) if hasattr(model, "reducer") else None
         if model is None or ranks is None or len(ranks) < 2:
             return
@@ -38,4 +38,4 @@ class WeightsDesynced(Guard):
             return
         with torch.no_grad():
             norms: list[Any] = [repr(float(norm)) for norm in torch._foreach_norm([p.detach() for _, p in named])]
-        self.say(None, "", self.desk.steps, names=[name for name, _ in named], norms=norms, among=ranks)
+        self.say(None, "", self.context.steps, names=[name for name, _ in named], norms=norms, among=ranks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from distdbg.worker.exceptions import belongs_to_user
+from distdbg.worker.guards.shared.atomic_saves import AtomicSaves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from distdbg.worker.bus import Bus
-    from distdbg.worker.guards.shared.asides import Asides
     from distdbg.worker.page import PageWriter
 
     Where = list[object]
@@ -27,15 +27,15 @@ class GuardError(BaseException):
     """What `--guard ID=error` ends the script with. No Exception: a script's `except Exception` is not meant for it."""
 
 
-class Desk:
+class GuardContext:
     """One for a rank: what its guards share."""
 
-    def __init__(self, *, rank: int, bus: Bus, page: PageWriter, tell: Callable[..., bool], model: Callable[[], Any],
+    def __init__(self, *, rank: int, bus: Bus, page: PageWriter, fact: Callable[..., bool], model: Callable[[], Any],
                  modes: dict[str, str]) -> None:  # fmt: skip
-        self.rank, self.bus, self.page, self.tell, self.model = rank, bus, page, tell, model
+        self.rank, self.bus, self.page, self.fact, self.model = rank, bus, page, fact, model
         self.modes = modes
-        #: files that are written under another name, where a guard mends so
-        self.asides: Asides | None = None
+        #: files with a temporary name, where a guard's mode is `fix`
+        self.saves: AtomicSaves | None = None
         #: the script has ended: there is nothing any more that an error could end
         self.ended = False
 
@@ -55,6 +55,12 @@ class Desk:
     def epochs(self) -> int:
         """Passes over a loader with steps in them, gone through to their end; counted before any guard hears of it."""
         return self.page.epochs()
+
+    def atomic_saves(self, guard: str) -> AtomicSaves:
+        """Made when the first guard asks for it."""
+        if self.saves is None:
+            self.saves = AtomicSaves(self.rank, lambda error: self.fact("guard-failed", guard=guard, error=repr(error)))
+        return self.saves
 
     def distributed(self) -> Any:  # noqa: ANN401
         """torch.distributed, where this rank has at least one other beside it; else None."""
@@ -79,10 +85,10 @@ class Guard:
     costs = ""
     blind = ""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, context: GuardContext) -> None:
+        self.context = context
         self._told: set[tuple[object, ...]] = set()
-        self.mode = desk.modes.get(self.id, self.default)
+        self.mode = context.modes.get(self.id, self.default)
         self._heard: list[tuple[str, Callable[[Any], None]]] = []
 
     def begin(self) -> None:
@@ -99,13 +105,13 @@ class Guard:
 
     def listen(self, event: str, subscriber: Callable[[Any], None]) -> None:
         self._heard.append((event, subscriber))
-        self.desk.bus.subscribe(event, subscriber)
+        self.context.bus.subscribe(event, subscriber)
 
     def unsubscribe(self, event: str = "") -> None:
         """Hear no more of `event`, or of anything."""
         for heard, subscriber in [pair for pair in self._heard if event in ("", pair[0])]:
             self._heard.remove((heard, subscriber))
-            self.desk.bus.unsubscribe(heard, subscriber)
+            self.context.bus.unsubscribe(heard, subscriber)
 
     def say(self, where: Where | None, _sentence: str = "", _about: object = None, **fields: object) -> bool:
         """A fact for the check of this id, once a line. `where` is the user's; a comment there can forbid to speak.
@@ -117,8 +123,8 @@ class Guard:
         if key in self._told or len(self._told) >= self.most or is_ignored(self.id, where):
             return False
         self._told.add(key)
-        self.desk.tell("guard", guard=self.id, mode=self.mode, step=self.desk.steps, where=where, **fields)
-        if _sentence and self.mode == "error" and not self.desk.ended:
+        self.context.fact("guard", guard=self.id, mode=self.mode, step=self.context.steps, where=where, **fields)
+        if _sentence and self.mode == "error" and not self.context.ended:
             place = f" ({where[0]}:{where[1]})" if where else ""
             raise GuardError(f"{self.id}: {_sentence}{place}")
         return True

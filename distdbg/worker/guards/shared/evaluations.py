@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.guards.shared.base import Desk, Where
+    from distdbg.worker.guards.shared.base import GuardContext, Where
 
 #: Words of a script that has thought of it.
 DELIBERATE = re.compile(
@@ -39,8 +39,8 @@ _STEPS = 16
 class Evaluations:
     """`rounds` of evaluation in train mode, the newest at `where`, of `model`; `off` once one of them may be meant."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, context: GuardContext) -> None:
+        self._desk = context
         self.off = False
         self.rounds = 0
         self.where: Where | None = None

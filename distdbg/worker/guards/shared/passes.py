@@ -70,7 +70,7 @@ class PassGuard(Guard):
         had, before = self._trained.get(id(sampler), (None, None))
         if had is not None and had() is not sampler:
             before = None
-        now = Pass(self.desk.steps, self.desk.batches, iterator.__dict__.get("_distdbg_batches", -1), before)
+        now = Pass(self.context.steps, self.context.batches, iterator.__dict__.get("_distdbg_batches", -1), before)
         if self.pass_begins(now, iterator):
             self._now = reference, now
 
@@ -83,8 +83,8 @@ class PassGuard(Guard):
         if self._now is None:
             return
         (reference, now), self._now = self._now, None
-        sampler, taken = reference(), self.desk.batches - now.batches
-        if sampler is None or self.desk.steps <= now.steps or 2 * taken < now.total:
+        sampler, taken = reference(), self.context.batches - now.batches
+        if sampler is None or self.context.steps <= now.steps or 2 * taken < now.total:
             return
         self.trained(now)
         now.before = None

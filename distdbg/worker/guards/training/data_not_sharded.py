@@ -43,7 +43,7 @@ class DataNotSharded(PassGuard):
         self.listen("pass-begins", self._first_batch)
 
     def pass_begins(self, now: Pass, _iterator: Any) -> bool:  # noqa: ANN401
-        if now.total < 2 or self._batches_left <= 0 or self.desk.distributed() is None:
+        if now.total < 2 or self._batches_left <= 0 or self.context.distributed() is None:
             return False
         now.where = users_line()
         return True
@@ -74,7 +74,7 @@ class DataNotSharded(PassGuard):
             self.unsubscribe("forward")
 
     def trained(self, now: Pass) -> None:
-        ranks, batch = data_parallel_ranks(self.desk.model()), now.about
+        ranks, batch = data_parallel_ranks(self.context.model()), now.about
         if batch is None or not batch.entered or ranks is None or len(ranks) < 2:
             return
         number = sum(1 for key in self._told if now.where and key[:2] == tuple(now.where[:2]))

@@ -45,7 +45,7 @@ class EvalModeWrong(Guard):
         self._of: dict[int, _Model] = {}
         self._left = _PASSES
         self._suspect: _Model | None = None
-        self._evaluations = Evaluations(self.desk)
+        self._evaluations = Evaluations(self.context)
         self.listen("pass", self._pass_begins)
         self.listen("data-end", self._pass_ends)
 
@@ -91,7 +91,7 @@ class EvalModeWrong(Guard):
             one = self._of[id(module)] = _Model(reference)
         torch, inner = sys.modules.get("torch"), inner_of(module)
         autograd = torch is None or torch.is_grad_enabled()
-        one.hears(inner.training, autograd, self.desk.steps)
+        one.hears(inner.training, autograd, self.context.steps)
         self._evaluations.forward(one.of, inner.training, autograd, trained=one.trainable > 0)
         if one.wrong == _TIMES:
             one.where, self._suspect = users_line(), one

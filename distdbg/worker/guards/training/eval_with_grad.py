@@ -53,7 +53,7 @@ class EvalWithGrad(Guard):
         if self._left < 0:
             self.unsubscribe()
         else:
-            self._from, self._graphs = self.desk.batches, {}
+            self._from, self._graphs = self.context.batches, {}
             self.listen("forward-end", self._forward)
             self.listen("backward", self._backward)
 
@@ -66,7 +66,7 @@ class EvalWithGrad(Guard):
         self._at_rest()
 
     def _forward(self, module: Any) -> None:  # noqa: ANN401
-        batch = self.desk.batches
+        batch = self.context.batches
         if module.training or batch - self._from > 2 * _BATCHES:
             self._at_rest()
             return

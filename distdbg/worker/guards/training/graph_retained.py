@@ -48,10 +48,10 @@ class GraphRetained(Guard):
     def window_ends(self) -> None:
         if self._windows == 1:
             self.unsubscribe()
-            self._planted = self.desk.steps
+            self._planted = self.context.steps
 
     def finish(self) -> None:
-        if self._tokens and self._planted and self.desk.steps - self._planted >= _OLD:
+        if self._tokens and self._planted and self.context.steps - self._planted >= _OLD:
             self._judge()
 
     def _backward(self, frame: FrameType) -> None:
@@ -78,7 +78,7 @@ class GraphRetained(Guard):
         planted, self._tokens = len(self._tokens), []
         for place, count in kept.items():
             if count >= _FEW:
-                self.say(list(place) or None, kept=count, of=planted, after=self.desk.steps - self._planted)
+                self.say(list(place) or None, kept=count, of=planted, after=self.context.steps - self._planted)
 
 
 def _some_of(node: Any) -> Iterator[Any]:  # noqa: ANN401

@@ -43,7 +43,7 @@ class LayerRatesMixed(Guard):
         self.unsubscribe()
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
-        model = self.desk.model()
+        model = self.context.model()
         if id(optimizer) in self._seen or len(self._seen) >= _MOST_OPTIMIZERS or model is None or is_fsdp1(model):
             return
         self._seen.add(id(optimizer))

@@ -47,10 +47,10 @@ class LeftoverStepsDropped(Guard):
         self.listen("optimizer", self._steps)
 
     def _counts(self) -> tuple[int, int, int]:
-        return self.desk.batches, self.desk.backwards, self.desk.steps
+        return self.context.batches, self.context.backwards, self.context.steps
 
     def _steps(self, _optimizer: object) -> None:
-        backwards = self.desk.backwards
+        backwards = self.context.backwards
         if self._over is not None:
             (before, left, at_end), self._over = self._over, None
             if backwards - at_end == before.each:
@@ -64,7 +64,7 @@ class LeftoverStepsDropped(Guard):
             return
         batches, backwards, steps = (a - b for a, b in zip(self._counts(), now.since, strict=True))
         if now.each > 1 and batches == backwards and backwards // now.each == steps and backwards % now.each:
-            self._over = now, backwards % now.each, self.desk.backwards
+            self._over = now, backwards % now.each, self.context.backwards
             self._listen()
 
 

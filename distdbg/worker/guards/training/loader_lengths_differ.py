@@ -37,7 +37,7 @@ class LoaderLengthsDiffer(Guard):
     def begin(self) -> None:
         self._begun: _Begun | None = None
         self._numbers: dict[tuple[object, ...], tuple[int, int]] = {}
-        self._left, self._backwards = _MOST_PASSES, self.desk.backwards
+        self._left, self._backwards = _MOST_PASSES, self.context.backwards
         self.listen("pass", self._begins)
         self.listen("data-end", self._ends)
 
@@ -47,15 +47,15 @@ class LoaderLengthsDiffer(Guard):
             self.unsubscribe()
             return
         total, reference = iterator.__dict__.get("_distdbg_batches", -1), weak(iterator)
-        if total > 0 and reference is not None and self.desk.distributed() is not None:
-            self._begun = _Begun(reference, users_line(), total, self.desk.steps)
+        if total > 0 and reference is not None and self.context.distributed() is not None:
+            self._begun = _Begun(reference, users_line(), total, self.context.steps)
             self.unsubscribe("optimizer")
             self.listen("optimizer", self._steps)
 
     def _steps(self, _optimizer: object) -> None:
         """The first one of the pass: it trains. The loader that was begun last is the one that it trains with."""
         self.unsubscribe("optimizer")
-        begun, model = self._begun, self.desk.model()
+        begun, model = self._begun, self.context.model()
         ranks = data_parallel_ranks(model)
         if begun is None or ranks is None or len(ranks) < 2:
             return
@@ -74,7 +74,7 @@ class LoaderLengthsDiffer(Guard):
         if begun is not None and begun.of() is iterator:
             self._begun = None
             if begun.number is not None:
-                steps = self.desk.steps - begun.steps
+                steps = self.context.steps - begun.steps
                 self.say(begun.where, "", (begun.number, "ends"), number=begun.number, steps=steps)
 
     def finish(self) -> None:
@@ -82,7 +82,7 @@ class LoaderLengthsDiffer(Guard):
         if self._told:
             error = sys.exc_info()[1]
             by_itself = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
-            self.say(None, backwards=self.desk.backwards - self._backwards, by_itself=by_itself)
+            self.say(None, backwards=self.context.backwards - self._backwards, by_itself=by_itself)
 
 
 class _Begun:

@@ -80,7 +80,7 @@ class LossNotDivided(ScalerGuard):
         parameter = None if self._probe is None else self._probe()
         gradient = None if parameter is None else parameter.grad
         if gradient is None:
-            return not holds_unreduced(self.desk.model())
+            return not holds_unreduced(self.context.model())
         return is_filled(gradient) is False
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401

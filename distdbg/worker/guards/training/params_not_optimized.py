@@ -61,7 +61,7 @@ class ParamsNotOptimized(Guard):
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
         self._hold(optimizer)
-        model = self.desk.model()
+        model = self.context.model()
         if model is None or self._looked or is_fsdp1(model):
             return
         self._looked = True
@@ -96,7 +96,7 @@ class ParamsNotOptimized(Guard):
             others = Counter(size for own, size in self._held.items() if own not in self._own)
             self.say(self._where, names=list(missing)[:_MOST_NAMES], count=len(missing), parameters=self._parameters,
                      none_held=len(missing) == len(self._free), copied=Counter(missing.values()) <= others,
-                     ended=self.desk.ended)  # fmt: skip
+                     ended=self.context.ended)  # fmt: skip
         self._held, self._free, self._known = {}, {}, {}
 
 

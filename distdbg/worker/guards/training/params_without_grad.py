@@ -58,7 +58,7 @@ class ParamsWithoutGrad(Guard):
         """A look that is older than half of the run says nothing about the rest."""
         self._look_again()
         for look in self._looks.values():
-            if 2 * look.steps < self.desk.steps:
+            if 2 * look.steps < self.context.steps:
                 look.names = {}
         self._judge()
 
@@ -74,7 +74,7 @@ class ParamsWithoutGrad(Guard):
         for look in self._looks.values():
             optimizer = look.of()
             if look.names and optimizer is not None:
-                look.take_again(optimizer, self.desk.steps)
+                look.take_again(optimizer, self.context.steps)
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
         """Known are those that stepped in the first window: one that is made later is too young to be judged."""
@@ -83,13 +83,13 @@ class ParamsWithoutGrad(Guard):
             if look is None and reference is not None and len(self._looks) < _MOST_OPTIMIZERS:
                 self._looks[id(optimizer)] = _Look(reference)
             return
-        model = self.desk.model()
+        model = self.context.model()
         if look is None or look.of() is not optimizer or look.window == self._windows:
             return
         if model is None or is_fsdp1(model):
             return
         look.window, look.where = self._windows, users_line()
-        look.take(optimizer, model, self.desk.steps)
+        look.take(optimizer, model, self.context.steps)
 
     def _judge(self) -> None:
         for look in self._looks.values():

@@ -43,7 +43,7 @@ class SchedulerCadence(PassGuard):
     def _made(self, scheduler: Any) -> None:  # noqa: ANN401
         reference = weak(scheduler)
         if reference is not None and len(self._schedules) < _MOST:
-            self._schedules.append(_Schedule(reference, users_line(), self.desk.steps))
+            self._schedules.append(_Schedule(reference, users_line(), self.context.steps))
 
     def _look(self) -> None:
         """Until a schedule is gone: one that is a function's own does not live to see the end."""
@@ -53,7 +53,7 @@ class SchedulerCadence(PassGuard):
                 one.kind = type(scheduler).__name__
                 one.moved = scheduler.last_epoch
                 one.planned = getattr(scheduler, _LENGTHS.get(one.kind, ""), 0)
-                one.steps = self.desk.steps - one.since
+                one.steps = self.context.steps - one.since
 
     def finish(self) -> None:
         super().finish()

@@ -35,13 +35,13 @@ class SeedsIdentical(Guard):
 
     def window(self) -> None:
         self._windows += 1
-        model = self.desk.model()
-        if self._windows <= _WINDOWS and model is not None and self.desk.distributed() is not None:
+        model = self.context.model()
+        if self._windows <= _WINDOWS and model is not None and self.context.distributed() is not None:
             self._before = _stand(model)
 
     def window_ends(self) -> None:
         before, self._before = self._before, None
-        model, ranks = self.desk.model(), data_parallel_ranks(self.desk.model())
+        model, ranks = self.context.model(), data_parallel_ranks(self.context.model())
         if before is None or model is None or ranks is None or len(ranks) < 2:
             return
         after, drops = _stand(model), _dropouts(model)

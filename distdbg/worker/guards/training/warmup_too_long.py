@@ -40,7 +40,7 @@ class WarmupTooLong(Guard):
         self._schedules: list[_Schedule] = []
         self._passes = 0
         #: the newest epoch that was gone through to its end, and the steps at that end
-        self._epochs, self._ended_at = self.desk.epochs, -1
+        self._epochs, self._ended_at = self.context.epochs, -1
         self.listen("scheduler", self._made)
 
     def _made(self, scheduler: Any) -> None:  # noqa: ANN401
@@ -49,14 +49,14 @@ class WarmupTooLong(Guard):
             return
         if not self._schedules:
             self.listen("data-end", self._ends)
-        self._schedules.append(_Schedule(reference, users_line(), self.desk.steps))
+        self._schedules.append(_Schedule(reference, users_line(), self.context.steps))
 
     def _ends(self, _iterator: object) -> None:
-        if self.desk.epochs > self._epochs:
-            self._epochs, self._ended_at = self.desk.epochs, self.desk.steps
+        if self.context.epochs > self._epochs:
+            self._epochs, self._ended_at = self.context.epochs, self.context.steps
         self._passes += 1
         for one in self._schedules:
-            one.look(self.desk.steps)
+            one.look(self.context.steps)
         self._schedules = [one for one in self._schedules if one.warms_up]
         if not self._schedules or self._passes > _MOST_PASSES:
             self._schedules = []
@@ -67,12 +67,12 @@ class WarmupTooLong(Guard):
         if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
             return
         for one in self._schedules:
-            one.look(self.desk.steps)
-            steps = self.desk.steps - one.since
+            one.look(self.context.steps)
+            steps = self.context.steps - one.since
             # a run that stops early, or is one of several, says nothing against a plan that the warm-up fits in; so a
             # plan in micro-batches, of which a step takes four, cannot be told from a run of its first quarter
             planned_so = one.planned <= one.moves or one.warmup >= one.planned
-            ended = planned_so if one.planned > 0 else self.desk.steps == self._ended_at
+            ended = planned_so if one.planned > 0 else self.context.steps == self._ended_at
             if one.warms_up and one.moves > 1 and steps >= _STEPS and ended and not one.is_slow(steps):
                 self.say(one.where, scheduler=one.kind, warmup=one.warmup, moves=one.moves, steps=steps,
                          rate=one.rate, peak=one.peak)  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distdbg.worker.guards import guard_classes
-from distdbg.worker.guards.shared.base import Desk, Guard
+from distdbg.worker.guards.shared.base import Guard, GuardContext
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,33 +15,33 @@ _EVERY = 1000
 _STEPS = 10
 
 
-class Rota:
+class GuardRunner:
     """`failed(who, error)` hears of a guard that raised: it is off from then on."""
 
-    def __init__(self, desk: Desk, failed: Callable[[str, Exception], None]) -> None:
-        self.desk = desk
+    def __init__(self, context: GuardContext, failed: Callable[[str, Exception], object]) -> None:
+        self.context = context
         self._failed = failed
         self._guards: list[Guard] = []
         self._open = False
 
     def begin(self) -> None:
         for cls in guard_classes():
-            guard = cls(self.desk)
+            guard = cls(self.context)
             if guard.mode != "off":
                 self._guards.append(guard)
         self._each("begin")
-        self.desk.page.at_step(_OPENS_AFTER[0], self._turn)
+        self.context.page.at_step(_OPENS_AFTER[0], self._turn)
 
     def finish(self) -> None:
         """Called from the end of the script: what it raises, too, goes nowhere."""
-        self.desk.ended = True
+        self.context.ended = True
         if self._open:
             self._close()
         self._each("finish")
         for guard in self._guards:
             guard.unsubscribe()
-        if self.desk.asides is not None:
-            self.desk.asides.end()
+        if self.context.saves is not None:
+            self.context.saves.end()
 
     def off(self, subscriber: object, error: Exception) -> None:
         """A subscriber raised: where it is a guard's, the whole guard stops listening."""
@@ -56,15 +56,15 @@ class Rota:
 
     def _turn(self) -> None:
         """A step of the optimizer at which a window opens or closes."""
-        steps = self.desk.steps
+        steps = self.context.steps
         if self._open:
             self._close()
             later = (n for n in _OPENS_AFTER if n > steps)
-            self.desk.page.at_step(next(later, steps - steps % _EVERY + _EVERY), self._turn)
+            self.context.page.at_step(next(later, steps - steps % _EVERY + _EVERY), self._turn)
         else:
             self._open = True
             self._each("window")
-            self.desk.page.at_step(steps + _STEPS, self._turn)
+            self.context.page.at_step(steps + _STEPS, self._turn)
 
     def _close(self) -> None:
         self._open = False
