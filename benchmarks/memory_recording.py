@@ -69,7 +69,7 @@ def measure(kind: str, rounds: int) -> dict[str, float]:
         for _ in range(rounds + 1):  # the first is no measurement: kernels are loaded, the ring is filled
             torch.cuda.memory._record_memory_history(None)
             off.append(turn(loop, watch, None, count))
-            watch.history.begin(watch.snapshots)
+            watch.history.begin(watch.snapshots.ran_out)
             if not watch.history.recording:
                 raise SystemExit("torch does not record here")
             on.append(turn(loop, watch, session, count))
