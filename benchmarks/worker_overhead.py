@@ -37,11 +37,11 @@ from distdbg.worker.bus import Bus
 from distdbg.worker.calls import CallLog
 from distdbg.worker.guards.shared.base import GuardContext
 from distdbg.worker.guards.shared.runner import GuardRunner
+from distdbg.worker.hook_points import HOOK_POINTS
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.models import LastModel
 from distdbg.worker.page import OTHER, PageWriter
 from distdbg.worker.page import STEPS as STEP_COUNT
-from distdbg.worker.places import PLACES
 
 BOOT = Path(__file__).resolve().parent.parent / "distdbg" / "worker" / "boot.py"
 BUDGET_US, BOOT_BUDGET_MS = 20.0, 50.0
@@ -81,7 +81,7 @@ class Switch:
 
 def _owners() -> Iterator[Any]:
     """Every module that is listened to, and the classes in it."""
-    for name in {name for places in PLACES.values() for name, _ in places} | {"torch.autograd.graph"}:
+    for name in {name for places in HOOK_POINTS.values() for name, _ in places} | {"torch.autograd.graph"}:
         module = sys.modules.get(name)
         if module is not None:
             yield module

@@ -2,7 +2,7 @@
 
     event         subject            when
     init          the process group  init_process_group has made the default group
-    group-begins  a frame            a process group is about to be made; places.timeout_of(frame) gives its timeout
+    group-begins  a frame            a process group is about to be made; timeout_of(frame) gives its timeout
     group         (group, ranks)     a process group stands; ranks: {global rank: rank within the group}
     call          a frame            a function of torch.distributed, called by Python code, is about to communicate
     pass          the iterator       a DataLoader is about to be gone through: its first batch is wanted
@@ -12,7 +12,7 @@
     data-end      the iterator       there are no more (known with a sampler that has a length)
     forward       the module         a DDP or FSDP module, or the outermost one of fully_shard, begins its forward
     forward-end   the module         it is done
-    backward      a frame            autograd's engine is about to run; places.roots_of(frame) gives the tensors
+    backward      a frame            autograd's engine is about to run; roots_of(frame) gives the tensors
     optimizer     the optimizer      it is about to step
     step          the optimizer      it has stepped
     scheduler     the scheduler      a scheduler of learning rates is about to be made
@@ -28,7 +28,7 @@
     profiler      a frame            torch's profiler is about to be prepared, or to begin
 
 A place is only touched when somebody subscribes to it, and in a way that leaves no frame of ours on the script's stack
-(listening.py), so that its tracebacks stay its own. In a region that torch.compile traces nothing is heard. A subject
+(lookup_hooks.py): its tracebacks stay the same. In a region that torch.compile traces nothing is heard. A subject
 must not be kept: it would live longer than the script means it to.
 """
 
@@ -36,20 +36,19 @@ from __future__ import annotations
 
 import _thread
 
-from distdbg.worker.places import PLACES
+from distdbg.worker.hook_points import HOOK_POINTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
     from typing import Any
 
+    from distdbg.worker.hook_points import Callback, Install
     from distdbg.worker.importing import ImportWatch
-    from distdbg.worker.places import Place, Told
 
-    Dropped = Callable[[str, Told, Exception], None]
+    Dropped = Callable[[str, Callback, Exception], None]
 
-EVENTS = tuple(PLACES)
+EVENTS = tuple(HOOK_POINTS)
 
 
 class Bus:
@@ -58,20 +57,31 @@ class Bus:
     def __init__(self, imports: ImportWatch, dropped: Dropped) -> None:
         self._imports = imports
         self._dropped = dropped
-        self._subscribers: dict[str, tuple[Told, ...]] = dict.fromkeys(EVENTS, ())
-        self._places: set[tuple[str, Place]] = set()
+        self._subscribers: dict[str, tuple[Callback, ...]] = dict.fromkeys(EVENTS, ())
+        self._installed: set[tuple[str, Install]] = set()
         self._lock = _thread.allocate_lock()  # the listening thread subscribes, too
 
-    def subscribe(self, event: str, subscriber: Told) -> None:
+    def subscribe(self, event: str, subscriber: Callback) -> None:
         """Raises KeyError for an event that there is not."""
         with self._lock:
             self._subscribers[event] = (*self._subscribers[event], subscriber)
-        for module, place in PLACES[event]:
-            if (module, place) not in self._places:
-                self._places.add((module, place))
-                self._await(module, place)
+        for module, install in HOOK_POINTS[event]:
+            if (module, install) not in self._installed:
+                self._installed.add((module, install))
+                self._install_later(module, install)
 
-    def unsubscribe(self, event: str, subscriber: Told) -> None:
+    def subscribe_all(self, *pairs: tuple[str, Callback]) -> Callable[[], None]:
+        """Returns the function that unsubscribes all of them."""
+        for event, subscriber in pairs:
+            self.subscribe(event, subscriber)
+
+        def unsubscribe_all() -> None:
+            for event, subscriber in pairs:
+                self.unsubscribe(event, subscriber)
+
+        return unsubscribe_all
+
+    def unsubscribe(self, event: str, subscriber: Callback) -> None:
         """One that is not there is none to take away. Bound methods are compared, not their makings."""
         with self._lock:
             self._subscribers[event] = tuple(s for s in self._subscribers[event] if s != subscriber)
@@ -87,7 +97,7 @@ class Bus:
         self._subscribers.update(dict.fromkeys(events, ()))
         return lambda: self._subscribers.update(before)
 
-    def channel(self, event: str) -> Told:
+    def channel(self, event: str) -> Callback:
         """The function that tells all subscribers of an event."""
         subscribers = self._subscribers
 
@@ -101,10 +111,8 @@ class Bus:
 
         return deliver
 
-    def _await(self, module: str, place: Place) -> None:
-        """Not before torch is whole: in the middle of its import nothing of it may be asked for."""
-
-        def install(loaded: ModuleType) -> None:
-            place(loaded, self.channel)
-
-        self._imports.after("torch", lambda _torch: self._imports.after(module, install))
+    def _install_later(self, module: str, install: Install) -> None:
+        """After the whole import of torch: in the middle of it nothing of it may be used."""
+        self._imports.after(
+            "torch", lambda _torch: self._imports.after(module, lambda loaded: install(loaded, self.channel))
+        )

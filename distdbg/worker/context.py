@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distdbg.worker.places import Told
+    from distdbg.worker.hook_points import Callback
 
 
 class RankContext:
@@ -50,7 +50,7 @@ class RankContext:
             self.fact("not-kept", what=what, error=error.strerror)
             return make(None)
 
-    def subscriber_failed(self, event: str, subscriber: Told, error: Exception) -> None:
+    def subscriber_failed(self, event: str, subscriber: Callback, error: Exception) -> None:
         name = getattr(subscriber, "__qualname__", "?")
         self.fact("subscriber-dropped", event=event, subscriber=name, error=repr(error))
 

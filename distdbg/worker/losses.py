@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import sys
 from math import isfinite
+from types import FrameType
+from typing import Any
 
-from distdbg.worker.guards.shared.base import users_line
-from distdbg.worker.places import roots_of
+from distdbg.worker.hook_points import roots_of
+from distdbg.worker.user_code import users_line
 from distdbg.worker.variables import variables
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Any
 
 #: A script with more lines that begin a backward has no loss that could be followed.
 _MOST_LINES = 8

@@ -10,12 +10,7 @@ reset, and no garbage collected unless it is asked for: what is measured stays a
 
 from __future__ import annotations
 
-import os
-import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from distdbg.worker.memory import figures
 
 _GB = float(1 << 30)
 _last: dict[str, float] = {}
@@ -27,48 +22,20 @@ def lines(message: str, *, collect: bool) -> str:
         import gc
 
         gc.collect()
-    cuda = _cuda()
-    ma, max_ma, ca, max_ca = (
-        (0.0, 0.0, 0.0, 0.0)
-        if cuda is None
-        else tuple(
-            f() / _GB
-            for f in (
-                cuda.memory_allocated,
-                cuda.max_memory_allocated,
-                cuda.memory_reserved,
-                cuda.max_memory_reserved,
-            )
-        )
-    )
-    figures = (
+    found = figures.quick()
+    ma, max_ma, ca, max_ca = (found.get(name, 0) / _GB for name in ("MA", "Max_MA", "CA", "Max_CA"))
+    device = (
         f"MA {ma:.2f} GB{_change('MA', ma)}  Max_MA {max_ma:.2f} GB  "
         f"CA {ca:.2f} GB{_change('CA', ca)}  Max_CA {max_ca:.0f} GB"
     )
-    own = rss_bytes()
+    own = found.get("RSS")
     host = "RSS unknown" if own is None else f"RSS {own / _GB:.2f} GB{_change('RSS', own / _GB)}"
-    return f"{message}\n{figures}  | {host}\n{_virtual()}"
-
-
-def _cuda() -> Any:  # noqa: ANN401
-    """torch.cuda where the script has imported torch and has begun to use a GPU: we do not begin it."""
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    return cuda if cuda is not None and cuda.is_available() and cuda.is_initialized() else None
+    return f"{message}\n{device}  | {host}\n{_virtual()}"
 
 
 def _change(name: str, value: float) -> str:
     before, _last[name] = _last.get(name), value
     return "" if before is None or abs(value - before) < 0.005 else f" ({value - before:+.2f})"
-
-
-def rss_bytes() -> int | None:
-    """Of this process; None where there is no /proc."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _virtual() -> str:

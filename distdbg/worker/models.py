@@ -1,20 +1,21 @@
-"""The model that a rank trains, as the bus has seen it: asked only once something is wrong."""
+"""Recognise wrapped models by the names of their classes, and remember the model that a rank trains."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from distdbg.worker.bus import Bus
 
-#: Of a long list of names so many are told.
 _MOST_NAMES = 20
+#: What FSDP1, activation checkpointing and torch.compile put into the names of parameters.
+_WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
 
 
 class LastModel:
-    """Remembers the DDP or FSDP module whose forward was heard last, without keeping it alive."""
+    """The DDP or FSDP module that ran its forward last; it is not kept alive."""
 
     def __init__(self, bus: Bus) -> None:
         self._last: Callable[[], Any] = lambda: None
@@ -30,7 +31,7 @@ class LastModel:
         return self._last()
 
     def without_gradient(self) -> dict[str, object]:
-        """Names of parameters that want a gradient and have none now, how many of how many, and whether DDP was to
+        """Names of parameters that require a gradient and have none now, how many of how many, and whether DDP was to
         reduce gradients in the last backward: its forward notes that, and no_sync() leaves it out."""
         model = self._last()
         if model is None:
@@ -40,3 +41,62 @@ class LastModel:
         return {"model": type(model).__name__, "parameters": len(wanted), "without": len(missing),
                 "names": missing[:_MOST_NAMES],
                 "reduces": getattr(model, "require_forward_param_sync", None)}  # fmt: skip
+
+
+def is_ddp(model: object) -> bool:
+    return _is_a(model, "DistributedDataParallel")
+
+
+def is_replicated(model: object) -> bool:
+    """DDP, or DataParallel within one process: both keep the model in an attribute `module`."""
+    return is_ddp(model) or _is_a(model, "DataParallel")
+
+
+def is_fsdp1(model: object) -> bool:
+    """It replaces the model's parameters with flat ones, and some of them may be empty on a rank."""
+    return _is_a(model, "FullyShardedDataParallel")
+
+
+def is_fsdp2(model: object) -> bool:
+    return callable(getattr(model, "_get_fsdp_state", None))
+
+
+def _is_a(model: object, name: str) -> bool:
+    return any(cls.__name__ == name for cls in type(model).__mro__)
+
+
+def is_compiled(module: Any) -> bool:  # noqa: ANN401
+    """As a whole: by torch.compile, by its own `compile()`, or as a script."""
+    known = type(module).__name__ in ("OptimizedModule", "RecursiveScriptModule", "ScriptModule")
+    return known or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def inner_of(model: Any) -> Any:  # noqa: ANN401
+    """The module that DDP wraps; any other model itself."""
+    return model.module if is_ddp(model) else model
+
+
+def parameters_of(optimizer: Any) -> Iterator[Any]:  # noqa: ANN401
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def plain_name(name: str) -> str:
+    """The name of a parameter or module without the parts that wrappers add."""
+    for word in _WRAPPERS:
+        name = name.replace(word, "")
+    return name
+
+
+def weak(thing: object) -> Callable[[], Any] | None:
+    """A weak reference; None for an object that has none, so that it is not kept alive and not remembered."""
+    from _weakref import ref
+
+    try:
+        return None if thing is None else ref(thing)
+    except TypeError:
+        return None
+
+
+def weak_or_gone(thing: object) -> Callable[[], Any]:
+    """A weak reference, or a function that returns None."""
+    return weak(thing) or (lambda: None)

@@ -9,9 +9,9 @@ import sys
 from distdbg.worker import exceptions, orphans, recorder, shrunk, stacks
 from distdbg.worker.calls import CallLog
 from distdbg.worker.context import RankContext
+from distdbg.worker.hook_points import hide_from_compiler, timeout_of
 from distdbg.worker.link import Link
 from distdbg.worker.page import EXITING
-from distdbg.worker.places import hide_from_compiler, timeout_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from distdbg.worker.guards.shared.runner import GuardRunner
+    from distdbg.worker.hook_points import Callback
     from distdbg.worker.memory.watch import MemoryWatch
     from distdbg.worker.overfit.overfitting import Overfitting
-    from distdbg.worker.places import Told
     from distdbg.worker.profile.profiler import Profiler
     from distdbg.worker.watch import Watches
 
@@ -171,7 +171,7 @@ class Session(RankContext):
         except Exception as error:
             self.fact("profile-failed", error=repr(error))
 
-    def subscriber_failed(self, event: str, subscriber: Told, error: Exception) -> None:
+    def subscriber_failed(self, event: str, subscriber: Callback, error: Exception) -> None:
         super().subscriber_failed(event, subscriber, error)
         if self._guards is not None:
             self._guards.off(subscriber, error)
@@ -298,9 +298,9 @@ class Session(RankContext):
         question = loads(line)
         op, number = question.get("op"), question.get("id")
         if op == "exceptions":
-            self.link.send(op, {"id": number, "threads": exceptions.being_handled(_thread.get_ident())})
+            self.link.send("exceptions", {"id": number, "threads": exceptions.being_handled(_thread.get_ident())})
         elif op == "model":
-            self.link.send(op, {"id": number, **self.model.without_gradient()})
+            self.link.send("model", {"id": number, **self.model.without_gradient()})
         elif op == "stacks":
             stacks.write(f"{self.stem}.stacks")
         elif op == "memory-snapshot":

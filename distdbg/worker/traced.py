@@ -1,6 +1,6 @@
 """The functions of ours that torch.compile may meet in what it traces. It must see through each of them.
 
-They stand apart because everything else of the worker side is hidden from it (places.hide_from_compiler).
+They stand apart because everything else of the worker side is hidden from it (hook_points.hide_from_compiler).
 """
 
 from __future__ import annotations

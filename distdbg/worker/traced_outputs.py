@@ -12,15 +12,12 @@ from __future__ import annotations
 import sys
 from _weakref import ref
 from collections import deque
+from typing import Any
 
 from distdbg.worker.watch.figures import tensors_in
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    #: tensors, with the version that each had
-    Held = tuple[tuple[Any, int], ...]
+#: tensors, with the version that each had
+Held = tuple[tuple[Any, int], ...]
 
 #: This is only loaded once torch is, and may not be what loads it.
 _torch: Any = sys.modules["torch"]

@@ -8,10 +8,7 @@ frame fills it anew for whoever asks next.
 from __future__ import annotations
 
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
+from types import FrameType
 
 _A_FUNCTIONS = 0x1  # CO_OPTIMIZED: a module's or a class body's `f_locals` is where its variables are
 #: A script that calls one of these may have kept the dict, or changed it: a look would fill it with what stands now.

@@ -20,7 +20,7 @@ KINDS = [*Event.kinds.values(), *Fact.kinds.values(), *Op.kinds.values()]
 #: Envelopes on the wire, with an event in them.
 ENVELOPES = {"launch/agent/wire.py"}
 #: They pass on a name that their caller has chosen.
-PASSES_ON = {"worker/handover.py", "worker/session.py", "worker/link.py"}
+PASSES_ON = {"worker/agent_files.py", "worker/context.py", "worker/link.py"}
 
 
 class Written(NamedTuple):
@@ -48,7 +48,7 @@ def _of_call(call: ast.Call, path: str) -> Iterator[Written]:
     receiver, _, method = function.rpartition(".")
     receiver = receiver.rpartition(".")[2].strip("_")
     first = call.args[0] if call.args else None
-    if (receiver, method) in (("session", "fact"), ("self", "fact"), ("told", "fact"), ("desk", "tell")):
+    if method == "fact" and receiver in ("context", "self", "rank"):
         yield Written(Fact, _text(first), _keywords(call), place)
     elif (receiver, method) == ("link", "send") and path.startswith("worker/"):
         fields = call.args[1]
@@ -58,7 +58,7 @@ def _of_call(call: ast.Call, path: str) -> Iterator[Written]:
         elif isinstance(fields, ast.Dict):
             kinds = [v for k, v in zip(fields.keys, fields.values, strict=True) if _text(k) == "kind"]
             yield Written(Fact, _text(kinds[0]) if kinds else None, None, place)
-    elif function == "Handover":
+    elif function == "AgentFiles":
         yield Written(Op, _text(call.args[1]), None, place)
 
 

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from distdbg.worker.bus import EVENTS, Bus
+from distdbg.worker.hook_points import loaders, stateful_loaders
 from distdbg.worker.importing import ImportWatch
-from distdbg.worker.places import loaders, stateful_loaders
 
 BOOT = Path(__file__).parents[2] / "distdbg" / "worker" / "boot.py"
 
@@ -141,7 +141,7 @@ HEARD = """
     from torch.distributed.fsdp import fully_shard
     from distdbg.worker import session
     from distdbg.worker.bus import EVENTS
-    from distdbg.worker.places import roots_of
+    from distdbg.worker.hook_points import roots_of
     heard = []
     for event in EVENTS:
         session.current.bus.subscribe(event, lambda subject, event=event: heard.append((event, subject)))

@@ -9,20 +9,21 @@ import pytest
 
 from distdbg.worker.bus import EVENTS, Bus
 from distdbg.worker.guards import guard_classes, read_modes
-from distdbg.worker.guards.shared.base import Guard, GuardContext, is_ignored
+from distdbg.worker.guards.shared.base import Guard, GuardContext
 from distdbg.worker.guards.shared.runner import GuardRunner
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.page import OTHER, STEPS, PageWriter
+from distdbg.worker.user_code import is_ignored
 
 GUARDS = list(guard_classes())
 #: What GuardRunner calls: all else of a guard is called by the bus.
-CALLED_BY_RUNNER = ("begin", "window", "window_ends", "finish")
+CALLED_BY_RUNNER = ("begin", "open_window", "close_window", "window", "window_ends", "finish")
 
 
 class Ears(Bus):
     """A bus that listens to no torch."""
 
-    def _await(self, module, place):
+    def _install_later(self, module, install):
         pass
 
     def of(self, kind):
@@ -164,9 +165,9 @@ def test_a_comment_silences_its_own_id(tmp_path):
 def test_a_guard_speaks_a_few_times_and_once_a_line(tmp_path):
     stand = Stand(tmp_path)
     guard = Guard(stand.runner.context)
-    assert guard.say(["a.py", 1, "f"]) and not guard.say(["a.py", 1, "g"])
+    assert guard.report(["a.py", 1, "f"]) and not guard.report(["a.py", 1, "g"])
     for line in range(100):
-        guard.say(["b.py", line, "f"])
+        guard.report(["b.py", line, "f"])
     assert len(stand.told) == guard.most
 
 

@@ -345,7 +345,7 @@ def test_what_reads_otherwise_than_it_was_written_is_told_and_leaves_nothing(ses
 
 
 def test_a_snapshot_leaves_room_for_the_loaders(session, tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshots, "to_spare", lambda _: 0)
+    monkeypatch.setattr(snapshots, "free_bytes", lambda _: 0)
     Snapshots(session, None).take("asked", 7)
     (told,) = session.said("snapshot")
     assert "no room to spare" in told["because"]

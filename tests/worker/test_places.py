@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.worker import places
+from distdbg.worker import hook_points
 
-WORKER = Path(places.__file__).parent
+WORKER = Path(hook_points.__file__).parent
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def trace_rules():
     from torch._dynamo import trace_rules
 
     before = set(trace_rules.FORCE_SKIP_FILES)
-    places.hide_from_compiler(trace_rules)
+    hook_points.hide_from_compiler(trace_rules)
     yield trace_rules
     trace_rules.FORCE_SKIP_FILES.intersection_update(before)
 
@@ -44,5 +44,5 @@ def test_it_is_told_in_one_go():
     class Rules:
         FORCE_SKIP_FILES = {"torch/optim/lr_scheduler.py"}  # noqa: RUF012
 
-    places.hide_from_compiler(Rules)
+    hook_points.hide_from_compiler(Rules)
     assert str(WORKER / "guards" / "training" / "missing_set_epoch.py") in Rules.FORCE_SKIP_FILES

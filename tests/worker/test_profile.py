@@ -16,8 +16,7 @@ from distdbg.worker.heartbeat import subscribe
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.page import PageWriter
 from distdbg.worker.profile import profiler, start
-from distdbg.worker.profile.others import profiler_of_the_script
-from distdbg.worker.profile.profiler import Profiler
+from distdbg.worker.profile.profiler import Profiler, profiler_of_the_script
 from distdbg.worker.profile.writing import pack
 from tests.launch.file_systems import tiny_file_system
 from tests.worker.test_session import Rank
@@ -33,7 +32,7 @@ SYNC_LINE = next(
 class Ears(Bus):
     """A bus that listens to no torch."""
 
-    def _await(self, module, place):
+    def _install_later(self, module, install):
         pass
 
 

@@ -36,7 +36,7 @@ DDP = BREAK.replace('/home/me/train.py", line 14, in torch_dynamo_resume_in_step
 
 
 class Ears(Bus):
-    def _await(self, module, place):
+    def _install_later(self, module, install):
         pass
 
 

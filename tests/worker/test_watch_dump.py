@@ -14,8 +14,8 @@ from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, Refused
 from distdbg.launch.replay.definitions import definitions_of
 from distdbg.launch.replay.forward import replay
 from distdbg.launch.replay.replay_report import replay_report
+from distdbg.worker.agent_files import AgentFiles
 from distdbg.worker.bus import Bus
-from distdbg.worker.handover import Handover
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.page import PageWriter
 from distdbg.worker.watch.dump import Dump
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow  # torch in this process
 class Ears(Bus):
     """A bus that listens to no torch."""
 
-    def _await(self, module, place):
+    def _install_later(self, module, install):
         pass
 
 
@@ -188,7 +188,7 @@ def test_a_file_that_cannot_be_written_leaves_no_half_of_it(rank, net, monkeypat
     bad_step(rank, net)
     assert "No space left" in rank.told[0]["dump"]["because"]["batch.pt"]
     assert [p.name for p in Path(rank.stem).parent.iterdir()] == []
-    assert Handover(rank, "x").folder == str(Path(rank.stem).parent)
+    assert AgentFiles(rank, "x").folder == str(Path(rank.stem).parent)
 
 
 @pytest.fixture

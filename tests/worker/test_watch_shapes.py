@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow  # torch in this process
 class Ears(Bus):
     """A bus that listens to no torch."""
 
-    def _await(self, module, place):
+    def _install_later(self, module, install):
         pass
 
 

@@ -13,12 +13,9 @@ of a step.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from distdbg.worker.guards.shared.base import DEFAULT_MODES, Guard, GuardError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["DEFAULT_MODES", "VARIABLE", "Guard", "GuardError", "guard_classes", "read_modes"]
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distdbg.worker.context import RankContext
     from distdbg.worker.memory.watch import MemoryWatch
 
+
 #: How a launch tells its ranks: `on`, and at which steps to take snapshots, `A:B`.
 VARIABLE = "DISTDBG_MEMORY"
 STEPS_VARIABLE = "DISTDBG_MEMORY_STEPS"

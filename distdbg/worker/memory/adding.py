@@ -6,18 +6,14 @@ Names are not objects: another function's `losses`, or another class's `self.val
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterator
 from linecache import getlines
-from types import FunctionType
+from types import CodeType, FunctionType
 
-from distdbg.worker.exceptions import belongs_to_user
+from distdbg.worker.user_code import belongs_to_user
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
-    from types import CodeType
-
-    #: Some of a file's lines.
-    Scope = tuple[str, Container[int]]
+#: Some of a file's lines.
+Scope = tuple[str, Container[int]]
 
 _MOST_LINES = 3
 #: What adds to a container whose name stands before it.

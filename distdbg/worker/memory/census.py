@@ -10,18 +10,14 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections.abc import Iterable
+from typing import Any
 
+from distdbg.worker.context import RankContext
 from distdbg.worker.memory import figures
 from distdbg.worker.memory.cycles import Cycles
 from distdbg.worker.memory.holders import holder_of
 from distdbg.worker.memory.live import Tensors, Untouched, objects, tensors_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
 
 _FIRST = 16
 _SMALLEST = 8

@@ -8,13 +8,10 @@ again at the next count, which tells what they saw.
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
+from distdbg.worker.context import RankContext
 
 _MOST, _COLLECTIONS = 200, 50
 #: So many, and so many bytes, are worth a word.
@@ -80,7 +77,7 @@ def _owners(tensors: list[Any]) -> dict[str, int]:
     """
     import sys
 
-    from distdbg.worker.exceptions import belongs_to_user
+    from distdbg.worker.user_code import belongs_to_user
 
     holders = gc.get_referrers(*tensors) if tensors else []
     attributes = [one for one in holders if type(one) is dict]

@@ -15,10 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -44,8 +41,11 @@ def own_device() -> AbstractContextManager[None]:
 
 def quick() -> dict[str, int]:
     """RSS, and with a GPU torch's own counts: some 6 us, and 20 more."""
-    resident, shared, data = _statm()
-    found = {"RSS": resident, "ANON": resident - shared, "DATA": data}
+    try:
+        resident, shared, data = _statm()
+        found = {"RSS": resident, "ANON": resident - shared, "DATA": data}
+    except (OSError, ValueError, IndexError):  # no /proc
+        found = {}
     device = cuda()
     if device is not None:
         found |= allocator(device)
@@ -68,7 +68,7 @@ def _statm() -> tuple[int, int, int]:
 
 def allocator(device: Any) -> dict[str, int]:  # noqa: ANN401
     """One question to torch for all four, where it has that; its functions for each ask it anew."""
-    nested = getattr(device.memory, "memory_stats_as_nested_dict", None)
+    nested = getattr(getattr(device, "memory", None), "memory_stats_as_nested_dict", None)
     stats = nested() if nested is not None else {}
     try:
         used, held = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]

@@ -8,15 +8,11 @@ has an observer of failed requests, it is told to take a snapshot.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
+from distdbg.worker.context import RankContext
 from distdbg.worker.memory.marks import Marks
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
 
 #: Events in the ring: some steps of a large model, 10 MB as a pickle and 1 MB of it packed.
 ENTRIES = 100_000

@@ -5,17 +5,12 @@ from __future__ import annotations
 import gc
 import re
 import sys
+from collections.abc import Iterator
+from types import FrameType
 
-from distdbg.worker.exceptions import belongs_to_user
-from distdbg.worker.memory.adding import lines_of, of_class, of_code, whole
+from distdbg.worker.memory.adding import Scope, lines_of, of_class, of_code, whole
+from distdbg.worker.user_code import belongs_to_user
 from distdbg.worker.variables import variables
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
-    from distdbg.worker.memory.adding import Scope
 
 #: Of the containers that hold it so many are looked for in their turn; and so much of a key is shown.
 _MOST_OWNERS, _LONGEST_KEY = 8, 40

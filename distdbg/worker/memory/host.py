@@ -7,14 +7,11 @@ holds it. Takes some 0.1 s, with the interpreter's lock.
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 from distdbg.worker.memory import figures
 from distdbg.worker.memory.holders import holder_of
 from distdbg.worker.memory.live import Tensors, Untouched, objects, tensors_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _MOST_GROUPS, _MOST_NAMED, _MOST_TYPES = 40, 5, 20
 SCHEMA = "distdbg.host-memory/1"

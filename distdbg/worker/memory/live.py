@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+from collections.abc import Iterable
+from typing import Any
 
 
 class Tensors:

@@ -7,10 +7,7 @@ What the script has put there itself stays; it is looked for at each mark.
 from __future__ import annotations
 
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 #: What a mark begins with; evidence/memory/trace.py reads it.
 PREFIX = "ddbg"

@@ -8,14 +8,11 @@ tensor.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from distdbg.worker.memory.live import Untouched, objects
-from distdbg.worker.wrapping import inner_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+from distdbg.worker.models import inner_of
 
 KEY, SCHEMA = "distdbg", "distdbg.owners/1"
 _MOST_BLOCKS, _MOST_CLASSES, _MOST_PATHS = 50_000, 400, 8

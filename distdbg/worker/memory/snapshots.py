@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import _thread
 import os
+from typing import Any, BinaryIO
 
 from distdbg.whole_file import WholeFile
-from distdbg.worker.handover import to_spare
+from distdbg.worker.agent_files import free_bytes
+from distdbg.worker.context import RankContext
 from distdbg.worker.memory import figures, host
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, BinaryIO
-
-    from distdbg.worker.context import RankContext
-    from distdbg.worker.memory.history import History
+from distdbg.worker.memory.history import History
 
 #: A script that tries smaller batches until one fits runs out of memory again and again. The one that ends it is apart.
 _MOST_FAILURES = 3
@@ -118,7 +114,7 @@ def _pack(file: BinaryIO, folder: str, data: bytes) -> None:
 
     packer = zlib.compressobj(1, zlib.DEFLATED, 31)
     for at in range(0, len(data), _PIECE):
-        if to_spare(folder) < _PIECE:
+        if free_bytes(folder) < _PIECE:
             raise OSError(f"{folder} has no room to spare for it")
         file.write(packer.compress(data[at : at + _PIECE]))
     file.write(packer.flush())

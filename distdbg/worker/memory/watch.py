@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import time
 
+from distdbg.worker.context import RankContext
 from distdbg.worker.memory import figures
 from distdbg.worker.memory.census import Census
 from distdbg.worker.memory.history import History
 from distdbg.worker.memory.marks import BACKWARD, FORWARD, OPTIMIZER
 from distdbg.worker.memory.snapshots import Snapshots
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from distdbg.worker.context import RankContext
 
 _now, _spent = time.monotonic_ns, time.thread_time_ns
 #: A line may cost this part of the time since the line before; PSS and its like this part of theirs.

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from distdbg.worker.context import RankContext
     from distdbg.worker.overfit.overfitting import Overfitting
 
+
 #: How a launch tells its ranks: for how many steps.
 VARIABLE = "DISTDBG_OVERFIT_BATCH"
 

@@ -6,16 +6,13 @@ of a job make as many of it, and so they all end after the same one.
 
 from __future__ import annotations
 
+from types import FrameType
+from typing import Any
+
+from distdbg.worker.context import RankContext
 from distdbg.worker.losses import Losses
 from distdbg.worker.overfit.parameters import Parameters
 from distdbg.worker.overfit.repeating import Repeating
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
 
 #: The loss is read at the first and the last of them, and at so many between: reading waits for a device.
 _ENDS, _BETWEEN = 10, 50
@@ -32,14 +29,13 @@ class Overfitting:
         self._repeating = Repeating(context.bus)
         self._losses, self._parameters = Losses(), Parameters()
         self._told = False
-        self._events = (("backward", self._backward), ("optimizer", self._optimizer), ("step", self._stepped))
-        for event, subscriber in self._events:
-            context.bus.subscribe(event, subscriber)
+        self._unsubscribe = context.bus.subscribe_all(
+            ("backward", self._backward), ("optimizer", self._optimizer), ("step", self._stepped)
+        )
 
     def finish(self, *, failed: bool) -> None:
         """The script has ended, whoever wanted it. Of one that failed, its error is what is to be told."""
-        for event, subscriber in self._events:
-            self._context.bus.unsubscribe(event, subscriber)
+        self._unsubscribe()
         if not failed:
             self._tell(ended="by itself")
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from typing import Any
 
-from distdbg.worker.guards.shared.gradients import parameters_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+from distdbg.worker.models import parameters_of
 
 _MOST_NAMES = 10
 #: What DDP and torch.compile put before a name.

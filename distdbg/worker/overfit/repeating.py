@@ -9,13 +9,10 @@ it was.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.bus import Bus
+from distdbg.worker.bus import Bus
 
 #: So many batches without a backward: not training. More than anybody accumulates without one.
 _NOT_TRAINING = 64

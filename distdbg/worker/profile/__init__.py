@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from distdbg.worker.context import RankContext
     from distdbg.worker.profile.profiler import Profiler
 
+
 #: How a launch tells its ranks: which steps, `FIRST:LAST`, and whose, `0-3,8` (all where there is no such variable).
 VARIABLE = "DISTDBG_PROFILE"
 RANKS_VARIABLE = "DISTDBG_PROFILE_RANKS"

@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from distdbg.evidence.trace.marks import CATEGORY, LINE, LINES_TRACK, LINES_TRACK_NAME
-from distdbg.worker.exceptions import belongs_to_user
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+from distdbg.worker.user_code import belongs_to_user
 
 #: The tree is walked in Python, a few us an event, while the training goes on.
 _MOST_S = 5.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import time
+from collections.abc import Callable, Iterator
 
 from distdbg.evidence.trace.marks import (
     BACKWARD,
@@ -22,12 +23,7 @@ from distdbg.evidence.trace.marks import (
     TRACK_NAME,
     step_name,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from distdbg.worker.bus import Bus
+from distdbg.worker.bus import Bus
 
 _now = time.time_ns
 #: event -> the phase that begins with it; what is heard next ends it
@@ -41,16 +37,13 @@ class Marks:
     """Listens from its making on, in the thread that makes it; times are epoch nanoseconds."""
 
     def __init__(self, bus: Bus) -> None:
-        self._bus = bus
         self._thread = _thread.get_ident()
         self._heard: list[tuple[int, str]] = []
         #: number, end, and ns that it was queued
         self._steps: list[tuple[int, int, int]] = []
         self._queued = _queued()
         self._begun = self._ended = _now()
-        self._told = [(event, self._hear(phase)) for event, phase in _BEGINS.items()]
-        for event, told in self._told:
-            bus.subscribe(event, told)
+        self._unsubscribe = bus.subscribe_all(*((event, self._hear(phase)) for event, phase in _BEGINS.items()))
 
     def _hear(self, phase: str) -> Callable[[object], None]:
         heard, thread, ident = self._heard, self._thread, _thread.get_ident
@@ -67,8 +60,7 @@ class Marks:
 
     def end(self) -> None:
         self._ended = _now()
-        for event, told in self._told:
-            self._bus.unsubscribe(event, told)
+        self._unsubscribe()
 
     def events(self, pid: int, base_ns: int) -> Iterator[dict[str, object]]:
         """Complete events of a track of their own: they cross torch's, and a track's must nest. `ts` in us."""

@@ -11,21 +11,16 @@ import os
 import sys
 from shutil import rmtree
 from tempfile import mkdtemp
+from typing import Any, Literal
 
 from distdbg.evidence.trace.marks import HEADER
+from distdbg.worker.context import RankContext
 from distdbg.worker.memory import figures
 from distdbg.worker.profile.lines import Lines
 from distdbg.worker.profile.marks import Marks
-from distdbg.worker.profile.others import profiler_of_the_script
 from distdbg.worker.profile.writing import pack, place
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Literal
-
-    from distdbg.worker.context import RankContext
-
-    State = Literal["idle", "waiting", "open", "writing"]
+State = Literal["idle", "waiting", "open", "writing"]
 
 #: A window ends early once this process has grown by so much: events lie in memory until they are written.
 _MOST_GROWTH = 8 << 30
@@ -216,3 +211,17 @@ def begin(*, stacks: bool) -> Any:  # noqa: ANN401
         if speaks:
             del os.environ[name]
     return profile
+
+
+def profiler_of_the_script() -> str:
+    """In words, empty where there is none. Also one that is only being warmed up, which nothing else tells."""
+    torch: Any = sys.modules["torch"]
+    if torch.autograd._profiler_enabled():
+        return "the script's own profiler was at work"
+    import gc
+
+    cls = torch.autograd.profiler.profile
+    for found in gc.get_referrers(cls):
+        if type(found) is cls and found.entered and found.kineto_results is None:
+            return "the script's own torch.profiler was being warmed up"
+    return ""

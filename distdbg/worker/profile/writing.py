@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterable, Iterator
 
 from distdbg.whole_file import WholeFile
-from distdbg.worker.handover import no_room, to_spare
+from distdbg.worker.agent_files import free_bytes, no_room
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    #: events for a trace of process `pid` whose times count from `base_ns`
-    Events = Callable[[int, int], Iterable[dict[str, object]]]
+#: events for a trace of process `pid` whose times count from `base_ns`
+Events = Callable[[int, int], Iterable[dict[str, object]]]
 
 _PIECE = 1 << 20
 #: An event of torch's trace has 440 bytes on a CPU; kernels, with their arrows, have more. Packed it is a tenth.
@@ -57,7 +54,7 @@ def pack(source: str, target: str, header: dict[str, object], events: Iterable[E
             for text in _put_in(events, base):
                 file.write(packer.compress(text))
             while piece := whole.read(_PIECE):
-                if to_spare(os.path.dirname(target)) < 0:
+                if free_bytes(os.path.dirname(target)) < 0:
                     raise OSError(f"{os.path.dirname(target)} has no room left for it")
                 file.write(packer.compress(piece))
             file.write(packer.flush())

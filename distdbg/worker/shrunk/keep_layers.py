@@ -7,13 +7,11 @@ later, for two dense layers say nothing about a model of experts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from distdbg.worker.shrunk.pass_through import PassThrough
 from distdbg.worker.shrunk.stacks import stacks
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 _PASSES = "_distdbg_passes"
 

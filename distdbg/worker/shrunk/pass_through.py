@@ -7,10 +7,7 @@ waits for its gradients, an optimizer holds its states. Each of its parameters g
 from __future__ import annotations
 
 import functools
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 #: Layers are called with their hidden states first, or by this name (transformers).
 _NAME = "hidden_states"

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 from distdbg.whole_file import write_whole
+from distdbg.worker.context import RankContext
 from distdbg.worker.shrunk.keep_layers import KeepLayers
 from distdbg.worker.shrunk.skip_attention import SkipAttention, make_ready
 from distdbg.worker.shrunk.stacks import place_modules
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
 
 
 class Shrinking:

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from distdbg.worker.shrunk.stacks import PLACE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 #: Written into a module's dict at its first attention: whether that is skipped.
 SKIPPED = "_distdbg_skips"

@@ -6,10 +6,8 @@ written into each module's own dict, since code that torch.compile traces can re
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+from collections.abc import Iterator
+from typing import Any
 
 #: (place of the layer from 0, number of layers of its stack)
 PLACE = "_distdbg_layer"

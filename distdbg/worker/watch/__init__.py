@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from distdbg.worker.models import weak_or_gone
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from distdbg.worker.watch.dump import Dump
     from distdbg.worker.watch.root import RootWatch
     from distdbg.worker.watch.search import Search
+
 
 #: How a launch tells its ranks: what is watched, with commas between, and what is done at a value that is not finite.
 VARIABLE = "DISTDBG_WATCH"
@@ -96,9 +99,7 @@ class Watches:
 
     def _found(self, model: Any) -> None:  # noqa: ANN401
         """What is trained; None where that is no longer sure."""
-        from distdbg.worker.guards.shared.passes import weak
-
-        self._model = weak(model) or (lambda: None)
+        self._model = weak_or_gone(model)
         self._each(lambda watch: watch.model(model))
 
     def _holds(self, module: Any) -> None:  # noqa: ANN401

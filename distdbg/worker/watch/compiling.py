@@ -14,17 +14,13 @@ import re
 import sys
 import time
 from collections import deque
+from typing import Any
 
-from distdbg.worker.exceptions import belongs_to_user
+from distdbg.worker.context import RankContext
 from distdbg.worker.losses import Losses
+from distdbg.worker.user_code import belongs_to_user
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
-
-    Site = tuple[str, int, str]
+Site = tuple[str, int, str]
 
 _TRACE = "torch.__trace"
 #: Compiled together with its model, DDP leaves the graph in its own forward, and means to: nobody can mend that.
@@ -59,9 +55,7 @@ class CompileWatch(logging.Handler):
         self._first: int | None = None
         self._steps, self._last, self._busy = 0, 0.0, False
         self._times: deque[float] = deque(maxlen=_TIMED)
-        self._events = (("backward", self._losses.heard), ("step", self._stepped))
-        for event, subscriber in self._events:
-            context.bus.subscribe(event, subscriber)
+        self._unsubscribe = context.bus.subscribe_all(("backward", self._losses.heard), ("step", self._stepped))
         logging.getLogger(_TRACE).addHandler(self)
 
     # -- what torch tells -----------------------------------------------------------------------------------
@@ -172,8 +166,7 @@ class CompileWatch(logging.Handler):
 
     def end(self) -> None:
         logging.getLogger(_TRACE).removeHandler(self)
-        for event, subscriber in self._events:
-            self._context.bus.unsubscribe(event, subscriber)
+        self._unsubscribe()
 
     def finish(self, *, failed: bool) -> None:  # noqa: ARG002 -- what was seen until then was seen
         """The script has ended."""

@@ -17,19 +17,14 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
-from distdbg.worker.handover import Handover, no_room
+from distdbg.worker.agent_files import AgentFiles, no_room
+from distdbg.worker.context import RankContext
+from distdbg.worker.models import inner_of, is_ddp, is_fsdp1
 from distdbg.worker.watch.figures import is_finite, probe
-from distdbg.worker.watch.plain import Plain, nbytes, state_of
-from distdbg.worker.watch.random_states import plain_states, random_states
-from distdbg.worker.wrapping import inner_of, is_ddp, is_fsdp1
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
-    from distdbg.worker.watch.root import RootWatch
+from distdbg.worker.watch.plain import Plain, nbytes, plain_states, random_states, state_of
+from distdbg.worker.watch.root import RootWatch
 
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]
@@ -42,7 +37,7 @@ class Dump:
 
     def __init__(self, context: RankContext, root: RootWatch) -> None:
         self._context, self._root = context, root
-        self._hand = Handover(context, "nonfinite")
+        self._files = AgentFiles(context, "nonfinite")
         self._last: dict[str, Any] | None = None
         self._saved: list[str] = []
         self._because: dict[str, str] = {}
@@ -88,7 +83,7 @@ class Dump:
             self._try("script.py", self._script)
             about = self._about(model, fields, optimizer, left_out, elsewhere)
             self._try("about.json", lambda: self._json(about))
-            self._hand.tell()
+            self._files.send()
         finally:
             heard_again()
         return {"files": self._saved, "because": self._because,
@@ -107,7 +102,7 @@ class Dump:
 
     def _fits(self, name: str, size: int, writers: int | None = None) -> bool:
         """With as much again left for others."""
-        if because := no_room(self._hand.folder, 2 * size, writers):
+        if because := no_room(self._files.folder, 2 * size, writers):
             self._because[name] = f"it is {size >> 20} MiB: {because}"
         return name not in self._because
 
@@ -119,7 +114,7 @@ class Dump:
         kept = {**held, "args": plain.of(held["args"], "args"), "kwargs": plain.of(held["kwargs"], "kwargs"),
                 "rng": plain_states(held["rng"])}  # fmt: skip
         if self._fits("batch.pt", plain.size):
-            self._hand.write_through("batch.pt", lambda path: torch.save(kept, path))
+            self._files.write_through("batch.pt", lambda path: torch.save(kept, path))
         return plain.left_out
 
     def _state(self, model: Any, *, alone: bool) -> None:  # noqa: ANN401
@@ -131,11 +126,11 @@ class Dump:
         if not self._fits("state.pt", sum(map(nbytes, state.values())), 1 if alone and is_ddp(model) else None):
             self._because["model.pkl"] = "it is nothing without state.pt"
             return
-        self._hand.write_through("state.pt", lambda path: torch.save(state, path))
+        self._files.write_through("state.pt", lambda path: torch.save(state, path))
         if pickled is None:
             self._because["model.pkl"] = because
         else:
-            self._hand.write("model.pkl", pickled)
+            self._files.write("model.pkl", pickled)
             self._saved.append("model.pkl")
 
     def _script(self) -> None:
@@ -144,7 +139,7 @@ class Dump:
             self._because["script.py"] = "the program is no Python file of a common length"
             return
         with open(path, "rb") as file:
-            self._hand.write("script.py", file.read())
+            self._files.write("script.py", file.read())
 
     def _about(
         self,
@@ -169,7 +164,7 @@ class Dump:
     def _json(self, about: dict[str, object]) -> None:
         from distdbg.worker.link import encode
 
-        self._hand.write("about.json", encode(about).encode())
+        self._files.write("about.json", encode(about).encode())
 
 
 def _first_of_group(model: Any) -> int | None:  # noqa: ANN401

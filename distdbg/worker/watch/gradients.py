@@ -9,18 +9,14 @@ each MiB that they have written. Of ranks that hold the same gradients, as under
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
-from distdbg.worker.guards.shared.passes import weak
+from distdbg.worker.context import RankContext
+from distdbg.worker.models import weak
 from distdbg.worker.watch.late import LateFigures
 from distdbg.worker.watch.layers import Layers
 from distdbg.worker.watch.samples import Sample
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
 
 _EVERY = 10
 #: A sample may cost this part of the time since the one before; what it leaves of the caches is as much again.
@@ -40,9 +36,7 @@ class GradientWatch:
         self._context = context
         self._models: list[Callable[[], Any]] = []
         self._series: dict[int, Series] = {}
-        self._events = (("forward", self.model), ("optimizer", self._optimizer))
-        for event, subscriber in self._events:
-            context.bus.subscribe(event, subscriber)
+        self._unsubscribe = context.bus.subscribe_all(("forward", self.model), ("optimizer", self._optimizer))
 
     def model(self, model: Any) -> None:  # noqa: ANN401
         """Where the names of layers come from."""
@@ -59,8 +53,7 @@ class GradientWatch:
         self.end()
 
     def end(self) -> None:
-        for event, subscriber in self._events:
-            self._context.bus.unsubscribe(event, subscriber)
+        self._unsubscribe()
 
     def _optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
         series = self._series.get(id(optimizer))

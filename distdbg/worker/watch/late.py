@@ -1,19 +1,16 @@
-"""One number of a GPU, read when it has come to the host by itself: the training never waits for it."""
+"""Copy figures from a GPU to the host without waiting for the device."""
 
 from __future__ import annotations
 
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]
 
 
 class LateFigures:
-    """A vector of figures, and whatever is about it; read at once where it is not on a GPU."""
+    """One vector at a time, with an object that describes it; read at once where it is not on a GPU."""
 
     def __init__(self) -> None:
         self._host: Any = None
@@ -21,7 +18,7 @@ class LateFigures:
         self._about: Any = None
 
     def send(self, figures: Any, about: object) -> bool:  # noqa: ANN401
-        """False where one is still on its way."""
+        """False where the vector before has not arrived."""
         if self._about is not None:
             return False
         if figures.device.type != "cuda":
@@ -37,32 +34,23 @@ class LateFigures:
         return True
 
     def take(self) -> tuple[list[float], Any] | None:
-        """None where none has come."""
+        """None where none has arrived."""
         if self._about is None or (self._event is not None and not self._event.query()):
             return None
         about, self._about = self._about, None
         return self._host.tolist(), about
 
 
-class Late:
-    """The pinned memory of one number, and the event after which it is there."""
+class LateNumber:
+    """One number of a GPU at a time."""
 
     def __init__(self) -> None:
-        self._host: Any = None
-        self._event: Any = None
-        self._on_the_way = False
+        self._figures = LateFigures()
 
     def swap(self, tensor: Any) -> float:  # noqa: ANN401
-        """The number that was sent before, 0.0 where none has come; send the sum of this tensor."""
+        """Send the sum of this tensor; return the number that was sent before, 0.0 where it has not arrived."""
         if tensor.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return 0.0
-        if self._host is None:
-            self._host = torch.zeros((), dtype=torch.float32, pin_memory=True)
-            self._event = torch.cuda.Event()
-        if self._on_the_way and not self._event.query():
-            return 0.0
-        value = float(self._host) if self._on_the_way else 0.0
-        self._host.copy_(tensor.detach().float().sum(), non_blocking=True)
-        self._event.record()
-        self._on_the_way = True
-        return value
+        arrived = self._figures.take()
+        self._figures.send(tensor.detach().float().sum().reshape(1), True)
+        return 0.0 if arrived is None else arrived[0][0]

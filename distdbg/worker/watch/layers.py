@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
-from distdbg.worker.guards.shared.gradients import parameters_of
+from distdbg.worker.models import inner_of, is_ddp, is_fsdp1, parameters_of
 from distdbg.worker.watch.figures import local
-from distdbg.worker.wrapping import inner_of, is_ddp, is_fsdp1
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]

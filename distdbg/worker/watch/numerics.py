@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import sys
 from math import isfinite
+from types import FrameType
+from typing import Any
 
-from distdbg.worker.guards.shared.base import is_ignored, users_line
-from distdbg.worker.guards.shared.gradients import parameters_of
-from distdbg.worker.guards.shared.passes import weak
-from distdbg.worker.places import roots_of
+from distdbg.worker.context import RankContext
+from distdbg.worker.hook_points import roots_of
+from distdbg.worker.models import inner_of, parameters_of, weak_or_gone
+from distdbg.worker.user_code import Where, is_ignored, users_line
 from distdbg.worker.watch import outputs
 from distdbg.worker.watch.figures import is_finite, local, probe
-from distdbg.worker.watch.late import Late
+from distdbg.worker.watch.late import LateNumber
 from distdbg.worker.watch.origin import bad_gradients, bad_weights, origin
 from distdbg.worker.watch.saves import Saves
-from distdbg.worker.wrapping import inner_of
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
-    from distdbg.worker.guards.shared.base import Where
+if TYPE_CHECKING:  # loaded for `--on-nonfinite dump` alone
     from distdbg.worker.watch.dump import Dump
 
 #: This is only loaded once torch is, and may not be what loads it.
@@ -51,17 +47,17 @@ class NumericsWatch:
         self._skipped = 0
         self._before: dict[int, int] | None = None
         self._armed = self._over = False
-        self._loss, self._gradient = Late(), Late()
-        self._events = (("forward", self._forward), ("backward", self._backward), ("optimizer", self._optimizer),
-                        ("step", self._stepped))  # fmt: skip
-        for event, subscriber in self._events:
-            context.bus.subscribe(event, subscriber)
+        self._loss, self._gradient = LateNumber(), LateNumber()
+        self._unsubscribe = context.bus.subscribe_all(
+            ("forward", self._forward), ("backward", self._backward), ("optimizer", self._optimizer),
+            ("step", self._stepped),
+        )  # fmt: skip
         self._saves = Saves(context, self._unhook, self._hook)
 
     def model(self, model: Any) -> None:  # noqa: ANN401
         """What is trained, where no DDP or FSDP wraps it; None where that is no longer sure."""
         self._unhook()
-        self._model = weak(model) or (lambda: None)
+        self._model = weak_or_gone(model)
         self._hook()
         if self._dump is not None:
             self._dump.model(model)
@@ -75,8 +71,7 @@ class NumericsWatch:
     def end(self) -> None:
         """Not a step costs anything from here on."""
         self._over = True
-        for event, subscriber in self._events:
-            self._context.bus.unsubscribe(event, subscriber)
+        self._unsubscribe()
         self._saves.end()
         self._unhook()
         outputs.leave()

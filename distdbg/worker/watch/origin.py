@@ -8,13 +8,10 @@ around it; was the model's own input not finite, it is the data.
 
 from __future__ import annotations
 
+from typing import Any
+
 from distdbg.worker.watch.figures import is_finite, is_mask, statistics
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from distdbg.worker.watch.outputs import Made
+from distdbg.worker.watch.outputs import Made
 
 _MOST_NAMES = 5
 

@@ -5,14 +5,10 @@ The hook does no arithmetic (traced_outputs.py). Modules that are compiled thems
 
 from __future__ import annotations
 
-from distdbg.worker.traced_outputs import calls, heard, names
-from distdbg.worker.wrapping import inner_of
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from distdbg.worker.traced_outputs import Held
+from distdbg.worker.models import inner_of, is_compiled
+from distdbg.worker.traced_outputs import Held, calls, heard, names
 
 
 class Made:
@@ -35,8 +31,7 @@ def listen_to(model: Any) -> list[Any]:  # noqa: ANN401
     handles: list[Any] = []
     compiled: list[str] = []
     for name, module in inner_of(model).named_modules():
-        is_compiled = getattr(module, "_compiled_call_impl", None) is not None
-        if is_compiled or type(module).__name__ in ("OptimizedModule", "RecursiveScriptModule", "ScriptModule"):
+        if is_compiled(module):
             compiled.append(name)
         if not any(not above or name == above or name.startswith(f"{above}.") for above in compiled):
             names[id(module)] = name

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from distdbg.worker import traced_outputs
-from distdbg.worker.guards.shared.passes import weak
+from distdbg.worker.context import RankContext
+from distdbg.worker.models import inner_of, is_compiled, weak_or_gone
 from distdbg.worker.watch.saves import Saves
-from distdbg.worker.wrapping import inner_of
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
-
-    Began = Callable[[Any, Any, Any], None]
+Began = Callable[[Any, Any, Any], None]
 
 
 class RootWatch:
@@ -42,8 +38,8 @@ class RootWatch:
         """What is trained; None where that is no longer sure."""
         if self._model() is not model:
             self._unhook()
-            self._model = weak(model) or (lambda: None)
-            self._inner = weak(inner_of(model)) or (lambda: None)
+            self._model = weak_or_gone(model)
+            self._inner = weak_or_gone(inner_of(model))
         if self._handle is None:
             self._hook()
 
@@ -80,9 +76,3 @@ class RootWatch:
         if handle is not None:
             handle.remove()
             traced_outputs.began = None
-
-
-def is_compiled(module: Any) -> bool:  # noqa: ANN401
-    """As a whole: by torch.compile, by its own `compile()`, or as a script."""
-    known = type(module).__name__ in ("OptimizedModule", "RecursiveScriptModule", "ScriptModule")
-    return known or getattr(module, "_compiled_call_impl", None) is not None

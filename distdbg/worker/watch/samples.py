@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from math import sqrt
+from typing import Any
 
-from distdbg.worker.guards.shared.gradients import parameters_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from distdbg.worker.watch.layers import Layers
+from distdbg.worker.models import parameters_of
+from distdbg.worker.watch.layers import Layers
 
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]

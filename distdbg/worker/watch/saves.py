@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import _thread
+from collections.abc import Callable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distdbg.worker.context import RankContext
+from distdbg.worker.context import RankContext
 
 
 class Saves:
@@ -18,13 +15,11 @@ class Saves:
     def __init__(self, context: RankContext, off: Callable[[], None], on: Callable[[], None]) -> None:
         self._bus, self._off, self._on = context.bus, off, on
         self._depth, self._thread = 0, _thread.get_ident()
-        self._events = (("save", self._begins), ("save-end", self._ends))
-        for event, subscriber in self._events:
-            self._bus.subscribe(event, subscriber)
+        self._unsubscribe = self._bus.subscribe_all(("save", self._begins), ("save-end", self._ends))
 
     def end(self) -> None:
-        for event, subscriber in (*self._events, ("backward", self._back)):
-            self._bus.unsubscribe(event, subscriber)
+        self._unsubscribe()
+        self._bus.unsubscribe("backward", self._back)
 
     def back_later(self) -> None:
         """Whoever took the hooks off by himself has them back at the next backward."""

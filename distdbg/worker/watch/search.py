@@ -10,20 +10,14 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from distdbg.worker import traced_outputs
-from distdbg.worker.guards.shared.gradients import parameters_of
-from distdbg.worker.guards.shared.passes import weak
-from distdbg.worker.watch.root import is_compiled
+from distdbg.worker.context import RankContext
+from distdbg.worker.models import is_compiled, parameters_of, weak, weak_or_gone
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
-
-    Found = Callable[[Any], None]
+Found = Callable[[Any], None]
 
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]
@@ -42,14 +36,12 @@ class Search:
         self._known: dict[int, Callable[[], Any] | None] = {}
         self._since: int | None = None
         self._left = _MOST_SEARCHES
-        self._events = (("forward", self._wrapped), ("pass", self._pass), ("optimizer", self._optimizer),
-                        ("save", self._saves))  # fmt: skip
-        for event, subscriber in self._events:
-            context.bus.subscribe(event, subscriber)
+        self._unsubscribe = context.bus.subscribe_all(
+            ("forward", self._wrapped), ("pass", self._pass), ("optimizer", self._optimizer), ("save", self._saves)
+        )
 
     def end(self) -> None:
-        for event, subscriber in self._events:
-            self._context.bus.unsubscribe(event, subscriber)
+        self._unsubscribe()
         self._drop()
 
     def _wrapped(self, _model: object) -> None:
@@ -109,7 +101,7 @@ class Search:
             traced_outputs.begins(module, args, kwargs)  # this forward is of interest to others, too
 
     def _take(self, model: Any) -> None:  # noqa: ANN401
-        self._model = weak(model) or (lambda: None)
+        self._model = weak_or_gone(model)
         self._found(model)
 
     def _forget(self) -> None:

@@ -5,16 +5,13 @@ Hooks stand on all modules for one forward, and then are gone; what stays is a l
 
 from __future__ import annotations
 
+from typing import Any
+
 from distdbg.worker import traced_outputs
-from distdbg.worker.handover import Handover
+from distdbg.worker.agent_files import AgentFiles
+from distdbg.worker.context import RankContext
 from distdbg.worker.watch.described import describe, signature
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from distdbg.worker.context import RankContext
-    from distdbg.worker.watch.root import RootWatch
+from distdbg.worker.watch.root import RootWatch
 
 _MOST_TABLES = 20
 _MOST_MODULES = 20_000
@@ -27,7 +24,7 @@ class ShapeWatch:
     def __init__(self, context: RankContext, root: RootWatch) -> None:
         self._context, self._root = context, root
         self._known: set[object] = set()
-        self._hand = Handover(context, "shapes")
+        self._files = AgentFiles(context, "shapes")
         self._texts: list[str] = []
         self._hooks: list[Any] = []
         self._table: Table | None = None
@@ -71,8 +68,8 @@ class ShapeWatch:
         table, self._table = self._table, None
         if table is not None:
             self._texts.append(table.text())
-            self._hand.write("shapes.txt", "\n".join(self._texts).encode("utf-8", "replace"))
-            self._hand.tell()
+            self._files.write("shapes.txt", "\n".join(self._texts).encode("utf-8", "replace"))
+            self._files.send()
 
     def _unhook(self) -> None:
         hooks, self._hooks = self._hooks, []

@@ -7,16 +7,10 @@ an island with `enabled=False` computes in float32 on purpose, and a frozen enco
 from __future__ import annotations
 
 import sys
+from typing import Any
 
-from distdbg.worker.exceptions import belongs_to_user
 from distdbg.worker.guards.shared.base import Guard
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.user_code import Where, belongs_to_user, frames_above
 
 _TIMES = 3
 _MOST_LINES = 64
@@ -33,10 +27,7 @@ class AutocastDtypesMixed(Guard):
 
     def window(self) -> None:
         self._times: dict[str, int] = {}
-        self.listen("autocast", self._enters)
-
-    def window_ends(self) -> None:
-        self.unsubscribe()
+        self.listen_in_window(autocast=self._enters)
 
     def _enters(self, region: Any) -> None:  # noqa: ANN401
         if not getattr(region, "prev", False) or not region._enabled or region.fast_dtype == region.prev_fastdtype:
@@ -53,26 +44,25 @@ class AutocastDtypesMixed(Guard):
             self._times[line] = times
         if times == _TIMES:
             names = [str(dtype).removeprefix("torch.") for dtype in (inner, outer)]
-            self.say(where, f"autocast to {names[0]} inside of autocast to {names[1]}", inner=names[0], outer=names[1],
-                     device=str(region.device))  # fmt: skip
+            self.report(
+                where, f"autocast to {names[0]} inside of autocast to {names[1]}",
+                inner=names[0], outer=names[1], device=str(region.device),
+            )  # fmt: skip
 
 
 def _entered_at() -> Where | None:
     """The script's `with`, or its function that is decorated; None where it is not the script that enters."""
-    frame: FrameType | None = sys._getframe(1)
     entered = False
-    for _ in range(_FRAMES):
-        if frame is None:
-            return None
+    for frame in frames_above(_FRAMES):
         code = frame.f_code
         if entered and belongs_to_user(code.co_filename):
             return [code.co_filename, frame.f_lineno, code.co_name]
         if code.co_name == "decorate_autocast":
             made = getattr(frame.f_locals.get("func"), "__code__", None)
-            users = made is not None and belongs_to_user(made.co_filename)
-            return [made.co_filename, made.co_firstlineno, made.co_name] if users and made is not None else None
+            if made is None or not belongs_to_user(made.co_filename):
+                return None
+            return [made.co_filename, made.co_firstlineno, made.co_name]
         if entered and code.co_name not in _BETWEEN:
             return None
         entered = entered or code.co_name == "__enter__"
-        frame = frame.f_back
     return None

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import Any
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.source import mentioned
-from distdbg.worker.wrapping import is_replicated
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.models import is_replicated
+from distdbg.worker.user_code import frames_above, mentioned, users_line
 
 #: who writes -> the argument that is written
 _GIVEN = {("torch.serialization", "save"): "obj", ("safetensors.torch", "save_file"): "tensors"}
@@ -46,21 +43,17 @@ class CheckpointModulePrefix(Guard):
             if mentioned(_STRIPS):
                 return
             where = users_line()
-            self.say(where, f"all names of the checkpoint begin with {prefix}", prefix=prefix, names=names[:3],
+            self.report(where, f"all names of the checkpoint begin with {prefix}", prefix=prefix, names=names[:3],
                      count=len(names))  # fmt: skip
             return
 
 
 def _saved_object() -> Any:  # noqa: ANN401
     """What torch.save or safetensors' save_file was given, below the writer that told."""
-    frame = sys._getframe(1)
-    for _ in range(12):
+    for frame in frames_above(12):
         given = _GIVEN.get((frame.f_globals.get("__name__", ""), frame.f_code.co_name))
         if given is not None:
             return frame.f_locals.get(given)
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
     return None
 
 

@@ -9,16 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
-from distdbg.worker.guards.shared.atomic_saves import PART
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.source import mentioned
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from distdbg.worker.guards.shared.atomic_saves import Save
+from distdbg.worker.guards.shared.atomic_saves import PART, Save
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.user_code import mentioned, users_line
 
 _MOST_FILES = 64
 _MOST_LOOKED_AT = 1000
@@ -49,7 +44,7 @@ class CheckpointNotAtomic(Guard):
         """It is about to be renamed: told of where the name is used again, as without it."""
         target = save.target
         if target in self._written and before is not None and not self._has_other(target, before.st_size):
-            self.say(users_line(), path=target, bytes=before.st_size, fixed=True)
+            self.report(users_line(), path=target, bytes=before.st_size, fixed=True)
         self._remember(target, (0, 0, 0))
 
     def _begins(self, path: Any) -> None:  # noqa: ANN401
@@ -60,7 +55,7 @@ class CheckpointNotAtomic(Guard):
         file = os.stat(path)
         size = before[2]
         if (file.st_dev, file.st_ino) == before[:2] and not self._has_other(path, size):
-            self.say(users_line(), path=os.path.realpath(path), bytes=size)
+            self.report(users_line(), path=os.path.realpath(path), bytes=size)
 
     def _ends(self, path: Any) -> None:  # noqa: ANN401
         if not isinstance(path, str):

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from distdbg.worker.guards.shared.atomic_saves import Save
+from distdbg.worker.guards.shared.atomic_saves import Save
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.user_code import users_line
 
 
 class CheckpointRace(Guard):
@@ -36,7 +33,7 @@ class CheckpointRace(Guard):
             self.context.atomic_saves(self.id).publish.append(self._publish)
 
     def _save(self, path: Any) -> None:  # noqa: ANN401
-        if isinstance(path, str) and self.context.distributed() is not None:
+        if isinstance(path, str) and self.context.distributed():
             self._began[path] = time.time()
 
     def _saved(self, path: Any) -> None:  # noqa: ANN401
@@ -53,7 +50,7 @@ class CheckpointRace(Guard):
 
     def _writes(self, path: Any) -> None:  # noqa: ANN401
         """It may not be there yet, nor its folder: what is known is the device."""
-        if not isinstance(path, (str, os.PathLike)) or self.context.distributed() is None:
+        if not isinstance(path, (str, os.PathLike)) or not self.context.distributed():
             return
         real = folder = os.path.realpath(path)
         if os.path.exists(real) and not (os.path.isfile(real) or os.path.isdir(real)):
@@ -65,14 +62,9 @@ class CheckpointRace(Guard):
     def _told_of(self, real: str, inode: tuple[int, int], began: float, size: int | None, **more: object) -> None:
         """`size` is None where the end of it cannot be heard."""
         where = users_line()
-        line = f"{where[0]}:{where[1]}" if where else ""
-        self.say(where, "", self._tries(line), path=real, inode=list(inode), began=began,
+        # a few saves of each line: the first may be another rank's turn, or of another step
+        self.report(where, "", min(self.reports_at(where), 2), path=real, inode=list(inode), began=began,
                  ended=None if size is None else time.time(), bytes=size, **more)  # fmt: skip
-
-    def _tries(self, line: str) -> int:
-        """A few saves of each line: the first may be another rank's turn, or come from another step."""
-        tries = sum(1 for key in self._told if len(key) == 3 and f"{key[0]}:{key[1]}" == line)
-        return min(tries, 2)
 
     def _publish(self, save: Save, _before: object) -> None:
         """Give a file that is whole the name it gets: its own, or one with the rank in it."""

@@ -7,18 +7,14 @@ who only measures the norm with a bound that is never reached, is right.
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.gradients import parameters_of
-from distdbg.worker.guards.shared.passes import weak
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from distdbg.worker.guards.shared.base import Guard
 from distdbg.worker.guards.shared.scalers import scaler_of_step, stage_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.models import parameters_of, weak
+from distdbg.worker.user_code import Where, users_line
 
 _TIMES = 3
 #: A bound above it was made for scaled gradients, or for none.
@@ -35,10 +31,9 @@ class ClipBeforeUnscale(Guard):
 
     def window(self) -> None:
         self._of: dict[int, _Scaled] = {}
-        self.listen("optimizer", self._steps)
+        self.listen_in_window(optimizer=self._steps)
 
     def window_ends(self) -> None:
-        self.unsubscribe()
         self._of = {}
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
@@ -50,12 +45,12 @@ class ClipBeforeUnscale(Guard):
             references = weak(optimizer), weak(scaler)
             if references[0] is not None and references[1] is not None:
                 if not self._of:
-                    self.listen("clip", self._clips)
+                    self.listen_in_window(clip=self._clips)
                 self._of[id(optimizer)] = _Scaled(references[0], references[1])
             return
         known.times = known.times + 1 if known.clipped else 0
         if known.times >= _TIMES:
-            self.say(
+            self.report(
                 known.where, "gradients are clipped before they are unscaled", bound=known.bound, times=known.times
             )
         known.clipped = False

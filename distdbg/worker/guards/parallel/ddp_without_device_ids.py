@@ -7,35 +7,25 @@ are, whatever says just `cuda` lands on the other GPU (mostly the first: that of
 from __future__ import annotations
 
 import sys
+from typing import Any
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.wrapping import is_ddp
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.models import is_ddp
+from distdbg.worker.user_code import users_line
 
 _TIMES = 3
-_WINDOWS = 3
 
 
 class DdpWithoutDeviceIds(Guard):
     id = "ddp-without-device-ids"
     modes = ("off", "warn", "error")
+    most_windows = 3
     costs = "about 2 us for each of ten steps, three times, where DDP has no device_ids"
     blind = "FSDP; the CPU; modules on several GPUs; scripts that choose the GPU for the forward alone"
 
-    def begin(self) -> None:
-        self._windows = 0
-
     def window(self) -> None:
-        self._windows += 1
-        if self._windows <= _WINDOWS:
-            self._times: dict[int, int] = {}
-            self.listen("forward", self._forward)
-
-    def window_ends(self) -> None:
-        self.unsubscribe()
+        self._times: dict[int, int] = {}
+        self.listen_in_window(forward=self._forward)
 
     def _forward(self, module: Any) -> None:  # noqa: ANN401
         if not is_ddp(module) or module.device_ids or module.device_type != "cuda" or module.is_multi_device_module:
@@ -46,5 +36,5 @@ class DdpWithoutDeviceIds(Guard):
         own, current = module.device.index, cuda.current_device()
         times = self._times[id(module)] = self._times.get(id(module), 0) + 1 if own not in (None, current) else 0
         if times == _TIMES:
-            self.say(users_line(), f"the model is on cuda:{own}, the current device is cuda:{current}",
+            self.report(users_line(), f"the model is on cuda:{own}, the current device is cuda:{current}",
                      own=own, current=current)  # fmt: skip

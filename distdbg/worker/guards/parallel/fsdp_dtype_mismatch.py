@@ -6,14 +6,10 @@ are of half precision themselves there is nothing to mix.
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import users_line
-from distdbg.worker.guards.shared.units import UnitsGuard
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from distdbg.worker.guards.shared.units import Unit
+from distdbg.worker.guards.shared.units import Unit, UnitsGuard
+from distdbg.worker.user_code import users_line
 
 
 class FsdpDtypeMismatch(UnitsGuard):
@@ -27,7 +23,7 @@ class FsdpDtypeMismatch(UnitsGuard):
         only = judged.pop() if len(judged) == 1 else None
         if only is not None:
             does, kept, computed = only
-            self.say(users_line(), does=does, kept=kept, computed=computed)
+            self.report(users_line(), does=does, kept=kept, computed=computed)
 
 
 def _judged(unit: Unit) -> tuple[str, str, str] | None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import users_line
-from distdbg.worker.guards.shared.units import CONTAINERS, LARGE, UnitsGuard, kind_of
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from distdbg.worker.guards.shared.units import Unit
+from distdbg.worker.guards.shared.units import CONTAINERS, LARGE, Unit, UnitsGuard, kind_of
+from distdbg.worker.user_code import users_line
 
 #: A layer that is much smaller than its siblings may well have been left out by a policy that goes by size.
 _AS_LARGE = 0.9
@@ -26,7 +22,7 @@ class FsdpLayerLeftOut(UnitsGuard):
         found = _left_out(module, units) if sum(unit.size for unit in units) >= LARGE else None
         if found is not None:
             names, kind, size, siblings = found
-            self.say(users_line(), names=names[:_MOST_NAMES], count=len(names), layer=kind, parameters=size,
+            self.report(users_line(), names=names[:_MOST_NAMES], count=len(names), layer=kind, parameters=size,
                      layers=len(names) + siblings)  # fmt: skip
 
 

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.units import CONTAINERS, LARGE, units_of
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from distdbg.worker.guards.shared.units import CONTAINERS, LARGE, Unit, UnitsGuard
+from distdbg.worker.user_code import users_line
 
 _SHARE = 0.9
 
 
-class FsdpSingleUnit(Guard):
+class FsdpSingleUnit(UnitsGuard):
     id = "fsdp-single-unit"
     modes = ("off", "warn")
     costs = "once, about 1 ms for 1,000 modules"
     blind = "models of under 10 million parameters; what lies whole on each rank, as over a mesh of one"
 
-    def window(self) -> None:
-        self.listen("forward", self._forward)
-
-    def window_ends(self) -> None:
-        self.unsubscribe()
-
-    def _forward(self, module: Any) -> None:  # noqa: ANN401
-        units = units_of(module)
-        if not units:
-            return
-        self.unsubscribe()
+    def judge(self, module: Any, units: list[Unit]) -> None:  # noqa: ANN401
         sizes = [unit.size for unit in units if unit.over != 1] or [0]
         total, largest = sum(sizes), max(sizes)
         layers = _repeated(module) if total >= LARGE and largest >= _SHARE * total else None
         if layers is not None:
-            self.say(users_line(), units=len(units), largest=largest, total=total, layer=layers[0], layers=layers[1])
+            self.report(users_line(), units=len(units), largest=largest, total=total, layer=layers[0], layers=layers[1])
 
 
 def _repeated(module: Any) -> tuple[str, int] | None:  # noqa: ANN401

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.units import LARGE, units_of
-from distdbg.worker.wrapping import is_fsdp1, is_fsdp2
+from types import FrameType
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Any
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.guards.shared.units import LARGE, units_of
+from distdbg.worker.models import is_fsdp1, is_fsdp2
+from distdbg.worker.user_code import users_line
 
 
 class FullStateDictGather(Guard):
@@ -39,7 +38,7 @@ class FullStateDictGather(Guard):
         parameters, size, device = _whole_size(model)
         optimizers = variables.get("optimizers") or ()
         if parameters >= LARGE:
-            self.say(users_line(), bytes=size, parameters=parameters, device=device, with_optimizer=bool(optimizers))
+            self.report(users_line(), bytes=size, parameters=parameters, device=device, with_optimizer=bool(optimizers))
 
 
 def _whole_size(model: Any) -> tuple[int, int, str]:  # noqa: ANN401

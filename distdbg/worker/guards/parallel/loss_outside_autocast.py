@@ -6,15 +6,14 @@ model whose parameters are not, it stood outside. Losses that are put together f
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.autocast import autocast_of
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.graphs import chain_of, dtype_of, kind_of
-from distdbg.worker.places import roots_of
+from types import FrameType
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Any
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.guards.shared.graphs import chain_of, dtype_of, kind_of
+from distdbg.worker.guards.shared.scalers import autocast_of
+from distdbg.worker.hook_points import roots_of
+from distdbg.worker.user_code import users_line
 
 _TIMES = 3
 #: Those that autocast computes in float32 on every device.
@@ -33,11 +32,7 @@ class LossOutsideAutocast(Guard):
     def window(self) -> None:
         self._dtype = ""
         self._times = 0
-        self.listen("forward", self._forward)
-        self.listen("backward", self._backward)
-
-    def window_ends(self) -> None:
-        self.unsubscribe()
+        self.listen_in_window(forward=self._forward, backward=self._backward)
 
     def _forward(self, module: Any) -> None:  # noqa: ANN401
         self._dtype = autocast_of(module)
@@ -50,4 +45,4 @@ class LossOutsideAutocast(Guard):
         outside = loss is not None and dtype_of(loss) == dtype
         self._times = self._times + 1 if outside else 0
         if self._times == _TIMES:
-            self.say(users_line(), f"the loss is computed in {dtype}", loss=kind_of(loss), dtype=dtype)
+            self.report(users_line(), f"the loss is computed in {dtype}", loss=kind_of(loss), dtype=dtype)

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from distdbg.evidence.frames import module_path
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.wrapping import is_ddp
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.models import is_ddp
+from distdbg.worker.user_code import Where, frames_above, users_line
 
 #: The first forwards of the script are looked at, then the first of each pass over a loader.
 _FORWARDS = 3
@@ -79,13 +75,12 @@ class MixedDevices(Guard):
     def finish(self) -> None:
         if self._open is not None and _raised_at(self._open[1], sys.exc_info()[1]):
             _, where, inputs, own = self._open
-            self.say(where, inputs=inputs, parameters=own)
+            self.report(where, inputs=inputs, parameters=own)
 
 
 def _inputs() -> Iterator[tuple[str, Any]]:
     """Tensors that DDP's forward was given, with their devices; a CPU's single number goes with all devices."""
-    frame = sys._getframe(1)
-    for _ in range(_FRAMES):
+    for frame in frames_above(_FRAMES):
         code = frame.f_code
         if code.co_name == "forward" and module_path(code.co_filename) == "torch/nn/parallel/distributed.py":
             given = frame.f_locals
@@ -95,9 +90,6 @@ def _inputs() -> Iterator[tuple[str, Any]]:
                 if tensor.dim() or tensor.device.type != "cpu":
                     yield name, tensor.device
             return
-        if frame.f_back is None:
-            return
-        frame = frame.f_back
 
 
 def _tensors(named: list[tuple[str, Any]], levels: int) -> Iterator[tuple[str, Any]]:

@@ -7,16 +7,13 @@ and closures are none.
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.gradients import dense_one, is_filled, parameters_of
-from distdbg.worker.guards.shared.passes import weak
+from collections.abc import Callable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.guards.shared.gradients import dense_one, is_filled
+from distdbg.worker.models import parameters_of, weak_or_gone
+from distdbg.worker.user_code import Where, users_line
 
 _TIMES = 3
 
@@ -31,12 +28,9 @@ class RedundantAllreduce(Guard):
         self._of: dict[int, _Model] = {}
         self._owned: dict[tuple[int, int], bool] = {}
         self._forward: tuple[_Model, Where | None] | None = None
-        self.listen("forward", self._begins)
-        self.listen("backward", self._backward)
-        self.listen("optimizer", self._steps)
+        self.listen_in_window(forward=self._begins, backward=self._backward, optimizer=self._steps)
 
     def window_ends(self) -> None:
-        self.unsubscribe()
         self._of, self._owned, self._forward = {}, {}, None
 
     def _begins(self, module: Any) -> None:  # noqa: ANN401
@@ -64,7 +58,7 @@ class RedundantAllreduce(Guard):
             same = len(places) > 1 and all(place == places[0] for place in places)
             model.times = model.times + 1 if same else 0
             if model.times >= _TIMES:
-                self.say(places[0][1], "each micro-batch is reduced", reduced=len(places))
+                self.report(places[0][1], "each micro-batch is reduced", reduced=len(places))
 
     def _owns(self, optimizer: Any, key: int, model: _Model) -> bool:  # noqa: ANN401
         """Whether a parameter of the model is this optimizer's."""
@@ -77,7 +71,7 @@ class RedundantAllreduce(Guard):
 
 class _Model:
     def __init__(self, module: Any) -> None:  # noqa: ANN401
-        self.parameter: Callable[[], Any] = weak(dense_one(module.parameters())) or (lambda: None)
+        self.parameter: Callable[[], Any] = weak_or_gone(dense_one(module.parameters()))
         self.places: list[tuple[Where | None, Where | None]] = []
         self.times = 0
 

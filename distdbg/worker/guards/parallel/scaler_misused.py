@@ -9,20 +9,16 @@ hand, be it the loss, the gradient that a backward begins with, or the gradients
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
-from distdbg.worker.guards.shared.autocast import autocast_of
-from distdbg.worker.guards.shared.base import users_line
+from distdbg.worker.guards.shared.gradients import CHANGES_GRADIENTS
 from distdbg.worker.guards.shared.graphs import begins_with_ones, is_scaled_by_hand
-from distdbg.worker.guards.shared.scalers import ScalerGuard, scaler_of_step, stage_of
-from distdbg.worker.guards.shared.source import CHANGES_GRADIENTS, mentioned
+from distdbg.worker.guards.shared.scalers import ScalerGuard, autocast_of, scaler_of_step, stage_of
 from distdbg.worker.guards.shared.units import policy_dtype, units_of
-from distdbg.worker.places import roots_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-    from typing import Any
+from distdbg.worker.hook_points import roots_of
+from distdbg.worker.user_code import mentioned, users_line
 
 _TIMES = 3
 _SENTENCES = {
@@ -45,13 +41,7 @@ class ScalerMisused(ScalerGuard):
         self._begin_step()
         self._times: dict[tuple[int, str], int] = {}
         self._policies: dict[int, str] = {}
-        self.listen("forward", self._forward)
-        self.listen("backward", self._backward)
-        self.listen("optimizer", self._steps)
-
-    def window_ends(self) -> None:
-        for event in ("forward", "backward", "optimizer"):
-            self.unsubscribe(event)
+        self.listen_in_window(forward=self._forward, backward=self._backward, optimizer=self._steps)
 
     def _begin_step(self) -> None:
         self._dtypes: set[str] = set()
@@ -99,7 +89,7 @@ class ScalerMisused(ScalerGuard):
         self._times = {key: count for key, count in self._times.items() if key[0] != id(optimizer)}
         self._times[id(optimizer), kind] = times
         if kind and times == _TIMES and not (kind == "past" and mentioned(CHANGES_GRADIENTS)):
-            self.say(users_line(), _SENTENCES[kind], misuse=kind, times=times)
+            self.report(users_line(), _SENTENCES[kind], misuse=kind, times=times)
 
     def _is_scaled_still(self, scaler: Any, optimizer: object) -> bool:  # noqa: ANN401
         return scaler._per_optimizer_states is self._states and stage_of(scaler, optimizer) == "READY"

@@ -16,7 +16,7 @@ class VersionsDiffer(Guard):
     blind = "packages that are imported later than the first step; the script's own modules"
 
     def window(self) -> None:
-        if self.context.distributed() is None:
+        if not self.context.distributed():
             return
         versions = {"python": ".".join(map(str, sys.version_info[:3]))}
         for name in _NAMES:
@@ -26,7 +26,7 @@ class VersionsDiffer(Guard):
         script = _checksum(getattr(sys.modules["__main__"], "__file__", None))
         if script is not None:
             versions["the script"] = script
-        self.say(None, versions=versions)
+        self.report(None, versions=versions)
 
 
 def _checksum(path: str | None) -> str | None:

@@ -6,13 +6,9 @@ Reads the device, and so is only on where it is asked for.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from distdbg.worker.guards.shared.base import Guard
-from distdbg.worker.guards.shared.groups import data_parallel_ranks
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _MOST_NORMS = 2000
 
@@ -28,8 +24,8 @@ class WeightsDesynced(Guard):
 
     def window_ends(self) -> None:
         model = self.context.model()
-        ranks = data_parallel_ranks(model) if hasattr(model, "reducer") else None
-        if model is None or ranks is None or len(ranks) < 2:
+        ranks = self.context.replicas() if hasattr(model, "reducer") else []
+        if not ranks:
             return
         torch = sys.modules["torch"]
         own = {f"module.{name}" for name in getattr(model, "parameters_to_ignore", ())}
@@ -38,4 +34,4 @@ class WeightsDesynced(Guard):
             return
         with torch.no_grad():
             norms: list[Any] = [repr(float(norm)) for norm in torch._foreach_norm([p.detach() for _, p in named])]
-        self.say(None, "", self.context.steps, names=[name for name, _ in named], norms=norms, among=ranks)
+        self.report(None, "", self.context.steps, names=[name for name, _ in named], norms=norms, among=ranks)

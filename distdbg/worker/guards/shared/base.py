@@ -1,34 +1,28 @@
-"""What every guard stands on, and what they share in a rank: counts, windows, facts."""
+"""Define `Guard`, the base class of all guards, and `GuardContext`, which the guards of a rank share."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
-from distdbg.worker.exceptions import belongs_to_user
+from distdbg.worker.bus import Bus
 from distdbg.worker.guards.shared.atomic_saves import AtomicSaves
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-    from typing import Any
-
-    from distdbg.worker.bus import Bus
-    from distdbg.worker.page import PageWriter
-
-    Where = list[object]
+from distdbg.worker.models import is_fsdp2
+from distdbg.worker.page import PageWriter
+from distdbg.worker.user_code import Where, is_ignored
 
 DEFAULT_MODES = ("off", "warn")
-#: A fact is told so often by one guard in one rank, and then no more.
+#: Facts that one guard sends in one rank.
 MOST_FACTS = 8
 
 
 class GuardError(BaseException):
-    """What `--guard ID=error` ends the script with. No Exception: a script's `except Exception` is not meant for it."""
+    """Ends the script for `--guard ID=error`. It is no Exception: a script's `except Exception` does not catch it."""
 
 
 class GuardContext:
-    """One for a rank: what its guards share."""
+    """The rank, its hook bus, and the counts of its heartbeat page."""
 
     def __init__(self, *, rank: int, bus: Bus, page: PageWriter, fact: Callable[..., bool], model: Callable[[], Any],
                  modes: dict[str, str]) -> None:  # fmt: skip
@@ -36,7 +30,7 @@ class GuardContext:
         self.modes = modes
         #: files with a temporary name, where a guard's mode is `fix`
         self.saves: AtomicSaves | None = None
-        #: the script has ended: there is nothing any more that an error could end
+        #: the script has ended, so an error could end nothing
         self.ended = False
 
     @property
@@ -53,8 +47,33 @@ class GuardContext:
 
     @property
     def epochs(self) -> int:
-        """Passes over a loader with steps in them, gone through to their end; counted before any guard hears of it."""
+        """Complete passes over a loader with steps in them. The page counts one before any guard gets the event."""
         return self.page.epochs()
+
+    def counts(self) -> tuple[int, int, int]:
+        """Batches, backwards and steps."""
+        return self.page.batches(), self.page.backwards(), self.page.steps()
+
+    def distributed(self) -> bool:
+        """Whether this rank has at least one other beside it."""
+        dist = sys.modules.get("torch.distributed")
+        return dist is not None and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+    def replicas(self) -> list[int]:
+        """The global ranks that share the gradients of the DDP or FSDP model; empty where they are unknown, or one."""
+        model, dist = self.model(), sys.modules.get("torch.distributed")
+        if dist is None or model is None or not dist.is_initialized():
+            return []
+        group = getattr(model, "process_group", None)
+        if group is not None:
+            ranks = [int(rank) for rank in dist.get_process_group_ranks(group)]
+        else:
+            meshes = (
+                [own.mesh_info.mesh for own in parameter_groups(model._get_fsdp_state())] if is_fsdp2(model) else []
+            )
+            all_ranks = [[int(rank) for rank in mesh.mesh.flatten().tolist()] for mesh in meshes]
+            ranks = all_ranks[0] if all_ranks and all_ranks.count(all_ranks[0]) == len(all_ranks) else []
+        return ranks if len(ranks) > 1 else []
 
     def atomic_saves(self, guard: str) -> AtomicSaves:
         """Made when the first guard asks for it."""
@@ -62,101 +81,105 @@ class GuardContext:
             self.saves = AtomicSaves(self.rank, lambda error: self.fact("guard-failed", guard=guard, error=repr(error)))
         return self.saves
 
-    def distributed(self) -> Any:  # noqa: ANN401
-        """torch.distributed, where this rank has at least one other beside it; else None."""
-        dist = sys.modules.get("torch.distributed")
-        if dist is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() < 2:
-            return None
-        return dist
+
+def parameter_groups(state: Any) -> list[Any]:  # noqa: ANN401
+    """The groups of parameters of one of FSDP2's states: newer torch can have several, each on its own mesh."""
+    several = getattr(state, "_fsdp_param_groups", None)
+    if several is not None:
+        return list(several)
+    only = getattr(state, "_fsdp_param_group", None)
+    return [] if only is None else [only]
 
 
 class Guard:
-    """A subclass says what it is in plain attributes, and listens in `begin`.
+    """A subclass describes itself in class attributes, and listens to events in `begin` or `window`.
 
-    `modes` are those that it has beside `default`; "error" is for guards that a rank can judge alone, "fix" for what
-    can be mended safely. `costs` and `blind` are sentences for `distdbg guards`.
+    `modes` are those that it has; "error" is for guards that one rank can judge alone, "fix" for mistakes that can be
+    repaired safely. `costs` and `blind` (what it does not detect) are sentences for `distdbg guards`.
     """
 
     id = ""
     modes: tuple[str, ...] = DEFAULT_MODES
     default = "warn"
-    #: so many facts a rank
+    #: facts that a rank sends
     most = MOST_FACTS
+    #: windows that are used; None for all
+    most_windows: int | None = None
     costs = ""
     blind = ""
 
     def __init__(self, context: GuardContext) -> None:
         self.context = context
-        self._told: set[tuple[object, ...]] = set()
         self.mode = context.modes.get(self.id, self.default)
-        self._heard: list[tuple[str, Callable[[Any], None]]] = []
+        #: windows that have opened
+        self.windows = 0
+        self._reported: set[tuple[object, ...]] = set()
+        #: event, subscriber, and whether it ends with the window
+        self._subscriptions: list[tuple[str, Callable[[Any], None], bool]] = []
 
     def begin(self) -> None:
         """torch has just been imported."""
 
     def window(self) -> None:
-        """A window opens: listen to steps now."""
+        """A window opens."""
 
     def window_ends(self) -> None:
-        """It closes; what was listened to in it by `listen` is no longer."""
+        """A window closes."""
 
     def finish(self) -> None:
         """The script has ended."""
 
-    def listen(self, event: str, subscriber: Callable[[Any], None]) -> None:
-        self._heard.append((event, subscriber))
+    def open_window(self) -> None:
+        self.windows += 1
+        if self.most_windows is None or self.windows <= self.most_windows:
+            self.window()
+
+    def close_window(self) -> None:
+        for event, subscriber, _ in [one for one in self._subscriptions if one[2]]:
+            self._unsubscribe(event, subscriber, in_window=True)
+        if self.most_windows is None or self.windows <= self.most_windows:
+            self.window_ends()
+
+    def listen(self, event: str, subscriber: Callable[[Any], None], *, in_window: bool = False) -> None:
+        self._subscriptions.append((event, subscriber, in_window))
         self.context.bus.subscribe(event, subscriber)
 
+    def listen_in_window(self, **subscribers: Callable[[Any], None]) -> None:
+        """Until the window closes."""
+        for event, subscriber in subscribers.items():
+            self.listen(event, subscriber, in_window=True)
+
     def unsubscribe(self, event: str = "") -> None:
-        """Hear no more of `event`, or of anything."""
-        for heard, subscriber in [pair for pair in self._heard if event in ("", pair[0])]:
-            self._heard.remove((heard, subscriber))
-            self.context.bus.unsubscribe(heard, subscriber)
+        """Get no more of `event`, or of any."""
+        for one in [one for one in self._subscriptions if event in ("", one[0])]:
+            self._unsubscribe(*one[:2], in_window=one[2])
 
-    def say(self, where: Where | None, _sentence: str = "", _about: object = None, **fields: object) -> bool:
-        """A fact for the check of this id, once a line. `where` is the user's; a comment there can forbid to speak.
+    def _unsubscribe(self, event: str, subscriber: Callable[[Any], None], *, in_window: bool) -> None:
+        self._subscriptions.remove((event, subscriber, in_window))
+        self.context.bus.unsubscribe(event, subscriber)
 
-        `_about` tells facts of one line apart. With `_sentence` this fact alone is the finding: in the mode `error` the
-        script ends with it.
+    def report(self, where: Where | None, _message: str = "", _key: object = None, **fields: object) -> bool:
+        """Send a fact for the rule of this id, once for each line of the user's and `_key`.
+
+        A comment at that line can silence it. With `_message` the fact alone is the finding: in the mode `error` it
+        ends the script.
         """
-        key = (*(where or ())[:2], _about)
-        if key in self._told or len(self._told) >= self.most or is_ignored(self.id, where):
+        key = (*(where or ())[:2], _key)
+        if key in self._reported or len(self._reported) >= self.most or is_ignored(self.id, where):
             return False
-        self._told.add(key)
+        self._reported.add(key)
         self.context.fact("guard", guard=self.id, mode=self.mode, step=self.context.steps, where=where, **fields)
-        if _sentence and self.mode == "error" and not self.context.ended:
+        if _message and self.mode == "error" and not self.context.ended:
             place = f" ({where[0]}:{where[1]})" if where else ""
-            raise GuardError(f"{self.id}: {_sentence}{place}")
+            raise GuardError(f"{self.id}: {_message}{place}")
         return True
 
-
-def users_line(skip: int = 1) -> Where | None:
-    """[file, line, function] of the innermost frame that is the user's own, seen from whoever called us."""
-    frame: FrameType | None = sys._getframe(skip)
-    while frame is not None:
-        if belongs_to_user(frame.f_code.co_filename):
-            return [frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name]
-        frame = frame.f_back
-    return None
+    def reports_at(self, where: Where | None) -> int:
+        """How many facts this guard has sent for a line."""
+        return sum(1 for key in self._reported if where and key[:2] == tuple(where[:2]))
 
 
-def is_ignored(guard: str, where: Where | None) -> bool:
-    """True where that line of the source, or a comment above it, says `# distdbg: ignore[ID]`, or without an id; or
-    where any line says `# distdbg: ignore-file[ID]`."""
-    if where is None or not isinstance(where[1], int):
-        return False
-    from linecache import getlines
-
-    line, lines = where[1], getlines(str(where[0]))
-    above = lines[line - 2 : line - 1] if line > 1 else []
-    near = lines[line - 1 : line] + [source for source in above if source.lstrip().startswith("#")]
-    return any(_names(guard, source, "ignore") for source in near) or any(
-        _names(guard, source, "ignore-file") for source in lines
-    )
-
-
-def _names(guard: str, source: str, word: str) -> bool:
-    _, found, rest = source.partition(f"# distdbg: {word}")
-    if not found or rest.startswith("-"):
-        return False
-    return not rest.startswith("[") or guard in rest[1:].partition("]")[0].replace(" ", "").split(",")
+def script_failed() -> bool:
+    """In `finish`: whether an error ends the script."""
+    error = sys.exc_info()[1]
+    return error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0))

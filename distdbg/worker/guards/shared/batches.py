@@ -6,17 +6,15 @@ Nothing is read from a device.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from math import prod
+from typing import Any
 
 from distdbg.evidence.frames import module_path
+from distdbg.worker.user_code import frames_above
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    Shape = tuple[int, ...]
+Shape = tuple[int, ...]
 
 #: So many things of a batch are looked at, and so many numbers of each tensor: all over it, since padding, borders and
 #: prompts are the same at the head of every batch.
@@ -25,7 +23,7 @@ _NUMBERS = 4096
 _LEVELS = 8
 _FRAMES = 8
 #: Files below sys.path -> the function that gets what a forward was given, and its variables for that.
-_DOORS = {
+_FORWARDS = {
     "torch/nn/parallel/distributed.py": ("forward", "inputs"),
     "torch/distributed/fsdp/fully_sharded_data_parallel.py": ("forward", "args"),
     "torch/distributed/fsdp/_fully_shard/_fsdp_state.py": ("_pre_forward", "args"),
@@ -55,18 +53,12 @@ def shapes_of(batch: Any) -> list[Shape]:  # noqa: ANN401
 
 def first_input() -> Any:  # noqa: ANN401
     """The first tensor that the forward of DDP or FSDP on the stack was given; None where it got none."""
-    frame = sys._getframe(1)
-    for _ in range(_FRAMES):
-        code = frame.f_code
-        door = _DOORS.get(module_path(code.co_filename))
-        if door is not None and code.co_name == door[0]:
-            given = frame.f_locals
-            tensor = sys.modules["torch"].Tensor
-            things = _things((given.get(door[1], ()), given.get("kwargs", {})))
+    for frame in frames_above(_FRAMES):
+        function, variable = _FORWARDS.get(module_path(frame.f_code.co_filename), ("", ""))
+        if frame.f_code.co_name == function:
+            given, tensor = frame.f_locals, sys.modules["torch"].Tensor
+            things = _things((given.get(variable, ()), given.get("kwargs", {})))
             return next((thing for thing in things if isinstance(thing, tensor) and thing.dim()), None)
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
     return None
 
 

@@ -10,15 +10,12 @@ gradients begin with a forward of each batch that is trained on. Who ever calls 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
-from distdbg.worker.guards.shared.passes import weak
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import GuardContext, Where
+from distdbg.worker.guards.shared.base import GuardContext
+from distdbg.worker.models import weak, weak_or_gone
+from distdbg.worker.user_code import Where, users_line
 
 #: Words of a script that has thought of it.
 DELIBERATE = re.compile(
@@ -40,7 +37,7 @@ class Evaluations:
     """`rounds` of evaluation in train mode, the newest at `where`, of `model`; `off` once one of them may be meant."""
 
     def __init__(self, context: GuardContext) -> None:
-        self._desk = context
+        self._context = context
         self.off = False
         self.rounds = 0
         self.where: Where | None = None
@@ -57,7 +54,7 @@ class Evaluations:
 
     def begins(self, iterator: Any) -> None:  # noqa: ANN401
         self._close()
-        self._now = None if self.off else _Pass(iterator, self._counts())
+        self._now = None if self.off else _Pass(iterator, self._context.counts())
 
     def ends(self, iterator: Any) -> bool:  # noqa: ANN401
         """Whether this was the first such evaluation."""
@@ -65,15 +62,15 @@ class Evaluations:
         self._close()
         if now is None or self.off or now.of() is not iterator:
             return False
-        batches, backwards, steps = (a - b for a, b in zip(self._counts(), now.since, strict=True))
+        batches, backwards, steps = (a - b for a, b in zip(self._context.counts(), now.since, strict=True))
         data = now.data() if now.data is not None else None
         if not now.fits or backwards or steps or min(batches, now.forwards) < _BATCHES or data is None:
             return False
         trained_on = {id(one()) for one in self._trained_on}  # never by ==, which of tensors is a tensor
         if {id(data), id(getattr(data, "dataset", data))} & trained_on:
             return False
-        if self._desk.steps > self._steps:
-            self.rounds, self._steps, self._over = self.rounds + 1, self._desk.steps, set()
+        if self._context.steps > self._steps:
+            self.rounds, self._steps, self._over = self.rounds + 1, self._context.steps, set()
         self.off = id(data) in self._over  # the same once more: it wants several answers
         self._over.add(id(data))
         self.where, self.model = now.where, now.model
@@ -84,7 +81,7 @@ class Evaluations:
         if not training:
             self.off = True
         if self._now is not None and not self.off:
-            self._now.forward(model, training and trained and not autograd, self._desk.batches)
+            self._now.forward(model, training and trained and not autograd, self._context.batches)
 
     def steps_with(self, optimizer: object) -> bool:
         """Whether enough steps were asked."""
@@ -93,13 +90,10 @@ class Evaluations:
         self.off = self.off or len(self._optimizers) > 1
         return self._left <= 0
 
-    def _counts(self) -> tuple[int, int, int]:
-        return self._desk.batches, self._desk.backwards, self._desk.steps
-
     def _close(self) -> None:
         """Data is trained on where there were steps before the next pass began, or this one ended."""
         now, self._now = self._now, None
-        if now is None or now.data is None or self._desk.steps <= now.since[2]:
+        if now is None or now.data is None or self._context.steps <= now.since[2]:
             return
         data = now.data()
         if data is not None and not any(one() is data for one in self._trained_on):
@@ -110,7 +104,7 @@ class _Pass:
     """`fits` while there was one forward a batch, of one model, each as an evaluation in train mode has them."""
 
     def __init__(self, iterator: Any, since: tuple[int, int, int]) -> None:  # noqa: ANN401
-        self.of = weak(iterator) or (lambda: None)
+        self.of = weak_or_gone(iterator)
         self.data = weak(getattr(iterator, "_dataset", None))
         self.since = since
         self.forwards, self.fits = 0, True
@@ -118,8 +112,6 @@ class _Pass:
         self.model: Callable[[], Any] = lambda: None
 
     def forward(self, model: Callable[[], Any], as_meant: bool, batches: int) -> None:
-        from distdbg.worker.guards.shared.base import users_line
-
         self.forwards += 1
         if self.forwards == 1:
             self.model = model

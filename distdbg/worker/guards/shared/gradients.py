@@ -7,13 +7,16 @@ there is more than one backward.
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.passes import weak
+import re
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from distdbg.worker.models import weak
 
 _LOOKED_AT = 32
+#: Lines of a script that divides or multiplies gradients.
+CHANGES_GRADIENTS = re.compile(
+    r"\bgrad\w*\b[^=\n]*(/=|\*=|\.div_|\.mul_)|_foreach_(div|mul)_|\.grad\s*=[^=\n]*[/*]|multiply_grads|get_scale\("
+)
 
 
 class Probe:
@@ -49,10 +52,6 @@ def dense_one(parameters: Any) -> Any:  # noqa: ANN401
     """One whose gradient, where it has one, is not zero: a bias or a norm. That of an embedding mostly is. Or None."""
     wanted = [parameter for parameter in parameters if parameter.requires_grad]
     return next((parameter for parameter in wanted if parameter.dim() == 1), wanted[0] if wanted else None)
-
-
-def parameters_of(optimizer: Any) -> Any:  # noqa: ANN401
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def is_filled(gradient: Any) -> bool | None:  # noqa: ANN401

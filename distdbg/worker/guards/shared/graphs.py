@@ -3,11 +3,9 @@ that could run the script's own hooks, or compute a checkpointed part once more.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-    from typing import Any
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
 _MOST_NODES = 6
 #: torch's loss functions, each of which says itself how it reduces.

@@ -1,15 +1,13 @@
-"""Passes over DataLoaders: which of them were training, told to a guard once a pass."""
+"""Detect which passes over DataLoaders are training."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 from distdbg.worker.guards.shared.base import Guard
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.models import weak
+from distdbg.worker.user_code import Where
 
 #: Loaders that are remembered; a script that makes more of them gets no advice about the oldest.
 _MOST = 64
@@ -30,8 +28,8 @@ class Pass:
 
 
 class PassGuard(Guard):
-    """Hears of each pass that begins, and of those that were training: half of the loader's batches were taken, and the
-    optimizer stepped meanwhile. Loaders are told apart by their sampler. Where a script goes through two loaders at the
+    """A guard that gets each pass that begins, and each that was training: half of the loader's batches were taken, and
+    the optimizer stepped meanwhile. Loaders are distinguished by their sampler. Where a script uses two loaders at the
     same time, the one that began first is not judged."""
 
     def begin(self) -> None:
@@ -102,13 +100,3 @@ def samplers_of(iterator: Any) -> Iterator[Any]:  # noqa: ANN401
             return
         yield sampler
         sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
-
-
-def weak(thing: object) -> Callable[[], Any] | None:
-    """None for what cannot be referred to weakly: it is not kept alive, and so not remembered."""
-    from _weakref import ref
-
-    try:
-        return None if thing is None else ref(thing)
-    except TypeError:
-        return None

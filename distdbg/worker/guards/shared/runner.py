@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from distdbg.worker.guards import guard_classes
 from distdbg.worker.guards.shared.base import Guard, GuardContext
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: A window opens after so many steps, and then after each thousand.
 _OPENS_AFTER = (1, 100, 1000)
@@ -63,12 +61,12 @@ class GuardRunner:
             self.context.page.at_step(next(later, steps - steps % _EVERY + _EVERY), self._turn)
         else:
             self._open = True
-            self._each("window")
+            self._each("open_window")
             self.context.page.at_step(steps + _STEPS, self._turn)
 
     def _close(self) -> None:
         self._open = False
-        self._each("window_ends")
+        self._each("close_window")
 
     def _each(self, what: str) -> None:
         for guard in list(self._guards):

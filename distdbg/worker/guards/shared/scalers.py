@@ -6,15 +6,12 @@ Works for all that torch has (torch.amp, torch.cuda.amp, FSDP's own) and for who
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from distdbg.worker.guards.shared.base import Guard
-from distdbg.worker.guards.shared.passes import weak
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-    from typing import Any
+from distdbg.worker.models import weak
+from distdbg.worker.user_code import frames_above
 
 _FILES = ("grad_scaler.py", "sharded_grad_scaler.py")
 _FRAMES = 16
@@ -43,14 +40,10 @@ class ScalerGuard(Guard):
 
 def scaler_of_step() -> Any:  # noqa: ANN401
     """The enabled one whose `step` is on the stack of an optimizer's step; None where it steps by itself."""
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(_FRAMES):
-        if frame is None:
-            return None
+    for frame in frames_above(_FRAMES):
         if frame.f_code.co_name == "step" and frame.f_code.co_filename.endswith(_FILES):
             scaler = frame.f_locals.get("self")
             return scaler if getattr(scaler, "_enabled", False) else None
-        frame = frame.f_back
     return None
 
 
@@ -58,3 +51,20 @@ def stage_of(scaler: Any, optimizer: object) -> str:  # noqa: ANN401
     """READY, UNSCALED or STEPPED, as the scaler itself keeps it since its last update."""
     state = scaler._per_optimizer_states.get(id(optimizer))
     return "READY" if state is None else str(state["stage"].name)
+
+
+def autocast_of(module: Any) -> str:  # noqa: ANN401
+    """`float16` or `bfloat16` where autocast is on for the device of a module that trains, else empty.
+
+    Only where its parameters have another dtype: autocast does nothing for a model that is of half precision itself.
+    """
+    if not module.training:
+        return ""
+    torch = sys.modules["torch"]
+    if not torch.is_grad_enabled():
+        return ""
+    parameter = next((p for p in module.parameters() if p.requires_grad), None)
+    if parameter is None or not torch.is_autocast_enabled(parameter.device.type):
+        return ""
+    dtype = torch.get_autocast_dtype(parameter.device.type)
+    return "" if parameter.dtype == dtype else str(dtype).removeprefix("torch.")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard
-from distdbg.worker.wrapping import is_fsdp2
+from collections.abc import Iterable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Any
+from distdbg.worker.guards.shared.base import Guard, parameter_groups
+from distdbg.worker.models import is_fsdp2
 
 #: Classes whose children are layers in a row.
 CONTAINERS = {"ModuleList", "ModuleDict", "Sequential"}
@@ -45,10 +43,7 @@ class UnitsGuard(Guard):
 
     def window(self) -> None:
         self._seen: set[int] = set()
-        self.listen("forward", self._forward)
-
-    def window_ends(self) -> None:
-        self.unsubscribe()
+        self.listen_in_window(forward=self._forward)
 
     def judge(self, module: Any, units: list[Unit]) -> None:  # noqa: ANN401
         """`units` is empty where it is no FSDP model."""
@@ -64,26 +59,17 @@ def units_of(module: Any) -> list[Unit]:  # noqa: ANN401
     """Those with parameters; empty for what is no FSDP module. The states of FSDP2 know one another."""
     if is_fsdp2(module):
         states = module._get_fsdp_state()._state_ctx.all_states
-        return [_second(group) for state in states for group in groups_of(state)]
+        return [_second(group) for state in states for group in parameter_groups(state)]
     fsdp_modules = getattr(type(module), "fsdp_modules", None)
     if not callable(fsdp_modules):
         return []
     return [_first(unit) for unit in fsdp_modules(module) if getattr(unit, "_handle", None) is not None]
 
 
-def groups_of(state: Any) -> Iterator[Any]:  # noqa: ANN401
-    """The groups of parameters of one of FSDP2's states: newer torch can have several, each on a mesh of its own."""
-    several = getattr(state, "_fsdp_param_groups", None)
-    if several is not None:
-        yield from several
-    elif (only := getattr(state, "_fsdp_param_group", None)) is not None:
-        yield only
-
-
 def holds_unreduced(module: Any) -> bool:  # noqa: ANN401
     """Whether FSDP2 keeps gradients of a backward that it did not reduce: the parameters themselves have none then."""
     states = module._get_fsdp_state()._state_ctx.all_states if is_fsdp2(module) else ()
-    parameters = (p for state in states for group in groups_of(state) for p in group.fsdp_params)
+    parameters = (p for state in states for group in parameter_groups(state) for p in group.fsdp_params)
     return any(
         getattr(getattr(p, "_unsharded_param", None), "grad", None) is not None
         or getattr(p, "unsharded_accumulated_grad", None) is not None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 #: As transformers call the two numbers, and whoever took its schedules over.
 _WARMUP, _TOTAL = "num_warmup_steps", "num_training_steps"

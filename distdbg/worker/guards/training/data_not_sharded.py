@@ -10,18 +10,11 @@ trained in parallel.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
-from distdbg.worker.guards.shared.base import users_line
-from distdbg.worker.guards.shared.batches import fingerprint, first_input, is_one_of, shapes_of
-from distdbg.worker.guards.shared.groups import data_parallel_ranks
-from distdbg.worker.guards.shared.passes import PassGuard, samplers_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from distdbg.worker.guards.shared.batches import Shape
-    from distdbg.worker.guards.shared.passes import Pass
+from distdbg.worker.guards.shared.batches import Shape, fingerprint, first_input, is_one_of, shapes_of
+from distdbg.worker.guards.shared.passes import Pass, PassGuard, samplers_of
+from distdbg.worker.user_code import users_line
 
 #: First batches that are looked at, and forwards that may be the one of such a batch: a GAN's first is another model's.
 _BATCHES = 24
@@ -43,7 +36,7 @@ class DataNotSharded(PassGuard):
         self.listen("pass-begins", self._first_batch)
 
     def pass_begins(self, now: Pass, _iterator: Any) -> bool:  # noqa: ANN401
-        if now.total < 2 or self._batches_left <= 0 or self.context.distributed() is None:
+        if now.total < 2 or self._batches_left <= 0 or not self.context.distributed():
             return False
         now.where = users_line()
         return True
@@ -74,12 +67,12 @@ class DataNotSharded(PassGuard):
             self.unsubscribe("forward")
 
     def trained(self, now: Pass) -> None:
-        ranks, batch = data_parallel_ranks(self.context.model()), now.about
-        if batch is None or not batch.entered or ranks is None or len(ranks) < 2:
+        ranks, batch = self.context.replicas(), now.about
+        if batch is None or not batch.entered or not ranks:
             return
-        number = sum(1 for key in self._told if now.where and key[:2] == tuple(now.where[:2]))
+        number = self.reports_at(now.where)
         if number < 3:
-            self.say(now.where, "", number, batch=batch.fingerprint, samplers=batch.samplers, items=batch.items,
+            self.report(now.where, "", number, batch=batch.fingerprint, samplers=batch.samplers, items=batch.items,
                      part=batch.part, batches=now.total, among=ranks)  # fmt: skip
 
 

@@ -7,12 +7,11 @@ are decayed by many on purpose.
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.wrapping import inner_of, is_fsdp1
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.models import inner_of, is_fsdp1, plain_name
+from distdbg.worker.user_code import users_line
 
 _MOST_NAMES = 5
 _MOST_OPTIMIZERS = 8
@@ -21,6 +20,7 @@ _MOST_OPTIMIZERS = 8
 class DecayedNorms(Guard):
     id = "decayed-norms"
     modes = ("off", "warn", "error")
+    most_windows = 1
     costs = "a walk over all parameters at the second step: about 1 ms for 1,000 of them"
     blind = (
         "optimizers that decay all or nothing: that may be meant; models without DDP or FSDP2; decay that is not in "
@@ -29,15 +29,9 @@ class DecayedNorms(Guard):
 
     def begin(self) -> None:
         self._seen: set[int] = set()
-        self._windows = 0
 
     def window(self) -> None:
-        self._windows += 1
-        if self._windows == 1:
-            self.listen("optimizer", self._steps)
-
-    def window_ends(self) -> None:
-        self.unsubscribe()
+        self.listen_in_window(optimizer=self._steps)
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
         model = self.context.model()
@@ -53,7 +47,7 @@ class DecayedNorms(Guard):
         known = [names[id(p)] for group in decayed for p in group["params"] if id(p) in names]
         vectors = [name for name, of_norm in known if of_norm or False in kinds]
         if vectors and kinds:
-            self.say(users_line(), "norms or biases are decayed, while others are exempt", id(optimizer),
+            self.report(users_line(), "norms or biases are decayed, while others are exempt", id(optimizer),
                      names=vectors[:_MOST_NAMES], count=len(vectors), exempt=len(spared))  # fmt: skip
 
 
@@ -74,5 +68,5 @@ def _norms_and_biases(model: Any) -> dict[int, tuple[str, bool]]:  # noqa: ANN40
         for name, parameter in module._parameters.items():
             of_norm = "Norm" in type(module).__name__
             if parameter is not None and _is_vector(parameter) and (of_norm or name == "bias"):
-                found[id(parameter)] = f"{path}.{name}".replace("_orig_mod.", ""), of_norm
+                found[id(parameter)] = plain_name(f"{path}.{name}"), of_norm
     return found

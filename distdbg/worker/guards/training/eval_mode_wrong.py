@@ -9,20 +9,13 @@ is nobody's to step.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
-from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.base import Guard
 from distdbg.worker.guards.shared.evaluations import DELIBERATE, MODE_CHOSEN, Evaluations
-from distdbg.worker.guards.shared.gradients import parameters_of
-from distdbg.worker.guards.shared.passes import weak
-from distdbg.worker.guards.shared.source import mentioned
-from distdbg.worker.wrapping import inner_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.models import inner_of, parameters_of, weak
+from distdbg.worker.user_code import Where, mentioned, users_line
 
 _TIMES = 3
 #: So many forwards are heard of after a pass began or ended, so many of these are looked at, and so many models.
@@ -63,7 +56,9 @@ class EvalModeWrong(Guard):
             evaluations.off = True
             kinds = _kinds(module, training=True)
             if kinds and not mentioned(DELIBERATE):
-                self.say(evaluations.where, "an evaluation runs in train mode", active=kinds, times=evaluations.rounds)
+                self.report(
+                    evaluations.where, "an evaluation runs in train mode", active=kinds, times=evaluations.rounds
+                )
         self._look_anew()
 
     def _counts_optimizers(self, optimizer: object) -> None:
@@ -111,7 +106,7 @@ class EvalModeWrong(Guard):
         kinds = _kinds(module, training=False)
         as_ever = len(wanted) >= one.trainable and all(id(p) in held for p in wanted)
         if kinds and as_ever and not mentioned(MODE_CHOSEN):
-            self.say(one.where, "training goes on in eval mode", silenced=kinds, times=one.wrong)
+            self.report(one.where, "training goes on in eval mode", silenced=kinds, times=one.wrong)
 
 
 class _Model:

@@ -7,17 +7,12 @@ batches may still come to one, of a loss that is summed up: those are given time
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
+from typing import Any
 
-from distdbg.worker.guards.shared.base import Guard, users_line
+from distdbg.worker.guards.shared.base import Guard
 from distdbg.worker.guards.shared.graphs import Token
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.user_code import Where, frames_above, users_line
 
 _BATCHES = 3
 _PASSES = 1000
@@ -83,7 +78,7 @@ class EvalWithGrad(Guard):
                 self._tell(where)
 
     def _tell(self, where: Where | None) -> None:
-        self.say(where, "an evaluation builds graphs", batches=_BATCHES)
+        self.report(where, "an evaluation builds graphs", batches=_BATCHES)
 
 
 def _hung_on(node: Any) -> Callable[[], Any]:  # noqa: ANN401
@@ -95,13 +90,9 @@ def _hung_on(node: Any) -> Callable[[], Any]:  # noqa: ANN401
 
 def _output() -> Any:  # noqa: ANN401
     """What the forward of DDP or FSDP1 is about to give back, or the outermost unit of FSDP2."""
-    frame = sys._getframe(1)
-    for _ in range(8):
+    for frame in frames_above(8):
         if "output" in frame.f_code.co_varnames and frame.f_code.co_name in ("forward", "_post_forward"):
             return frame.f_locals.get("output")
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
     return None
 
 

@@ -6,17 +6,14 @@ What is alive at the next window, ninety steps later, or at the end of a shorter
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard, users_line
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from distdbg.worker.guards.shared.base import Guard
 from distdbg.worker.guards.shared.graphs import Token
-from distdbg.worker.places import roots_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.hook_points import roots_of
+from distdbg.worker.user_code import Where, users_line
 
 #: Nobody judges graphs that are younger, in steps.
 _OLD = 40
@@ -35,19 +32,16 @@ class GraphRetained(Guard):
 
     def begin(self) -> None:
         self._tokens: list[tuple[list[Callable[[], Any]], Where | None]] = []
-        self._windows = 0
         self._planted = 0
 
     def window(self) -> None:
-        self._windows += 1
-        if self._windows == 1:
-            self.listen("backward", self._backward)
+        if self.windows == 1:
+            self.listen_in_window(backward=self._backward)
         elif self._tokens:
             self._judge()
 
     def window_ends(self) -> None:
-        if self._windows == 1:
-            self.unsubscribe()
+        if self.windows == 1:
             self._planted = self.context.steps
 
     def finish(self) -> None:
@@ -78,7 +72,7 @@ class GraphRetained(Guard):
         planted, self._tokens = len(self._tokens), []
         for place, count in kept.items():
             if count >= _FEW:
-                self.say(list(place) or None, kept=count, of=planted, after=self.context.steps - self._planted)
+                self.report(list(place) or None, kept=count, of=planted, after=self.context.steps - self._planted)
 
 
 def _some_of(node: Any) -> Iterator[Any]:  # noqa: ANN401

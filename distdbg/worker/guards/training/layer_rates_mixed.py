@@ -8,15 +8,13 @@ wherever there is one, as cross-attention that was put into some of the layers.
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.groups import names_of
-from distdbg.worker.wrapping import is_fsdp1
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.models import inner_of, is_fsdp1, plain_name
+from distdbg.worker.user_code import users_line
 
-    Rates = dict[int, set[float]]
+Rates = dict[int, set[float]]
 
 #: A shorter list of layers shows no rule.
 _FEWEST = 4
@@ -27,20 +25,15 @@ _MOST_OPTIMIZERS = 8
 class LayerRatesMixed(Guard):
     id = "layer-rates-mixed"
     modes = ("off", "warn", "error")
+    most_windows = 1
     costs = "a walk over all parameters at the second step, where there are more than two rates: about 1 ms for 1,000"
     blind = "models without DDP or FSDP2, or with fewer than four layers; rates that are no groups of one optimizer"
 
     def begin(self) -> None:
         self._seen: set[int] = set()
-        self._windows = 0
 
     def window(self) -> None:
-        self._windows += 1
-        if self._windows == 1:
-            self.listen("optimizer", self._steps)
-
-    def window_ends(self) -> None:
-        self.unsubscribe()
+        self.listen_in_window(optimizer=self._steps)
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
         model = self.context.model()
@@ -50,11 +43,12 @@ class LayerRatesMixed(Guard):
         rates = _rates(optimizer)
         if len(set(rates.values())) < _FEWEST - 1:
             return
-        for name, layers in _lists(names_of(model), rates).items():
+        names = {id(p): plain_name(name) for name, p in inner_of(model).named_parameters()}
+        for name, layers in _lists(names, rates).items():
             odd = _odd_ones(layers)
             if odd:
                 told = [[f"{name}.{number}", sorted(layers[number])] for number in odd[:_MOST_TOLD]]
-                self.say(users_line(), "a layer has two rates, or another layer's", (id(optimizer), name),
+                self.report(users_line(), "a layer has two rates, or another layer's", (id(optimizer), name),
                          layers=told, count=len(odd), of=len(layers))  # fmt: skip
 
 

@@ -7,15 +7,12 @@ or counts on over epochs, leaves nothing over.
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.passes import weak
+from collections.abc import Callable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.models import weak
+from distdbg.worker.user_code import Where, users_line
 
 _STEPS = 3
 _MOST_PASSES = 1000
@@ -39,22 +36,19 @@ class LeftoverStepsDropped(Guard):
             self.unsubscribe()
             return
         reference = weak(iterator)
-        self._now = None if reference is None else _Pass(reference, users_line(), self._counts())
+        self._now = None if reference is None else _Pass(reference, users_line(), self.context.counts())
         self._listen()
 
     def _listen(self) -> None:
         self.unsubscribe("optimizer")
         self.listen("optimizer", self._steps)
 
-    def _counts(self) -> tuple[int, int, int]:
-        return self.context.batches, self.context.backwards, self.context.steps
-
     def _steps(self, _optimizer: object) -> None:
         backwards = self.context.backwards
         if self._over is not None:
             (before, left, at_end), self._over = self._over, None
             if backwards - at_end == before.each:
-                self.say(before.where, left=left, each=before.each)
+                self.report(before.where, left=left, each=before.each)
         if self._now is None or self._now.steps_at(backwards) >= _STEPS:
             self.unsubscribe("optimizer")
 
@@ -62,7 +56,7 @@ class LeftoverStepsDropped(Guard):
         now, self._now = self._now, None
         if now is None or now.of() is not iterator:
             return
-        batches, backwards, steps = (a - b for a, b in zip(self._counts(), now.since, strict=True))
+        batches, backwards, steps = (a - b for a, b in zip(self.context.counts(), now.since, strict=True))
         if now.each > 1 and batches == backwards and backwards // now.each == steps and backwards % now.each:
             self._over = now, backwards % now.each, self.context.backwards
             self._listen()

@@ -8,18 +8,12 @@ end.
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
+from typing import Any
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.groups import data_parallel_ranks
-from distdbg.worker.guards.shared.passes import weak
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.guards.shared.base import Guard, script_failed
+from distdbg.worker.models import weak
+from distdbg.worker.user_code import Where, users_line
 
 #: Of one loop the first passes are told, and later ones whose length is another.
 _PASSES = 3
@@ -47,7 +41,7 @@ class LoaderLengthsDiffer(Guard):
             self.unsubscribe()
             return
         total, reference = iterator.__dict__.get("_distdbg_batches", -1), weak(iterator)
-        if total > 0 and reference is not None and self.context.distributed() is not None:
+        if total > 0 and reference is not None and self.context.distributed():
             self._begun = _Begun(reference, users_line(), total, self.context.steps)
             self.unsubscribe("optimizer")
             self.listen("optimizer", self._steps)
@@ -56,8 +50,8 @@ class LoaderLengthsDiffer(Guard):
         """The first one of the pass: it trains. The loader that was begun last is the one that it trains with."""
         self.unsubscribe("optimizer")
         begun, model = self._begun, self.context.model()
-        ranks = data_parallel_ranks(model)
-        if begun is None or ranks is None or len(ranks) < 2:
+        ranks = self.context.replicas()
+        if begun is None or not ranks:
             return
         line = tuple((begun.where or [])[:2])
         if getattr(getattr(model, "_join_config", None), "enable", False) or len(self._numbers) >= 64:
@@ -67,7 +61,7 @@ class LoaderLengthsDiffer(Guard):
         self._numbers[line] = number + 1, begun.total
         if number < _PASSES or length != begun.total:
             begun.number = number
-            self.say(begun.where, "", (number, "begins"), number=number, batches=begun.total, among=ranks)
+            self.report(begun.where, "", (number, "begins"), number=number, batches=begun.total, among=ranks)
 
     def _ends(self, iterator: Any) -> None:  # noqa: ANN401
         begun = self._begun
@@ -75,14 +69,12 @@ class LoaderLengthsDiffer(Guard):
             self._begun = None
             if begun.number is not None:
                 steps = self.context.steps - begun.steps
-                self.say(begun.where, "", (begun.number, "ends"), number=begun.number, steps=steps)
+                self.report(begun.where, "", (begun.number, "ends"), number=begun.number, steps=steps)
 
     def finish(self) -> None:
         """Ranks that went round their loaders as often as they liked have as many; who failed in one has begun it."""
-        if self._told:
-            error = sys.exc_info()[1]
-            by_itself = error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
-            self.say(None, backwards=self.context.backwards - self._backwards, by_itself=by_itself)
+        if self._reported:
+            self.report(None, backwards=self.context.backwards - self._backwards, by_itself=not script_failed())
 
 
 class _Begun:

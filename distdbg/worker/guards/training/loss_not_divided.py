@@ -7,22 +7,17 @@ are no micro-batches. Where a file of the script's divides gradients by hand, no
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import users_line
-from distdbg.worker.guards.shared.gradients import dense_one, is_filled, parameters_of
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from distdbg.worker.guards.shared.gradients import CHANGES_GRADIENTS, dense_one, is_filled
 from distdbg.worker.guards.shared.graphs import LOSSES, begins_with_ones, chain_of, kind_of
-from distdbg.worker.guards.shared.passes import weak
 from distdbg.worker.guards.shared.scalers import ScalerGuard
-from distdbg.worker.guards.shared.source import CHANGES_GRADIENTS, mentioned
 from distdbg.worker.guards.shared.units import holds_unreduced
-from distdbg.worker.places import roots_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.hook_points import roots_of
+from distdbg.worker.models import parameters_of, weak
+from distdbg.worker.user_code import Where, mentioned, users_line
 
 _TIMES = 3
 _MEAN = 1  # torch.nn._reduction
@@ -40,13 +35,7 @@ class LossNotDivided(ScalerGuard):
         self._begin_step()
         self._times = 0
         self._probe: Callable[[], Any] | None = None
-        self.listen("batch", self._batch)
-        self.listen("backward", self._backward)
-        self.listen("optimizer", self._steps)
-
-    def window_ends(self) -> None:
-        for event in ("batch", "backward", "optimizer"):
-            self.unsubscribe(event)
+        self.listen_in_window(batch=self._batch, backward=self._backward, optimizer=self._steps)
 
     def _begin_step(self) -> None:
         self._loaders: set[int] = set()
@@ -93,4 +82,4 @@ class LossNotDivided(ScalerGuard):
         added_up = same and places[0][1] and batches == len(places) and loaders == 1
         self._times = self._times + 1 if added_up else 0
         if self._times == _TIMES and not mentioned(CHANGES_GRADIENTS):
-            self.say(places[0][0], losses=len(places), optimizer=type(optimizer).__name__)
+            self.report(places[0][0], losses=len(places), optimizer=type(optimizer).__name__)

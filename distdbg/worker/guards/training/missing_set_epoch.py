@@ -9,18 +9,11 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import Any
 
-from distdbg.worker.guards.shared.base import users_line
 from distdbg.worker.guards.shared.batches import fingerprint
-from distdbg.worker.guards.shared.passes import PassGuard, samplers_of
-from distdbg.worker.guards.shared.source import mentioned
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
-    from distdbg.worker.guards.shared.passes import Pass
+from distdbg.worker.guards.shared.passes import Pass, PassGuard, samplers_of
+from distdbg.worker.user_code import Where, mentioned, users_line
 
 _TELLS = re.compile(r"\.set_epoch\(")
 #: A script that names it has gone through the data so often at its end, or may have had one epoch only.
@@ -79,7 +72,7 @@ class MissingSetEpoch(PassGuard):
         if now.before is None or of.told:
             return
         if order.mended:
-            self.say(now.where, sampler=of.kind, epoch=of.epoch - 1, fixed=True)
+            self.report(now.where, sampler=of.kind, epoch=of.epoch - 1, fixed=True)
         elif order.is_like(now.before.about):
             of.where = now.where
             if not of.named:
@@ -94,7 +87,7 @@ class MissingSetEpoch(PassGuard):
                 self._tell(of)
 
     def _tell(self, of: _Sampler) -> None:
-        self.say(of.where, f"two passes had the same order, that of epoch {of.epoch}", epoch=of.epoch)
+        self.report(of.where, f"two passes had the same order, that of epoch {of.epoch}", epoch=of.epoch)
 
 
 class _Sampler:

@@ -8,15 +8,14 @@ wrapped model that was called may be a copy, whose gradient is written by hand.
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.gradients import Probe, is_filled, parameters_of, probe_of
-from distdbg.worker.guards.shared.passes import weak
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-    from typing import Any
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.guards.shared.gradients import Probe, is_filled, probe_of
+from distdbg.worker.models import parameters_of, weak
+from distdbg.worker.user_code import users_line
 
 _TIMES = 3
 
@@ -35,13 +34,9 @@ class MissingZeroGrad(Guard):
 
     def window(self) -> None:
         self._of: dict[int, _State] = {}
-        self.listen("forward", self._forward)
-        self.listen("step", self._stepped)
-        self.listen("backward", self._backward)
-        self.listen("optimizer", self._steps)
+        self.listen_in_window(forward=self._forward, step=self._stepped, backward=self._backward, optimizer=self._steps)
 
     def window_ends(self) -> None:
-        self.unsubscribe()
         self._of = {}
 
     def _forward(self, module: Any) -> None:  # noqa: ANN401
@@ -67,7 +62,7 @@ class MissingZeroGrad(Guard):
         added = gradient is not None and gradient._version > state.probe.version
         state.times = state.times + 1 if state.backwards and state.kept and added else 0
         if state.times >= _TIMES and self._is_trained(state.probe):
-            self.say(users_line(), "gradients are not cleared between steps", times=state.times,
+            self.report(users_line(), "gradients are not cleared between steps", times=state.times,
                      device=gradient.device.type)  # fmt: skip
 
     def _is_trained(self, probe: Probe) -> bool:

@@ -7,18 +7,12 @@ judged once enough steps have gone by that another optimizer would have had its 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.gradients import parameters_of
-from distdbg.worker.guards.shared.passes import weak
-from distdbg.worker.wrapping import is_fsdp1
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.models import is_fsdp1, parameters_of, weak
+from distdbg.worker.user_code import Where, users_line
 
 _MOST_NAMES = 5
 
@@ -26,6 +20,7 @@ _MOST_NAMES = 5
 class ParamsNotOptimized(Guard):
     id = "params-not-optimized"
     modes = ("off", "warn")
+    most_windows = 3
     costs = (
         "a walk over all parameters at each window: about 1 ms for 1,000 of them, three times, then no more; where "
         "some are missing, a look at each step's optimizer between the windows"
@@ -39,24 +34,21 @@ class ParamsNotOptimized(Guard):
         self._free: dict[str, tuple[int, int]] = {}
         self._known: dict[int, Callable[[], Any] | None] = {}
         self._where: Where | None = None
-        self._parameters = self._windows = 0
+        self._parameters = 0
 
     def window(self) -> None:
-        self._windows += 1
         self.unsubscribe()
-        if self._windows <= 3:
-            self.listen("optimizer", self._steps)
-            self._looked = False
+        self.listen_in_window(optimizer=self._steps)
+        self._looked = False
 
     def window_ends(self) -> None:
-        self.unsubscribe()
-        if self._windows == 3:
+        if self.windows == self.most_windows:
             self._judge()
-        elif self._windows < 3 and self._missing():
+        elif self._missing():
             self.listen("optimizer", self._steps_between)
 
     def finish(self) -> None:
-        if 0 < self._windows < 3:
+        if 0 < self.windows < self.most_windows:
             self._judge()
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
@@ -94,7 +86,7 @@ class ParamsNotOptimized(Guard):
         missing = self._missing()
         if missing:
             others = Counter(size for own, size in self._held.items() if own not in self._own)
-            self.say(self._where, names=list(missing)[:_MOST_NAMES], count=len(missing), parameters=self._parameters,
+            self.report(self._where, names=list(missing)[:_MOST_NAMES], count=len(missing), parameters=self._parameters,
                      none_held=len(missing) == len(self._free), copied=Counter(missing.values()) <= others,
                      ended=self.context.ended)  # fmt: skip
         self._held, self._free, self._known = {}, {}, {}

@@ -6,21 +6,15 @@ says what all steps so far had. Experts that are seldom used and branches that a
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.gradients import parameters_of
-from distdbg.worker.guards.shared.passes import weak
-from distdbg.worker.wrapping import is_fsdp1
+from collections.abc import Callable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.models import is_fsdp1, parameters_of, weak
+from distdbg.worker.user_code import Where, users_line
 
 _MOST_NAMES = 5
 _MOST_OPTIMIZERS = 8
-_WINDOWS = 3
 #: So many passes over loaders are followed by a look, where there is something to be looked at.
 _PASSES = 100
 
@@ -28,6 +22,7 @@ _PASSES = 100
 class ParamsWithoutGrad(Guard):
     id = "params-without-grad"
     modes = ("off", "warn")
+    most_windows = 3
     costs = (
         "a walk over all parameters at steps 101 and 1001: about 0.5 ms for 1,000 of them; where some had no gradient, "
         "after passes over a loader, too"
@@ -38,19 +33,15 @@ class ParamsWithoutGrad(Guard):
     )
 
     def begin(self) -> None:
-        self._windows = 0
         self._looks: dict[int, _Look] = {}
         self._passes = _PASSES
         self.listen("data-end", self._data_ends)
 
     def window(self) -> None:
-        self._windows += 1
-        if self._windows <= _WINDOWS:
-            self.listen("optimizer", self._steps)
+        self.listen_in_window(optimizer=self._steps)
 
     def window_ends(self) -> None:
-        self.unsubscribe("optimizer")
-        if self._windows == _WINDOWS:
+        if self.windows == self.most_windows:
             self.unsubscribe()
             self._judge()
 
@@ -79,22 +70,22 @@ class ParamsWithoutGrad(Guard):
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
         """Known are those that stepped in the first window: one that is made later is too young to be judged."""
         look, reference = self._looks.get(id(optimizer)), weak(optimizer)
-        if self._windows == 1:
+        if self.windows == 1:
             if look is None and reference is not None and len(self._looks) < _MOST_OPTIMIZERS:
                 self._looks[id(optimizer)] = _Look(reference)
             return
         model = self.context.model()
-        if look is None or look.of() is not optimizer or look.window == self._windows:
+        if look is None or look.of() is not optimizer or look.window == self.windows:
             return
         if model is None or is_fsdp1(model):
             return
-        look.window, look.where = self._windows, users_line()
+        look.window, look.where = self.windows, users_line()
         look.take(optimizer, model, self.context.steps)
 
     def _judge(self) -> None:
         for look in self._looks.values():
             if look.names:
-                self.say(look.where, names=list(look.names.values())[:_MOST_NAMES], count=len(look.names),
+                self.report(look.where, names=list(look.names.values())[:_MOST_NAMES], count=len(look.names),
                          parameters=look.parameters, steps=look.steps)  # fmt: skip
         self._looks = {}
 

@@ -7,22 +7,21 @@ closure's backward comes within the step.
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.passes import weak
+from collections.abc import Callable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.models import weak
+from distdbg.worker.user_code import users_line
 
 _TIMES = 3
 _MOST = 16
-_WINDOWS = 2
 
 
 class SchedulerBeforeOptimizer(Guard):
     id = "scheduler-before-optimizer"
     modes = ("off", "warn", "error")
+    most_windows = 2
     costs = "about 2 us for each of the steps 2 to 11 and 101 to 110, where there is a schedule"
     blind = (
         "schedules that move at the head of an epoch or of a step, before the backward; schedules that are no torch's"
@@ -30,7 +29,6 @@ class SchedulerBeforeOptimizer(Guard):
 
     def begin(self) -> None:
         self._schedules: list[_Schedule] = []
-        self._windows = 0
         self.listen("scheduler", self._made)
 
     def _made(self, scheduler: Any) -> None:  # noqa: ANN401
@@ -39,18 +37,13 @@ class SchedulerBeforeOptimizer(Guard):
             self._schedules.append(_Schedule(reference))
 
     def window(self) -> None:
-        self._windows += 1
-        if self._schedules and self._windows <= _WINDOWS:
+        if self._schedules:
             for one in self._schedules:
                 one.stepped, one.at_backward, one.times = False, None, 0
-            self.listen("step", self._stepped)
-            self.listen("backward", self._backward)
-            self.listen("optimizer", self._steps)
+            self.listen_in_window(step=self._stepped, backward=self._backward, optimizer=self._steps)
 
     def window_ends(self) -> None:
-        for event in ("step", "backward", "optimizer"):
-            self.unsubscribe(event)
-        if self._windows >= _WINDOWS:
+        if self.windows == self.most_windows:
             self.unsubscribe()
             self._schedules = []
 
@@ -72,7 +65,9 @@ class SchedulerBeforeOptimizer(Guard):
             one.times = one.times + 1 if now is not None and now == before + 1 else 0
             if one.times >= _TIMES:
                 kind = type(one.of()).__name__
-                self.say(users_line(), f"the {kind} moves before the optimizer steps", scheduler=kind, times=one.times)
+                self.report(
+                    users_line(), f"the {kind} moves before the optimizer steps", scheduler=kind, times=one.times
+                )
 
 
 class _Schedule:

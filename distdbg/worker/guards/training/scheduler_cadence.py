@@ -5,16 +5,12 @@ Judged at the end of a script that came to its end: how often the schedule moved
 
 from __future__ import annotations
 
-from distdbg.worker.guards.shared.base import users_line
-from distdbg.worker.guards.shared.passes import PassGuard, weak
+from collections.abc import Callable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
-    from distdbg.worker.guards.shared.passes import Pass
+from distdbg.worker.guards.shared.passes import Pass, PassGuard
+from distdbg.worker.models import weak
+from distdbg.worker.user_code import Where, users_line
 
 _MOST = 16
 #: Where each kind keeps the length that it was made for.
@@ -69,7 +65,7 @@ class SchedulerCadence(PassGuard):
             elif one.kind == "CosineAnnealingLR" and one.planned == passes and 10 * one.moved >= 9 * one.steps:
                 wrong = "passes"
             if wrong:
-                self.say(one.where, scheduler=one.kind, planned=one.planned, moved=one.moved, steps=one.steps,
+                self.report(one.where, scheduler=one.kind, planned=one.planned, moved=one.moved, steps=one.steps,
                          passes=passes, made_for=wrong)  # fmt: skip
 
 

@@ -8,21 +8,17 @@ at is the generator of the device that the model is on; no number is drawn, and 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.groups import data_parallel_ranks
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-_WINDOWS = 2
+from distdbg.worker.guards.shared.base import Guard
+from distdbg.worker.user_code import users_line
 
 
 class SeedsIdentical(Guard):
     id = "seeds-identical"
     default = "off"  # Trainer and many others seed all ranks alike, and it costs them little
     modes = ("off", "warn")
+    most_windows = 2
     costs = "about 50 us at each of the steps 1, 11, 100 and 110, and a walk over the modules"
     blind = (
         "models without DDP or FSDP2, or without dropout; random numbers of NumPy, of Python and of the loader's "
@@ -30,23 +26,21 @@ class SeedsIdentical(Guard):
     )
 
     def begin(self) -> None:
-        self._windows = 0
         self._before: tuple[str, int, int] | None = None
 
     def window(self) -> None:
-        self._windows += 1
         model = self.context.model()
-        if self._windows <= _WINDOWS and model is not None and self.context.distributed() is not None:
+        if model is not None and self.context.distributed():
             self._before = _stand(model)
 
     def window_ends(self) -> None:
         before, self._before = self._before, None
-        model, ranks = self.context.model(), data_parallel_ranks(self.context.model())
-        if before is None or model is None or ranks is None or len(ranks) < 2:
+        model, ranks = self.context.model(), self.context.replicas()
+        if before is None or not ranks:
             return
         after, drops = _stand(model), _dropouts(model)
         if after is not None and after != before and drops:
-            self.say(users_line(), "", self._windows, before=before, after=after, dropouts=drops, among=ranks)
+            self.report(users_line(), "", self.windows, before=before, after=after, dropouts=drops, among=ranks)
 
 
 def _stand(model: Any) -> tuple[str, int, int] | None:  # noqa: ANN401

@@ -7,18 +7,13 @@ steps says nothing about a warm-up of a thousand.
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
+from typing import Any
 
-from distdbg.worker.guards.shared.base import Guard, users_line
-from distdbg.worker.guards.shared.passes import weak
+from distdbg.worker.guards.shared.base import Guard, script_failed
 from distdbg.worker.guards.shared.warmups import warmup_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from distdbg.worker.guards.shared.base import Where
+from distdbg.worker.models import weak
+from distdbg.worker.user_code import Where, users_line
 
 _STEPS = 30
 _MOST = 16
@@ -63,8 +58,7 @@ class WarmupTooLong(Guard):
             self.unsubscribe("data-end")
 
     def finish(self) -> None:
-        error = sys.exc_info()[1]
-        if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
+        if script_failed():
             return
         for one in self._schedules:
             one.look(self.context.steps)
@@ -74,7 +68,7 @@ class WarmupTooLong(Guard):
             planned_so = one.planned <= one.moves or one.warmup >= one.planned
             ended = planned_so if one.planned > 0 else self.context.steps == self._ended_at
             if one.warms_up and one.moves > 1 and steps >= _STEPS and ended and not one.is_slow(steps):
-                self.say(one.where, scheduler=one.kind, warmup=one.warmup, moves=one.moves, steps=steps,
+                self.report(one.where, scheduler=one.kind, warmup=one.warmup, moves=one.moves, steps=steps,
                          rate=one.rate, peak=one.peak)  # fmt: skip
 
 

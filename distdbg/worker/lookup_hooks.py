@@ -1,11 +1,11 @@
-"""Ways to hear that something begins without standing on the call stack while it runs.
+"""Call back when Python looks up a function, attribute or method, without a frame on the script's stack.
 
-A wrapper function would stand in every traceback of what it wraps, and standard error would no longer be what plain
-Python prints: an out-of-memory in backward, a full disk in save. So nothing is wrapped. We only make Python *look
-something up* through us: a descriptor's `__get__` runs, tells, returns the original and is gone before that is called.
+A wrapper function would appear in every traceback of what it wraps, and standard error would differ from plain
+Python's: an out-of-memory in backward, a full disk in save. So nothing is wrapped: a descriptor's `__get__` runs, calls
+back, returns the original, and has returned before that is called.
 
-Every `told` must not raise; it gets the object concerned. What is looked up for another purpose than to be called is
-heard, too, so only private names are listened to, which nobody but their own module uses.
+A callback must not raise. It is called for every lookup, also one that calls nothing, so only private names are hooked,
+which no other module uses.
 """
 
 from __future__ import annotations
@@ -18,85 +18,85 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    Told = Callable[[Any], None]
+    Callback = Callable[[Any], None]
 
 
-class Called:
+class CallHook:
     """In a module in place of a function: tells when it is called, with the caller's frame.
 
     The interpreter looks `__call__` up in the class, where a property stands: it tells, and hands out the original.
     """
 
-    def __init__(self, original: Any, told: Told) -> None:  # noqa: ANN401
+    def __init__(self, original: Any, callback: Callback) -> None:  # noqa: ANN401
         self.__wrapped__ = original
-        self._told = told
+        self._callback = callback
         for name in ("__name__", "__qualname__", "__module__", "__doc__"):
             setattr(self, name, getattr(original, name, None))
 
     @property
     def __call__(self) -> Any:  # noqa: ANN401
-        self._told(sys._getframe(1))
+        self._callback(sys._getframe(1))
         return self.__wrapped__
 
 
-class Builtin(Called):
+class BuiltinHook(CallHook):
     """In a module in place of a builtin that it does not define: whoever has replaced that one meanwhile is called."""
 
-    def __init__(self, name: str, told: Told) -> None:
-        super().__init__(getattr(builtins, name), told)
+    def __init__(self, name: str, callback: Callback) -> None:
+        super().__init__(getattr(builtins, name), callback)
         self._name = name
 
     @property
     def __call__(self) -> Any:  # noqa: ANN401
-        self._told(sys._getframe(1))
+        self._callback(sys._getframe(1))
         return getattr(builtins, self._name)
 
 
-class Attribute:
+class ReadHook:
     """In a class in place of an instance's plain attribute: tells of the instance when it is read."""
 
-    def __init__(self, name: str, told: Told) -> None:
+    def __init__(self, name: str, callback: Callback) -> None:
         self._name = name
-        self._told = told
+        self._callback = callback
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:  # noqa: ANN401
         if instance is None or self._name not in instance.__dict__:
             raise AttributeError(f"{(owner or type(instance)).__name__!r} object has no attribute {self._name!r}")
-        self._told(instance)
+        self._callback(instance)
         return instance.__dict__[self._name]
 
     def __set__(self, instance: Any, value: Any) -> None:  # noqa: ANN401
         instance.__dict__[self._name] = value
 
 
-class Written:
+class WriteHook:
     """In a class in place of an instance's plain attribute: tells of the instance when it is written. Reading it costs
     nothing: what has no `__get__` leaves that to the instance."""
 
-    def __init__(self, name: str, told: Told) -> None:
+    def __init__(self, name: str, callback: Callback) -> None:
         self._name = name
-        self._told = told
+        self._callback = callback
 
     def __set__(self, instance: Any, value: Any) -> None:  # noqa: ANN401
         instance.__dict__[self._name] = value
-        self._told(instance)
+        self._callback(instance)
 
 
-class Method:
+class MethodHook:
     """In a class in place of a method that others may take from the class itself: tells of each instance."""
 
-    def __init__(self, original: Any, told: Told) -> None:  # noqa: ANN401
+    def __init__(self, original: Any, callback: Callback) -> None:  # noqa: ANN401
         self.__wrapped__ = original
-        self._told = told
+        self._callback = callback
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:  # noqa: ANN401
         if instance is None:
             return self.__wrapped__
-        self._told(instance)
+        self._callback(instance)
         return self.__wrapped__.__get__(instance, owner)
 
 
-def next_of(original: Any, wanted: Callable[[Any], bool], came: Told, began: Told) -> Any:  # noqa: ANN401
+def next_hook(original: Any, wanted: Callable[[Any], bool], came: Callback, began: Callback) -> Any:  # noqa: ANN401
     """For a class in place of `__next__`: tells that an item is wanted, and that it has come. Where `wanted` answers
     that it is the first one, `began` gets the instance with that item.
 
@@ -118,4 +118,4 @@ def next_of(original: Any, wanted: Callable[[Any], bool], came: Told, began: Tol
 
         return map(pass_on, map(original, (instance,))).__next__
 
-    return type("next_of", (), {"__get__": take})()
+    return type("next_hook", (), {"__get__": take})()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import _thread
 import os
 
-from distdbg.worker.listening import Attribute, Builtin, Called, Method, Written, next_of
+from distdbg.worker.lookup_hooks import BuiltinHook, CallHook, MethodHook, ReadHook, WriteHook, next_hook
 from distdbg.worker.traced import asked, method, unless_traced
 
 TYPE_CHECKING = False
@@ -22,18 +22,9 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    Told = Callable[[Any], None]
-    Channel = Callable[[str], Told]
-    Place = Callable[[Any, Channel], None]
-
-
-def optimizer_begins(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """All optimizers' own hooks: torch calls them before and after `step`, not around it."""
-    module.register_optimizer_step_pre_hook(unless_traced(channel("optimizer")))
-
-
-def optimizer_stepped(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    module.register_optimizer_step_post_hook(unless_traced(channel("step")))
+    Callback = Callable[[Any], None]
+    Channel = Callable[[str], Callback]
+    Install = Callable[[Any, Channel], None]
 
 
 def loaders(module: Any, channel: Channel) -> None:  # noqa: ANN401
@@ -71,7 +62,7 @@ def _next(cls: Any, channel: Channel) -> None:  # noqa: ANN401
             data(iterator)
         return False
 
-    cls.__next__ = next_of(cls.__next__, wanted, channel("batch"), channel("pass-begins"))
+    cls.__next__ = next_hook(cls.__next__, wanted, channel("batch"), channel("pass-begins"))
 
 
 def _batches_of(iterator: Any) -> int:  # noqa: ANN401
@@ -84,15 +75,6 @@ def _batches_of(iterator: Any) -> int:  # noqa: ANN401
     return -1
 
 
-def backward(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """The engine's own door, behind `Tensor.backward`, `autograd.backward` and `autograd.grad`.
-
-    Nothing tells the end: whatever is heard next does.
-    """
-    door = Called(module._engine_run_backward, channel("backward"))
-    module._engine_run_backward = module.graph._engine_run_backward = door
-
-
 def roots_of(caller: FrameType) -> tuple[Any, ...]:
     """What a backward begins from, given its event's subject. Builds a dict of the frame's variables: about 1 us."""
     variables = caller.f_locals
@@ -100,72 +82,82 @@ def roots_of(caller: FrameType) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def ddp_forward(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    _method(module.DistributedDataParallel, "_pre_forward", unless_traced(channel("forward")))
+def on_call(event: str, *names: str) -> Install:
+    """Functions of the module: the event's subject is the frame that calls."""
+
+    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+        for name in names:
+            setattr(module, name, CallHook(getattr(module, name), channel(event)))
+
+    return install
 
 
-def ddp_forward_end(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    _method(module.DistributedDataParallel, "_post_forward", unless_traced(channel("forward-end")))
+def on_constructor(event: str, cls: str) -> Install:
+    """Subclasses call `__init__`, too: from the instance or from the class."""
+
+    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+        owner = getattr(module, cls)
+        owner.__init__ = MethodHook(owner.__init__, channel(event))
+
+    return install
 
 
-def fsdp2(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def on_ddp(event: str, name: str) -> Install:
+    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+        _method(module.DistributedDataParallel, name, unless_traced(channel(event)))
+
+    return install
+
+
+def on_optimizer(event: str, register: str) -> Install:
+    """All optimizers' own hooks: torch calls them before and after `step`, not around it."""
+
+    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+        getattr(module, register)(unless_traced(channel(event)))
+
+    return install
+
+
+def on_fsdp1(event: str, name: str) -> Install:
+    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+        deliver = channel(event)
+
+        def called(caller: FrameType) -> None:
+            model = caller.f_locals.get("self")
+            if getattr(model, "_is_root", None) is not False:  # None until the first forward
+                deliver(model)
+
+        setattr(module, name, CallHook(getattr(module, name), called))
+
+    return install
+
+
+def on_fsdp2(event: str, name: str, *, ends: bool = False) -> Install:
     """`fully_shard` makes a state for each of its units; the outermost one prepares the root. Never traced."""
-    deliver = channel("forward")
 
-    def told(state: Any) -> None:  # noqa: ANN401
-        if state._state_ctx.iter_forward_root is None:
-            deliver(next(iter(getattr(state, "_modules", ())), None))
+    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+        deliver = channel(event)
 
-    _method(module.FSDPState, "_root_pre_forward", told)
+        def called(state: Any) -> None:  # noqa: ANN401
+            if state._state_ctx.iter_forward_root is (state if ends else None):
+                deliver(next(iter(getattr(state, "_modules", ())), None))
 
+        _method(module.FSDPState, name, called)
 
-def fsdp2_end(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """Each unit's `_post_forward` prepares the backward of what it gives."""
-    deliver = channel("forward-end")
-
-    def told(state: Any) -> None:  # noqa: ANN401
-        if state._state_ctx.iter_forward_root is state:
-            deliver(next(iter(getattr(state, "_modules", ())), None))
-
-    _method(module.FSDPState, "_register_pre_backward_hook", told)
+    return install
 
 
-def fsdp1_end(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    deliver = channel("forward-end")
-
-    def told(caller: FrameType) -> None:
-        model = caller.f_locals.get("self")
-        if getattr(model, "_is_root", None) is not False:
-            deliver(model)
-
-    module._post_forward = Called(module._post_forward, told)
-
-
-def fsdp1(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    deliver = channel("forward")
-
-    def told(caller: FrameType) -> None:
-        model = caller.f_locals.get("self")
-        if getattr(model, "_is_root", None) is not False:  # None until the first forward
-            deliver(model)
-
-    module._root_pre_forward = Called(module._root_pre_forward, told)
-
-
-def schedulers(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """`__init__` is called by subclasses, from the instance or from the class."""
-    module.LRScheduler.__init__ = Method(module.LRScheduler.__init__, channel("scheduler"))
-
-
-def scalers(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    module.GradScaler.__init__ = Method(module.GradScaler.__init__, channel("scaler"))
+def backward(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    """The function that `Tensor.backward`, `autograd.backward` and `autograd.grad` call. No event tells its end."""
+    hook = CallHook(module._engine_run_backward, channel("backward"))
+    module._engine_run_backward = module.graph._engine_run_backward = hook
 
 
 def autocasts(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """A region that is entered notes what was in force before, and then sets its own."""
     name = "prev_fastdtype"
     if name in module.autocast.__enter__.__code__.co_names:
-        setattr(module.autocast, name, Written(name, channel("autocast")))
+        setattr(module.autocast, name, WriteHook(name, channel("autocast")))
 
 
 def clipping(module: Any, channel: Channel) -> None:  # noqa: ANN401
@@ -173,77 +165,67 @@ def clipping(module: Any, channel: Channel) -> None:  # noqa: ANN401
 
     torch.compile sees through it, and a clip that is compiled is not heard.
     """
-    by, told = ("_clip_grads_with_norm_", "clip_grad_value_"), channel("clip")
+    by, called = ("_clip_grads_with_norm_", "clip_grad_value_"), channel("clip")
     for name in ("_has_foreach_support", "_device_has_foreach_support"):
         if hasattr(module, name):
-            setattr(module, name, asked(getattr(module, name), by, told))
+            setattr(module, name, asked(getattr(module, name), by, called))
 
 
 def save(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """torch.save opens one of two writers; `with` takes `__enter__` from it."""
-    told = _with_path(channel("save"))
+    called = _with_path(channel("save"))
     for cls in (module._open_zipfile_writer_file, module._open_zipfile_writer_buffer):
-        _method(cls, "__enter__", told)
+        _method(cls, "__enter__", called)
 
 
 def save_end(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """The last thing that each writer does is to look at its file."""
-    told = _with_path(channel("save-end"))
+    called = _with_path(channel("save-end"))
     writers = (module._open_zipfile_writer_file, "file_stream"), (module._open_zipfile_writer_buffer, "buffer")
     for cls, last in writers:
         if last in cls.__exit__.__code__.co_names:
-            setattr(cls, last, Attribute(last, told))
+            setattr(cls, last, ReadHook(last, called))
 
 
-def _with_path(deliver: Told) -> Told:
+def _with_path(deliver: Callback) -> Callback:
     """The writer to a buffer has no name."""
     return lambda writer: deliver(getattr(writer, "name", None))
 
 
 def tensor_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """safetensors, and with it save_pretrained."""
-    module.serialize_file = Called(module.serialize_file, _local("filename", "save_file", channel("write")))
+    module.serialize_file = CallHook(module.serialize_file, _local("filename", "save_file", channel("write")))
 
 
 def array_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """np.save opens its file by itself, np.savez has it done."""
-    told = channel("write")
+    called = channel("write")
     if hasattr(module, "zipfile_factory"):  # of numpy's two modules of that name one only passes names on
-        module.open = Builtin("open", _local("file", "save", told))
-        module.zipfile_factory = Called(module.zipfile_factory, _local("file", "_savez", told))
+        module.open = BuiltinHook("open", _local("file", "save", called))
+        module.zipfile_factory = CallHook(module.zipfile_factory, _local("file", "_savez", called))
 
 
-def _local(name: str, function: str, deliver: Told) -> Told:
+def _local(name: str, function: str, deliver: Callback) -> Callback:
     """Tells of a variable of the function that calls."""
 
-    def told(frame: FrameType) -> None:
+    def called(frame: FrameType) -> None:
         if frame.f_code.co_name == function:
             deliver(frame.f_locals.get(name))
 
-    return told
+    return called
 
 
 def sharded_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
     """torch.distributed.checkpoint where a rank saves for itself alone: else each writes files of its own."""
     deliver, main = channel("write"), _thread.get_ident()
 
-    def told(frame: FrameType) -> None:
+    def called(frame: FrameType) -> None:
         given = frame.f_locals
         group = given.get("process_group")
         if _thread.get_ident() == main and (given.get("no_dist") or (group is not None and group.size() == 1)):
             deliver(getattr(given.get("storage_writer"), "path", None))
 
-    module._save_state_dict = Called(module._save_state_dict, told)
-
-
-def state_dicts(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """torch.distributed.checkpoint's get_model_state_dict and its like look at their options first."""
-    module._verify_options = Called(module._verify_options, channel("state-dict"))
-
-
-def fsdp1_state_dicts(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    hook = "_common_unshard_pre_state_dict_hook"
-    setattr(module, hook, Called(getattr(module, hook), channel("state-dict")))
+    module._save_state_dict = CallHook(module._save_state_dict, called)
 
 
 def process_groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
@@ -271,12 +253,6 @@ def groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
     module._pg_group_ranks = Groups(module._pg_group_ranks)
 
 
-def groups_begin(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """Whoever makes a process group calls this one, before it waits for the others."""
-    told = channel("group-begins")
-    module._new_process_group_helper = Called(module._new_process_group_helper, told)
-
-
 def timeout_of(caller: FrameType) -> float | None:
     """The timeout of a group that is about to be made in seconds, given its event's subject; None where it is unset."""
     seconds = getattr(caller.f_locals.get("timeout"), "total_seconds", None)
@@ -288,34 +264,27 @@ def calls(module: Any, channel: Channel) -> None:  # noqa: ANN401
 
     A flag of this kind in the module's own globals survives `from torch.distributed import all_reduce`.
     """
-    told, own = channel("call"), vars(module)
+    called, own = channel("call"), vars(module)
 
     def asked(frame: FrameType) -> None:
         if frame.f_globals is own and not frame.f_code.co_name.startswith(("get_", "_")):
-            told(frame)
+            called(frame)
 
-    module._rank_not_in_group = Called(module._rank_not_in_group, asked)
-
-
-def profilers(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """Both doors of torch's profiler: one that has a schedule prepares steps before it begins."""
-    told = channel("profiler")
-    for name in ("_prepare_profiler", "_enable_profiler"):
-        setattr(module, name, Called(getattr(module, name), told))
+    module._rank_not_in_group = CallHook(module._rank_not_in_group, asked)
 
 
-def _method(cls: Any, name: str, told: Told) -> None:  # noqa: ANN401
-    setattr(cls, name, method(getattr(cls, name), told))
+def _method(cls: Any, name: str, called: Callback) -> None:  # noqa: ANN401
+    setattr(cls, name, method(getattr(cls, name), called))
 
 
-_LOADERS: tuple[tuple[str, Place], ...] = (
+_LOADERS: tuple[tuple[str, Install], ...] = (
     ("torch.utils.data.dataloader", loaders),
     ("torchdata.stateful_dataloader.stateful_dataloader", stateful_loaders),
 )
 #: event -> the modules that are listened to for it, and how
-PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
+HOOK_POINTS: dict[str, tuple[tuple[str, Install], ...]] = {
     "init": (("torch.distributed.distributed_c10d", process_groups),),
-    "group-begins": (("torch.distributed.distributed_c10d", groups_begin),),
+    "group-begins": (("torch.distributed.distributed_c10d", on_call("group-begins", "_new_process_group_helper")),),
     "group": (("torch.distributed.distributed_c10d", groups),),
     "call": (("torch.distributed.distributed_c10d", calls),),
     "pass": _LOADERS,
@@ -324,24 +293,27 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
     "batch": _LOADERS,
     "data-end": _LOADERS,
     "forward": (
-        ("torch.nn.parallel.distributed", ddp_forward),
-        ("torch.distributed.fsdp._fully_shard._fsdp_state", fsdp2),
-        ("torch.distributed.fsdp.fully_sharded_data_parallel", fsdp1),
+        ("torch.nn.parallel.distributed", on_ddp("forward", "_pre_forward")),
+        ("torch.distributed.fsdp._fully_shard._fsdp_state", on_fsdp2("forward", "_root_pre_forward")),
+        ("torch.distributed.fsdp.fully_sharded_data_parallel", on_fsdp1("forward", "_root_pre_forward")),
     ),
     "forward-end": (
-        ("torch.nn.parallel.distributed", ddp_forward_end),
-        ("torch.distributed.fsdp._fully_shard._fsdp_state", fsdp2_end),
-        ("torch.distributed.fsdp.fully_sharded_data_parallel", fsdp1_end),
+        ("torch.nn.parallel.distributed", on_ddp("forward-end", "_post_forward")),
+        (
+            "torch.distributed.fsdp._fully_shard._fsdp_state",
+            on_fsdp2("forward-end", "_register_pre_backward_hook", ends=True),
+        ),
+        ("torch.distributed.fsdp.fully_sharded_data_parallel", on_fsdp1("forward-end", "_post_forward")),
     ),
     "backward": (("torch.autograd", backward),),
-    "optimizer": (("torch.optim.optimizer", optimizer_begins),),
-    "step": (("torch.optim.optimizer", optimizer_stepped),),
-    "scheduler": (("torch.optim.lr_scheduler", schedulers),),
+    "optimizer": (("torch.optim.optimizer", on_optimizer("optimizer", "register_optimizer_step_pre_hook")),),
+    "step": (("torch.optim.optimizer", on_optimizer("step", "register_optimizer_step_post_hook")),),
+    "scheduler": (("torch.optim.lr_scheduler", on_constructor("scheduler", "LRScheduler")),),
     "state-dict": (
-        ("torch.distributed.checkpoint.state_dict", state_dicts),
-        ("torch.distributed.fsdp._state_dict_utils", fsdp1_state_dicts),
+        ("torch.distributed.checkpoint.state_dict", on_call("state-dict", "_verify_options")),
+        ("torch.distributed.fsdp._state_dict_utils", on_call("state-dict", "_common_unshard_pre_state_dict_hook")),
     ),
-    "scaler": (("torch.amp.grad_scaler", scalers),),
+    "scaler": (("torch.amp.grad_scaler", on_constructor("scaler", "GradScaler")),),
     "autocast": (("torch.amp.autocast_mode", autocasts),),
     "clip": (("torch.nn.utils.clip_grad", clipping),),
     "save": (("torch.serialization", save),),
@@ -353,7 +325,7 @@ PLACES: dict[str, tuple[tuple[str, Place], ...]] = {
         ("numpy.lib.npyio", array_files),
         ("torch.distributed.checkpoint.state_dict_saver", sharded_files),
     ),
-    "profiler": (("torch.autograd.profiler", profilers),),
+    "profiler": (("torch.autograd.profiler", on_call("profiler", "_prepare_profiler", "_enable_profiler")),),
 }
 
 
