@@ -1,1 +1,1 @@
-"""Inside a rank: bootstrap, hook bus, heartbeat page. Standard library, and torch only once the script has it."""
+"""The code that runs inside a rank. It needs the standard library, and torch only once the script has imported it."""

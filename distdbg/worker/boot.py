@@ -1,7 +1,7 @@
-"""What torchrun starts in place of the script: `python -u <absolute>/distdbg/worker/boot.py SCRIPT ARGS`, or -m MODULE.
+"""Start the worker side, then the script: torchrun runs `python -u <absolute>/distdbg/worker/boot.py SCRIPT ARGS`.
 
-Until the script has been given its own place nothing but `sys` is imported from a path with our folder in front:
-a module of ours must never shadow one of the standard library's, and neither may the script's folder, for us.
+Only `sys` is imported while a folder of ours is the first of sys.path: no module of ours may shadow one of the standard
+library's, and no file beside the script may shadow one of ours.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Runs the script in a `__main__` of its own, as the interpreter would have done, with our eyes and ears beside it.
+"""Run the script in its own `__main__`, as the interpreter does, beside the session of the rank.
 
-What holds under `python -u SCRIPT` holds here: sys.argv, sys.path[0], the attributes of `__main__` (which stays, for
-atexit, late threads, pickling and multiprocessing), the traceback's text, the exit status and the signal it dies of.
-Everything of ours is best effort: it never raises into the script, and DISTDBG_WORKER=off leaves it out.
+All that holds under `python -u SCRIPT` holds here: sys.argv, sys.path[0], the attributes of `__main__` (it stays, for
+atexit, late threads, pickling and multiprocessing), the text of the traceback, the exit status and the signal that ends
+it. Nothing of ours raises into the script, and DISTDBG_WORKER=off switches it off.
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""Which line of Python called torch.distributed, and when: the newest 4,000 calls of a rank, readable from outside.
+"""Record the newest 4,000 calls of torch.distributed, with their lines, in files that the agent reads.
 
-The flight recorder names operations and sizes, but not the lines; on gloo it knows nothing of send and recv; and it
-is gone with its process, which these two files in node-local memory, beside the heartbeat page, are not:
+The flight recorder has operations and sizes, but no lines; on gloo it has no send and recv; and it ends with its
+process. These two files in node-local memory, beside the heartbeat page, do not:
 
     <rank>.calls   word 0: calls so far; then 24 bytes a call, in a ring: time (ns since the epoch), site and peer, size
     <rank>.sites   a line a site, numbered from 1:  operation, file, line, function, dtype, group; tabs between them
 
-A call's second word is `number << 48 | site << 32 | peer + 1`. The peer is the other rank of a send or recv, or the
-root of a broadcast, reduce, gather or scatter; 0 stands for none, and for a receive from anybody. The number counts the
-sends to this peer, or the receives from it, or the collectives of the group, from 1 to 32767 and anew: a ring forgets,
-and what two ranks have begun must be comparable. The third word is 1 + the number of elements, of those collectives
-that want as many of every rank; 0 of any other. The call number n (from 0) stands in place n % CALLS. A call is
-written down before it begins, so a rank that hangs in one, or dies of it, shows it. The reader is
-evidence/recorder/calls.py.
+The second word is `number << 48 | site << 32 | peer + 1`. The peer is the other rank of a send or recv, or the
+root of a broadcast, reduce, gather or scatter; 0 means none, or a receive from any rank. The number counts the sends to
+this peer, or the receives from it, or the collectives of the group, from 1 to 32767 and again: a ring forgets, and the
+calls of two ranks must be comparable. The third word is 1 + the number of elements, of collectives that need the same
+number on every rank; 0 of others. Call n (from 0) is in place n % CALLS. A call is recorded before it begins, so a rank
+that hangs in one, or dies in it, shows it. The reader is evidence/recorder/calls.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An exception as the agent is told of it, and the exceptions that all threads are handling right now."""
+"""Describe an exception for the agent, and the exceptions that other threads are handling now."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Keeps the heartbeat page: what the rank was last heard to begin, and how often.
+"""Keep the heartbeat page: the phase that the rank began last, and counts of events.
 
-A phase ends with whatever is heard next: "forward" lasts until the backward, "backward" until the optimizer begins.
-"computing" is a rank that has got its batch, and of which no more is known: without DDP or FSDP its forward cannot be
-heard.
+A phase ends with the next event: "forward" lasts until the backward, "backward" until the optimizer begins. "computing"
+is a rank that has a batch and has sent no event since: without DDP or FSDP its forward sends none.
 """
 
 from __future__ import annotations

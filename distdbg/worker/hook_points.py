@@ -1,11 +1,11 @@
-"""Where torch is listened to, one function a place; each is looked for by what it is, not by torch's version.
+"""List the places in torch that send events to the hook bus, one installer for each.
 
-Each gets the module that it is about, just imported, and `channel(event)`, which gives the function to call with the
-event's subject. What a torch does not have is left out, and its events do not come. No module hook and no mode: those
-cost a third of a forward and break `torch.compile(fullgraph=True)`.
+An installer gets its module, just imported, and `channel(event)`, which gives the function to call with the event's
+subject. It looks for capabilities and not for torch's version: what a torch does not have is left out, and its events
+do not occur. No module hook and no mode: those cost a third of a forward and break `torch.compile(fullgraph=True)`.
 
 A step calls each of these a few times with cold caches, where every Python call costs about a microsecond: between
-torch and a subscriber stand two.
+torch and a subscriber there are two.
 """
 
 from __future__ import annotations

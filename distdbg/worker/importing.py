@@ -1,9 +1,8 @@
-"""Calls back when a module has just been imported. Nothing of it is seen from inside the module, or afterwards.
+"""Call a function when a module has just been imported. The module cannot see this, neither then nor later.
 
-No loader is wrapped: a frame of ours below a module's code would stand in the traceback of every import that fails,
-and a missing library is a common end of `import torch`. Instead the import system tells us itself: at the end of a
-load, good or bad, it sets `_initializing` in the module's spec to False, and for this time the spec has a class
-of ours.
+No loader is wrapped: our frame below a module's code would be in the traceback of every import that fails, and a
+missing library is a common end of `import torch`. Instead the import system itself reports the end of a load: it sets
+`_initializing` in the module's spec to False, and until then the spec has a class of ours.
 """
 
 from __future__ import annotations

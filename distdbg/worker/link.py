@@ -1,7 +1,7 @@
-"""A rank's line to its agent: JSON lines over a Unix socket. Never blocks a step, never raises into the script.
+"""Send JSON lines from a rank to its agent over a Unix socket. Never blocks a step, never raises into the script.
 
-Built on `_socket` and `_json`, the C halves: before the script runs, nothing is imported that it could have meant to
-shadow, and nothing that plain Python would not have loaded.
+Built on `_socket` and `_json`, the C halves: before the script runs, nothing may be imported that the script could
+shadow, or that plain Python would not have loaded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The losses of a training, by the user's line that began their backward: scalars, read once the step is over.
+"""Collect the losses of a training by the line that began their backward, and read them once the step is over.
 
-A loss is what `backward()` was called on. It is kept as one detached number until then, so no graph lives longer; what
-asks for gradients by `autograd.grad` is no loss. Those of one line within a step are averaged: gradient accumulation.
+A loss is a scalar that `backward()` was called on; `autograd.grad` has none. It is kept as one detached number until
+then, so no graph lives longer. The losses of one line within a step are averaged: gradient accumulation.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The classic line of memory figures that DeepSpeed's users know, with what changed since the line before.
+"""Format the lines of memory figures that DeepSpeed's users know, with the change since the lines before.
 
     after forward
     MA 1.21 GB (+0.40)  Max_MA 1.35 GB  CA 2.0 GB  Max_CA 2 GB  | RSS 1.73 GB (+0.01)
     CPU Virtual Memory: used = 12.4 GB, percent = 9.9%
 
 MA is what torch has allocated on the GPU, CA what it has reserved; RSS is this process's memory on the host. Nothing is
-reset, and no garbage collected unless it is asked for: what is measured stays as it is.
+reset, and garbage is collected only on request.
 """
 
 from __future__ import annotations

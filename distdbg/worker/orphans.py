@@ -1,9 +1,8 @@
-"""No rank outlives the torchrun that started it. Without this one whose torchrun was killed goes on with init as its
-parent, and holds its GPU.
+"""End a rank whose torchrun was killed: else init becomes its parent, and it keeps its GPU.
 
-The kernel sends it SIGTERM at that moment, as torchrun would have done, so a rank that saves at SIGTERM still does.
-One that does not heed it is for the agent to kill; where the agent is gone as well, `watch` does. No disposition of a
-signal changes, and children of the rank do not inherit this.
+The kernel sends it SIGTERM at that moment, as torchrun would have done, so a rank that saves at SIGTERM still does. The
+agent kills a rank that does not end; where the agent has ended as well, `watch` does. The disposition of no signal
+changes, and children of the rank do not inherit this.
 """
 
 from __future__ import annotations

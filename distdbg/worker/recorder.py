@@ -1,7 +1,7 @@
-"""torch's own window into a rank: a server on a Unix socket, from a thread in C++ that needs no GIL.
+"""Start torch's debug server in a rank: a Unix socket, served by a C++ thread that needs no GIL.
 
-It answers with the flight recorder's entries, also while the rank hangs in C code that holds the GIL. It sleeps
-until it is asked. Source: torch.distributed.debug, and torch/csrc/distributed/c10d/control_plane.
+It answers with the flight recorder's entries, also while the rank hangs in C code that holds the GIL. It sleeps until a
+request arrives. Source: torch.distributed.debug, and torch/csrc/distributed/c10d/control_plane.
 """
 
 from __future__ import annotations

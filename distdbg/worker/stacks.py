@@ -1,6 +1,7 @@
-"""Where every thread of this process stands, told by itself: for ranks that nobody may trace.
+"""Write the stacks of all threads of this process, for ranks that py-spy may not trace.
 
-In py-spy's JSON, less what only a tracer can know. It takes the GIL: a rank whose native code holds it does not answer.
+The format is py-spy's JSON, without what only a tracer knows. It needs the GIL: a rank whose native code holds it does
+not answer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The functions of ours that torch.compile may meet in what it traces. It must see through each of them.
+"""Define our functions that torch.compile can meet in traced code. It must be able to trace each of them.
 
-They stand apart because everything else of the worker side is hidden from it (hook_points.hide_from_compiler).
+All other code of the worker side is hidden from it (hook_points.hide_from_compiler).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The forward hooks of `--watch`. That of numerics: which tensors a module was given and made, by weak references.
+"""Define the forward hooks of `--watch`: they keep weak references to the inputs and outputs of modules.
 
-It is a function of its file and no closure: a model that is copied or pickled with it stays one that can be. And it
-stands here, and not in watch/, because torch.compile may meet it in what it traces; there it is a constant `if`.
+A hook is a function of this file and no closure: a model with it can still be copied and pickled. The file is not in
+watch/, because torch.compile can meet the hook in traced code; there it is a constant `if`.
 
-One that is taken off while its module's hooks are being called (by another hook of it, or by another thread's save) is
-called once more, and without kwargs.
+A hook that is removed while its module's hooks run (by another hook of it, or by another thread's save) is called once
+more, and without kwargs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The variables of a function that runs, without keeping alive what they were.
+"""Copy the variables of a running function without keeping their values alive.
 
-Up to Python 3.12 `f_locals` of a function's frame fills a dict that lives as long as the frame, and holds what stood in
-its variables: after a look at a training loop the output of a failed try would stay. So the dict is emptied again. The
-frame fills it anew for whoever asks next.
+Up to Python 3.12 `f_locals` of a function's frame fills a dict that lives as long as the frame, and keeps the values
+that the variables had: after a look at a training loop the output of a failed attempt would stay. So the dict is
+emptied again; the frame fills it anew at the next access.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""Guards: what goes wrong in training without raising anything, noticed in the rank while it happens.
+"""Detect training mistakes that raise no error, in the rank and while they happen.
 
-One file a guard, found by listing the rooms; each bears the stem of its finding's id and holds one subclass of
-`Guard`. A guard listens on the hook bus and tells facts; what they mean, and whatever needs several ranks, is judged
-outside, by the rule of the same name. It adds no collective, touches no number, random state or device, and keeps
-nothing alive that the script would have freed.
+One file a guard, found by listing the folders; it has the name of its finding and one subclass of `Guard`. A guard
+listens to the hook bus and sends facts; the rule of the same name judges them, with those of the other ranks. It adds
+no collective, changes no number, random state or device, and keeps no object of the script alive.
 
-What a step may cost is next to nothing (benchmarks/worker_overhead.py), so a guard works once a pass over a loader,
-once a save, or in a *window*: a few steps near the start, and again every thousand. Outside of a window no guard hears
-of a step.
+Steps must cost next to nothing (benchmarks/worker_overhead.py), so a guard works once a pass over a loader, once a
+save, or in a *window*: ten steps near the start, and again every thousand. Outside a window no guard gets steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a rank's memory is doing, step by step (`--memory`), and snapshots of it: on request, at steps, when it ran out.
+"""Record a rank's memory step by step (`--memory`), and take snapshots: on request, at steps, after out-of-memory.
 
-Off by default, and then nothing of this is loaded. What is written goes to the agent: lines over its socket, snapshots
-as files in node-local memory, which it moves into the run directory. No device is waited for, nothing is reset or
-collected, and no tensor is kept alive.
+Off by default, and then nothing of this is loaded. Lines go to the agent over its socket, snapshots as files in
+node-local memory, which the agent moves into the run directory. No device is waited for, nothing is reset or collected,
+and no tensor is kept alive.
 """
 
 from __future__ import annotations

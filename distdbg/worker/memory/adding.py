@@ -1,6 +1,6 @@
-"""The lines of a script that add to a container, by what stands before the addition; nearest to where it is held first.
+"""Find the lines of a script that add to a container, those nearest to its holder first.
 
-Names are not objects: another function's `losses`, or another class's `self.values`, may be somebody else's.
+Names are not objects: another function's `losses`, or another class's `self.values`, can be another container.
 """
 
 from __future__ import annotations

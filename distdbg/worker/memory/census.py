@@ -1,8 +1,8 @@
-"""Which containers of Python grow, step after step: a list that keeps every loss, a cache without end.
+"""Detect Python containers that grow from step to step: a list that keeps every loss, a cache without a limit.
 
 A count takes some 0.1 s, so it is done at steps 16, 32, 64, 128, …: 17 times in a million. A container that has grown
-in each of the last three distances, and as fast in the last as before, is told with what is in it, who holds it and
-since when. Each count is told anew: what has ceased to grow is not in the last one.
+in each of the last three intervals, and as fast in the last as before, is reported with its content, its holder and the
+step since which it grows. Each count reports anew: the last one has no container that stopped growing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Tensors that only the garbage collector frees: something that points at itself holds them, and they pile up.
+"""Detect tensors that only the garbage collector frees, because a reference cycle holds them.
 
-After a count some of the young tensors are watched through weak references: one that goes during a collection was
-held by a cycle, for what reference counts free goes between. The collector's own callbacks tell, and are taken out
-again at the next count, which tells what they saw.
+After a count some of the young tensors are watched through weak references: one that is freed during a collection was
+held by a cycle, for reference counting frees the others between collections. The collector's callbacks are removed at
+the next count, which reports the result.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Memory figures of this process, in bytes, under the names that people know them by. Nothing here waits for a device.
+"""Measure the memory of this process, in bytes, under the usual names. Nothing here waits for a device.
 
-    RSS, PSS   what the process has in memory; PSS counts what is shared by its share
+    RSS, PSS   what the process has in memory; PSS counts shared memory by its share
     ANON       of RSS, what is no file's and not shared: trends are judged by it, for mapped files come and go
-    DATA       what it has asked for to write to by itself, touched or not: an array that is filled later is in it
+    DATA       private writable memory that it has requested, touched or not: an array that is filled later is in it
     SHM        of RSS, shared memory: loaders' batches, /dev/shm
     MA, CA     what torch has allocated on the current GPU, and reserved of it; Max_ is the highest since the start
-    NV         what is in use of that GPU by everybody; NV - CA is outside of torch's allocator
+    NV         what all processes use of that GPU; NV - CA is outside of torch's allocator
 
-The maxima are torch's own and are never reset: what a script reads of them is its own doing.
+The maxima are torch's own and are never reset, since scripts read them.
 """
 
 from __future__ import annotations

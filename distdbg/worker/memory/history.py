@@ -1,8 +1,8 @@
-"""torch's record of what its CUDA allocator does: begun when CUDA begins, with a bounded ring and Python's stacks only.
+"""Start torch's record of its CUDA allocator, with a bounded ring and Python's stacks only.
 
-Without a bound it has eaten the host's memory, and C++ stacks took minutes to write down. Annotations are recorded,
-too: the optimizers' own name each step; and step and phase beside each event, where torch can (marks.py). Where torch
-has an observer of failed requests, it is told to take a snapshot.
+Without a bound it used up the host's memory, and C++ stacks took minutes to write. Annotations are recorded, too: the
+optimizers' names each step; and step and phase beside each event, where torch can (marks.py). Where torch has an
+observer of failed requests, it takes a snapshot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who holds an object, in words of the script: the name of a variable or attribute, and the lines that add to it."""
+"""Find the holder of an object: the name of a variable or attribute, and the lines that add to it."""
 
 from __future__ import annotations
 

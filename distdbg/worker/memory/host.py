@@ -1,7 +1,7 @@
-"""What there is of a rank's memory without CUDA: the process, Python's collector, live tensors by size and name.
+"""Describe a rank's memory without CUDA: the process, Python's collector, live tensors by size and name.
 
-Allocations have no stacks here: which line made a tensor is not known, only what it is and, for the largest, who
-holds it. Takes some 0.1 s, with the interpreter's lock.
+Allocations have no stacks here: the line that made a tensor is unknown; known are its form and, of the largest, the
+holder. Takes some 0.1 s, with the GIL.
 """
 
 from __future__ import annotations

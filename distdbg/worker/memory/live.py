@@ -1,4 +1,4 @@
-"""Live tensors as Python's collector sees them. One that only C++ holds (saved for a backward) is not among them."""
+"""List live tensors as Python's collector knows them. It does not know tensors that only C++ holds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The step and its phase, beside each event that CUDA's history records (torch 2.13 and later).
+"""Write the step and its phase beside each event of CUDA's history (torch 2.13 and later).
 
-torch keeps one text for a device, and copies it into every event: up to 15 characters cost no memory of their own.
-What the script has put there itself stays; it is looked for at each mark.
+torch keeps one text for a device, and copies it into every event: up to 15 characters need no memory of their own. A
+text that the script has set stays; each mark checks for one.
 """
 
 from __future__ import annotations

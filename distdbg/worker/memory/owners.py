@@ -1,8 +1,7 @@
-"""Whose memory it is: names for a snapshot's addresses, out of the modules and optimizers that stand in this process.
+"""Name the addresses of a snapshot by the modules and optimizers of this process.
 
-Written into the snapshot under a key of its own (evidence/memory/owners.py has its form), which torch's tools pass
-over. Only what is asked of a tensor anyway: where its bytes lie. No tensor is touched, gathered or kept; some 20 us a
-tensor.
+Written into the snapshot under a separate key (evidence/memory/owners.py has its form), which torch's tools ignore. It
+reads only the addresses of tensors. No tensor is changed, gathered or kept; some 20 us a tensor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Snapshots of a rank's memory, as files for the agent: torch's own where CUDA is used, and always the host's.
+"""Write snapshots of a rank's memory for the agent: torch's where CUDA is used, and always the host's.
 
-A file is written in node-local memory under another name, read back, and renamed; then the agent is told. Names hold
-what it was for, the step and a number, and stand in the rank's own folder: none can be written twice.
+A file is written in node-local memory under a temporary name, read back, renamed, and then sent. Names have the reason,
+the step and a number, in the rank's own folder: none is written twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Listens to steps, and writes down what memory did in some of them: a line a step, with a figure for each phase.
+"""Record the memory of some steps: a line a step, with a figure for each phase.
 
-A phase's figure is taken at its end: where the backward begins, the forward is over. What lies between a step and the
-next backward is "forward", with the loader's batch in it. Which steps: at most one in a hundred times what the one
-before cost, and ever fewer as the job goes on, so that a line costs at most 1 % and a month of them stays small.
+The figure of a phase is taken at its end: where the backward begins, the forward is over. The time between a step and
+the next backward is "forward", with the loader's batch in it. A line is at least a hundred times its cost after the one
+before, and lines become rarer as the job continues, so they cost at most 1 % and a month of them stays small.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`--overfit-batch N`: the first batch of the training is repeated for N steps, and then the script is ended.
+"""Repeat the first batch of the training for N steps, then end the script (`--overfit-batch N`).
 
-Asked for, and only then loaded. It changes what is trained on, and nothing else: no collective, no random number.
+Loaded only on request. It changes the training data, and nothing else: no collective, no random number.
 """
 
 from __future__ import annotations

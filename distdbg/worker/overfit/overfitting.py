@@ -1,7 +1,7 @@
-"""Repeats, reads the loss, looks at the parameters, and after so many steps tells what it saw and ends the script.
+"""Repeat the batch, read the loss, check the parameters, and end the script after the requested steps.
 
-Each rank repeats its own first batch and reads its own loss. A step is one of the optimizer that steps first; all ranks
-of a job make as many of it, and so they all end after the same one.
+Each rank repeats its own first batch and reads its own loss. Steps are those of the optimizer that steps first; all
+ranks of a job make the same number of them, so they all end after the same one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who of the parameters gets a gradient, and who is held by an optimizer: names, where a module can be found."""
+"""Detect which parameters get a gradient, and which an optimizer has, by name where a module is found."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""One batch again and again, from a DataLoader that does not know of it.
+"""Make a DataLoader repeat one batch.
 
-The batch is copied before the script gets it, and each time anew: what the script does to one does not reach the next.
-The loaders that are meant are those that had given a batch when the first backward began, with gradients on: not the
-validation before it. What turns out to be none of the training's (batches are taken, and no backward comes) goes on as
-it was.
+The batch is copied before the script gets it, and again each time, so changes of the script do not reach the next one.
+The loaders are those that had given a batch when the first backward began, with gradients on: not the validation before
+it. A loader that turns out not to be the training's (batches, but no backward) continues as before.
 """
 
 from __future__ import annotations

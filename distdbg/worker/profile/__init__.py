@@ -1,8 +1,8 @@
-"""Steps of a rank under torch.profiler: those that `--profile` names, or the next ones when `distdbg profile` asks.
+"""Run torch.profiler over some steps of a rank: those of `--profile`, or the next ones for `distdbg profile`.
 
-Off by default, and then nothing of this is loaded. Until the first of those steps nothing listens, after the last one
-nothing does any more. Only what the profiler itself costs, in those steps, is paid; what is written goes to node-local
-memory, from a thread of its own, and from there the agent moves it into the run directory.
+Off by default, and then nothing of this is loaded. Before the first of those steps and after the last one nothing
+listens. The only cost is that of the profiler, in those steps; a separate thread writes the file in node-local memory,
+and the agent moves it into the run directory.
 """
 
 from __future__ import annotations

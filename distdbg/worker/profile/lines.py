@@ -1,7 +1,7 @@
-"""Which line of the script called what: the profiler knows it of each call, and writes a function's first line only.
+"""Add the user's lines that make calls to a trace: torch's profiler writes a function's first line only.
 
-So the lines are read from its tree of events, and put beside the trace as events of their own: where code of the user's
-calls code that is not, in the thread that trains.
+They are read from the profiler's tree of events, and put into the trace as separate events: where the user's code calls
+other code, in the training thread.
 """
 
 from __future__ import annotations

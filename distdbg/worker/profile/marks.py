@@ -1,7 +1,7 @@
-"""When the steps and phases of a window began and ended: what the hook bus says, as events of a trace.
+"""Record when steps and phases of a profile began and ended, as events of the trace.
 
-They are put beside the profiler's own events when the trace is written. torch's `record_function` would have to be
-ended where it was begun, and forward and backward are heard in the middle of torch's own ranges.
+They are added to the profiler's own events when the trace is written. torch's `record_function` must end where it
+began, but forward and backward events occur inside torch's own ranges.
 """
 
 from __future__ import annotations

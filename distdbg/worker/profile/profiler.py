@@ -1,7 +1,7 @@
-"""One window of a rank: the profiler begins where a step of the optimizer ends, and ends where another does.
+"""Profile one window of steps: from the end of one step of the optimizer to the end of another.
 
-It begins and ends in the training thread, for torch's profiler belongs to a thread; the trace is written from a thread
-of its own. Whatever goes wrong is told, and the training goes on.
+It begins and ends in the training thread, since torch's profiler belongs to a thread; a separate thread writes the
+trace. Failures are reported, and the training continues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A profile becomes a file for the agent: torch's own trace with our marks put in, packed.
+"""Write a profile for the agent: torch's own trace with our events added, compressed.
 
-Written in node-local memory under another name, then renamed. The profiler writes its trace unpacked, there or, where
-that is too small, in the temporary directory; that is read once, packed on the way, and removed.
+Written in node-local memory under a temporary name, then renamed. The profiler writes its trace uncompressed, there or,
+where that is too small, in the temporary directory; that file is read once, compressed, and removed.
 """
 
 from __future__ import annotations

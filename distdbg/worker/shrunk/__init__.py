@@ -1,7 +1,7 @@
-"""A model made small while an unmodified script runs: `distdbg launch --keep-layers N --skip-attention …`.
+"""Make a model smaller while an unmodified script runs: `distdbg launch --keep-layers N --skip-attention …`.
 
-Nothing of this is loaded unless it was asked for. It changes what is computed, so it is said loudly: by the launcher,
-in every report, and beside every checkpoint that is written meanwhile.
+Nothing of this is loaded unless requested. It changes the computation, so the launcher, every report and a file beside
+every checkpoint say so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Only the first layers of each stack: the others are dropped as soon as a transformers model is built.
+"""Keep only the first layers of each stack: the others are dropped once a transformers model is built.
 
-from_pretrained builds on the meta device and loads what the model has: the weights of layers that are gone are never
-read. A prefix keeps every name, number and periodic rule as it was; it is made longer where a kind of layer comes in
-later, for two dense layers say nothing about a model of experts.
+from_pretrained builds on the meta device and loads the weights that the model has: those of dropped layers are never
+read. A prefix keeps every name, number and periodic rule; it is longer where a kind of layer begins later, for two
+dense layers prove nothing about a model of experts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Layers that are there and do nothing: loaded, wrapped, gathered and reduced as ever, but they pass on what they get.
+"""Replace layers by ones that return their input: they are loaded, wrapped, gathered and reduced as before.
 
-A layer's own forward alone is replaced, below whatever a wrapper puts around it. So FSDP gathers its parameters, DDP
-waits for its gradients, an optimizer holds its states. Each of its parameters gets a gradient of zeros.
+Only a layer's own forward is replaced, below any wrapper. So FSDP gathers its parameters, DDP waits for its gradients,
+and an optimizer has its states. Each of its parameters gets a gradient of zeros.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Puts in place what was asked for, and tells what came of it: a model that cannot be covered is said to be whole."""
+"""Install what was requested, and report the result: a model that cannot be made smaller is reported as whole."""
 
 from __future__ import annotations
 

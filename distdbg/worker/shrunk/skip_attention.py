@@ -1,10 +1,10 @@
-"""Attention that is not computed: a tensor of the right shape, connected to the graph, with the right memory saved.
+"""Replace attention by a tensor of the right shape, connected to the graph, with the right memory saved.
 
-Every tensor that real attention would give a gradient gets one of zeros, so that all parameters have theirs: DDP and
-FSDP reduce what they would have reduced. What fused attention saves for its backward is saved: query, key, value, its
-output and the logarithms of the sums. The output is zeros: a layer passes on what it got.
+Every tensor that real attention would give a gradient gets zeros, so all parameters have gradients: DDP and FSDP reduce
+the same tensors. The backward saves what fused attention saves: query, key, value, its output and the logarithms of the
+sums. The output is zeros: a layer returns its input.
 
-transformers asks AttentionInterface for its attention and hands it the module; plain modules call torch's
+transformers gets its attention function from AttentionInterface and passes the module; plain modules call torch's
 scaled_dot_product_attention or flex_attention, and the module is found one frame above.
 """
 

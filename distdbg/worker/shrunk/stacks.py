@@ -1,7 +1,7 @@
-"""Where a module stands in its model: its layer's place in the stack of layers.
+"""Find the stacks of layers of a model, and note each module's layer in it.
 
-The outermost ModuleLists are the stacks; what stands in one of them (experts, heads) belongs to a layer. A place is
-written into each module's own dict, since code that torch.compile traces can read it there.
+The outermost ModuleLists are the stacks; a list inside one (experts, heads) belongs to a layer. The note is in each
+module's own dict, where code that torch.compile traces can read it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`--watch numerics,gradients,shapes,compile`, or `distdbg.watch()` in a script: what a training does, and where.
+"""Watch numbers of a training: `--watch numerics,gradients,shapes,compile`, or `distdbg.watch()` in a script.
 
-Off by default, and then nothing of this is loaded. It reads what the training has made and changes none of it: no
-collective, no random number, no device waited for while all is well, no tensor kept alive (but for the batch of one
-step, where `--on-nonfinite dump` asks for it).
+Off by default, and then nothing of this is loaded. It reads the training's tensors and changes none: no collective, no
+random number, no wait for a device unless something is wrong, no tensor kept alive (but for the batch of one step, for
+`--on-nonfinite dump`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""`--watch compile`: what torch.compile made of the script: where its graphs broke, and what made it compile again.
+"""Record graph breaks and recompilations of torch.compile (`--watch compile`).
 
-torch tells itself: its structured trace (what TORCH_TRACE writes into files) is a logger, and this is a handler of it.
-Nothing is printed. What is compiled is the same; that torch writes its graphs down for the trace makes compiling
-slower, not the steps. Steps are timed where nothing was compiled in them, and the first losses are read, so that a run
-without compilation can be compared.
+The source is torch's structured trace (TORCH_TRACE writes it into files): a logger, which gets a handler here. Nothing
+is printed. The compiled code is the same; writing graphs for the trace makes compiling slower, not the steps. Steps
+without compilation are timed, and the first losses are read, to compare with a run without torch.compile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a module takes or gives, in a few words: shapes and dtypes, within tuples, lists and dicts."""
+"""Describe the inputs or outputs of a module in a few words: shapes and dtypes, within tuples, lists and dicts."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""`--on-nonfinite dump`: what is needed to run the forward again that made a value that is not finite.
+"""Save what is needed to repeat a forward that produced a value that is not finite (`--on-nonfinite dump`).
 
     batch.pt    {"args", "kwargs", "rng", "autocast"}: plain tensors and containers
-    state.pt    the tensors of the model by name, as they were when it was told: before the optimizer's step
+    state.pt    the tensors of the model by name, before the optimizer's step
     model.pkl   the model itself, as a pickle in which each tensor is a name of state.pt
     script.py   the script, for the classes that it defines
-    about.json  what was found, and of the others which are there, and why not
+    about.json  the finding, and which of the other files exist, or why not
 
-Written in node-local memory, where there is room for twice as much; the agent moves it into the run directory. Until
-the next forward the batch of one step is kept alive for it, and no copy is made.
+Written in node-local memory, where twice as much is free; the agent moves it into the run directory. The batch of one
+step is kept alive for it until the next forward, and not copied.
 
-Under DDP the model is left to the first rank of the group where that sees it at this step, too, as far as one can know
-here; else each rank saves its own. A replay compares the steps.
+Under DDP the first rank of the group saves the model where it sees the value at this step, too, as far as this rank can
+know; else each rank saves its own. A replay compares the steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands in a tensor, as far as one asks whether it is finite. No gradient, no random number."""
+"""Test tensors for values that are not finite. No gradient, no random number."""
 
 from __future__ import annotations
 

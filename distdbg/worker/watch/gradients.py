@@ -1,9 +1,9 @@
-"""`--watch gradients`: each layer's norms, every ten steps of each optimizer, before it steps.
+"""Record the norms of each layer, every ten steps of each optimizer, before it steps (`--watch gradients`).
 
-A line a sample goes to the agent: the norm of the gradient and of the weights, and the share of zeros, by layer. A few
-launches for all tensors and one transfer; on a GPU the figures are read at the next sample, when they have come by
-themselves. Samples are as far apart as it takes for them to cost no more than 1 % of the time, and twice as far with
-each MiB that they have written. Of ranks that hold the same gradients, as under DDP, the first takes them.
+A line a sample goes to the agent: the norm of the gradient and of the weights, and the share of zeros, by layer. It
+needs a few kernels for all tensors and one transfer; on a GPU the figures are read at the next sample, once they have
+arrived. Samples are far enough apart to cost at most 1 % of the time, and the distance doubles with each MiB that is
+written. Of ranks with the same gradients, as under DDP, the first takes them.
 """
 
 from __future__ import annotations

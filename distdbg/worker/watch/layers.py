@@ -1,4 +1,4 @@
-"""The layers whose gradients an optimizer is about to use: names in the model's order, and which rows can be judged."""
+"""List the layers of an optimizer's parameters: names in the model's order, and rows that are units."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Looks at the loss where a backward begins, and at one gradient before each step; once one is not finite, at all.
+"""Detect values that are not finite: the loss at each backward, one gradient before each step (`--watch numerics`).
 
-On the CPU the loss is read at once. On a GPU it is copied to the host beside the training, and read at a later step,
-when it has come: then the next forward is listened to, and judged if its loss is not finite either. Nothing is told
-before an optimizer has stepped on it: a scaler of gradients that leaves a step out is well, and so is an optimizer that
-does. Once told, the watch is over.
+On the CPU the loss is read at once. On a GPU it is copied to the host in the background, and read at a later step; if
+it is not finite, the modules of the next forward are watched, and judged if its loss is not finite either. Nothing is
+reported before an optimizer has stepped on it: a GradScaler that skips a step is right, and so is an optimizer that
+does. After a report the watch ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which module made the first value that is not finite: judged over what the modules of one forward have made.
+"""Find the module that produced the first value that is not finite, from the modules of one forward.
 
-A module's output that is not finite and ends within a module whose own output is finite (a mask of attention) is meant
-so, and so is an input of a module whose output is finite (NaN where a value is missing). What goes into the first one
-that is not decides: was it finite, the module made it; was it not, it was made before it, in the forward of the module
-around it; was the model's own input not finite, it is the data.
+An output that is not finite within a module whose own output is finite (a mask of attention) is intended, and so is an
+input of a module whose output is finite (NaN for a missing value). The input of the first other module decides: if it
+was finite, the module produced the value; if not, the forward of the module around it did; if the model's own input was
+not finite, the data did.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a model's modules have made in the forward that a backward is about to run through, held by weak references.
+"""Keep weak references to the tensors that modules produced in the forward before a backward.
 
-The hook does no arithmetic (traced_outputs.py). Modules that are compiled themselves get none.
+The hook does no arithmetic (traced_outputs.py). Compiled modules have none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A batch and a model as plain tensors and containers, which torch.load(weights_only=True) reads.
+"""Convert a batch and a model to plain tensors and containers, which torch.load(weights_only=True) reads.
 
-A model is pickled with each of its tensors replaced by a name; the tensors stand apart, by their names.
+A model is pickled with each of its tensors replaced by a name; the tensors are saved separately, by their names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the forward of the model that is trained begins: heard by a hook on it, for whoever wants its batch."""
+"""Call back when the forward of the trained model begins, by a hook on it."""
 
 from __future__ import annotations
 

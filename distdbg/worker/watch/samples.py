@@ -1,4 +1,4 @@
-"""One look at the gradients that an optimizer is about to use: figures on their device, and the line made of them."""
+"""Compute the figures of one sample of gradients on their device, and the line to send."""
 
 from __future__ import annotations
 

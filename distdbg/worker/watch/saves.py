@@ -1,4 +1,4 @@
-"""What torch.save writes is written without hooks of ours; afterwards they come back, also on a model that is plain."""
+"""Remove our hooks while torch.save writes, and put them back afterwards."""
 
 from __future__ import annotations
 

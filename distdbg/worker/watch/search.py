@@ -1,9 +1,9 @@
-"""The model that neither DDP nor FSDP wraps, where the script does not name it: around all that is optimized.
+"""Find the model that neither DDP nor FSDP wraps, where the script does not name it.
 
-When the first batch is wanted, else before the first step, all objects of the process are gone through, once. A hook
-stands on the modules that it may be for one forward, and the outermost that is called is the model. Each of them holds
-every parameter of every optimizer, and stands in none with more: a teacher, a loss or a metric is none, and neither is
-one of a generator and its critic, or a head without its backbone. Where anything is compiled no hook is put in.
+When the first batch is requested, or before the first step, all objects of the process are searched once. The
+candidates get a hook for one forward, and the outermost that is called is the model. Each has every parameter of every
+optimizer, and no module with more is around it: this leaves out teachers, losses, metrics, one of a generator and its
+critic, and a head without its backbone. Where anything is compiled no hook is added.
 """
 
 from __future__ import annotations

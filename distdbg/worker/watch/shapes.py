@@ -1,6 +1,6 @@
-"""`--watch shapes`: a table of what each module took and gave, on rank 0, anew when the batch has other shapes.
+"""Write a table of each module's inputs and outputs on rank 0, again when a batch has other shapes (`--watch shapes`).
 
-Hooks stand on all modules for one forward, and then are gone; what stays is a look at the batch's shapes a step.
+All modules have hooks for one forward; after it only the shapes of each batch are compared.
 """
 
 from __future__ import annotations

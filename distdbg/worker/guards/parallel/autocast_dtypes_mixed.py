@@ -1,7 +1,7 @@
-"""An autocast region to one sixteen-bit type is entered inside of one to the other, three times at one line.
+"""Detect an autocast region to one 16-bit dtype inside a region to the other, three times at one line.
 
-Meant is a region of the script's own, where gradients are on: what a library does inside of itself is its own matter,
-an island with `enabled=False` computes in float32 on purpose, and a frozen encoder under no_grad may have its own type.
+Only regions of the script count, with gradients on: libraries have their own reasons, `enabled=False` computes in
+float32 on purpose, and a frozen encoder under no_grad may have its own dtype.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A checkpoint whose names all begin with what a wrapper has put before them."""
+"""Detect a checkpoint whose names all begin with the prefix of a wrapper."""
 
 from __future__ import annotations
 

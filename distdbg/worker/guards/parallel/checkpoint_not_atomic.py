@@ -1,8 +1,8 @@
-"""The only checkpoint there is is overwritten in place: a job that is killed while it writes has none left.
+"""Detect that the only checkpoint is overwritten in place: a job that is killed meanwhile has none.
 
-A file that is written under another name and renamed has another inode each time, since the one before is still in use.
-Where another file of about its size lies beside it, or one that this rank wrote elsewhere and has left alone since, or
-the script copies files, nothing is said.
+A file that is written under a temporary name and renamed has another inode each time, since the old one still exists.
+Nothing is reported where another file of about its size is beside it, or one that this rank wrote elsewhere and has not
+changed since, or where the script copies files.
 """
 
 from __future__ import annotations

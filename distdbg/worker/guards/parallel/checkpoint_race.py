@@ -1,7 +1,7 @@
-"""Which file each rank writes a checkpoint to, and when: whether two of them write the same one is judged outside.
+"""Report the file and time of each checkpoint of this rank; the rule detects ranks that write the same one.
 
-In the mode `fix` the lowest of the ranks that save to one name at one step keeps it, whoever comes first. What each has
-written is noted in the node's own folder, under a lock that is held for a rename.
+In the mode `fix` the lowest rank that saves to a name at a step keeps the name, in any order. Each rank notes its saves
+in the node-local folder, under a lock that is held for a rename.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Gradients are clipped while they still carry the factor of the GradScaler that then steps.
+"""Detect gradients that are clipped before the GradScaler unscales them.
 
-Meant is: gradients of an optimizer are clipped to a small bound while its scaler has not unscaled them, and the next
-step of that optimizer goes through that scaler; three times in one window. Who multiplies the bound by the scale, and
-who only measures the norm with a bound that is never reached, is right.
+That is: gradients of an optimizer are clipped to a small bound while its scaler has not unscaled them, and the next
+step of that optimizer uses that scaler; three times in one window. To multiply the bound by the scale is right, and so
+is measuring the norm with a bound that is never reached.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""DDP over a module on one GPU was given no device_ids, and the rank's current GPU is another one.
+"""Detect DDP without device_ids over a module that is not on the rank's current GPU.
 
-Where the current GPU is the module's nothing is lost by leaving device_ids out. Where it is not, inputs stay where they
-are, whatever says just `cuda` lands on the other GPU (mostly the first: that of rank 0), and memory is taken there.
+Where the current GPU is the module's, leaving device_ids out costs nothing. Else inputs stay where they are, `cuda`
+means the other GPU (mostly the first: that of rank 0), and memory is taken there.
 """
 
 from __future__ import annotations

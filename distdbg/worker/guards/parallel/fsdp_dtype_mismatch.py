@@ -1,7 +1,7 @@
-"""FSDP's mixed precision and the types of the parameters do not go together: it does nothing, or it widens.
+"""Detect mixed precision of FSDP that has no effect, or widens, because of the parameters' dtypes.
 
-Mixed precision computes in half precision what is kept, and stepped by the optimizer, in float32. Over parameters that
-are of half precision themselves there is nothing to mix.
+Mixed precision computes in half precision with parameters that the optimizer keeps in float32. Parameters in half
+precision leave nothing to mix.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A layer that is no FSDP unit, though most of its kind beside it are: it is gathered with what is around it."""
+"""Detect a layer that is no FSDP unit although most layers of its kind beside it are."""
 
 from __future__ import annotations
 

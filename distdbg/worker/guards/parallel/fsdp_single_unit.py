@@ -1,4 +1,4 @@
-"""FSDP with one unit for a model of many layers: all of it is gathered at once, as if it were not sharded."""
+"""Detect FSDP with one unit for a model of many layers: all of it is gathered at once."""
 
 from __future__ import annotations
 

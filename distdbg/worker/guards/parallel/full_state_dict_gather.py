@@ -1,4 +1,4 @@
-"""The whole state of a sharded model is gathered on each rank's own device."""
+"""Detect that each rank gathers the whole state of a sharded model on its own device."""
 
 from __future__ import annotations
 

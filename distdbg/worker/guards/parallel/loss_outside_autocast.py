@@ -1,7 +1,7 @@
-"""The forward runs under autocast, and the loss was computed outside of it, in half precision.
+"""Detect a loss in half precision that is computed outside autocast while the forward runs under it.
 
-Autocast computes the loss functions of torch in float32: where one of them has made a number of half precision, in a
-model whose parameters are not, it stood outside. Losses that are put together from other functions do not tell.
+Autocast computes torch's loss functions in float32: a half-precision result, in a model whose parameters are not, was
+computed outside. Losses that combine other functions cannot be judged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A forward of a DDP model got tensors on another device than its parameters', and died of it.
+"""Detect that a forward of a DDP model got tensors on another device and failed because of it.
 
-Noted before the forward, and told only where the script ends with an error about devices that this very forward raised:
-a model that moves its inputs by itself is right, and once a forward came to its end with such inputs no more is asked.
+The inputs are noted before the forward, and reported only where the script ends with an error about devices that this
+forward raised: a model that moves its inputs itself is right, and after one forward that succeeded with such inputs the
+guard stops.
 """
 
 from __future__ import annotations

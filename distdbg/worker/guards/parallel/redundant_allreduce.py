@@ -1,8 +1,8 @@
-"""DDP reduces the gradients of each micro-batch, though only the last one before the optimizer's step needs it.
+"""Detect that DDP reduces the gradients of each micro-batch, though only the last one before the step needs it.
 
-Meant are several backwards from the same line, each after a forward from the same line, with nothing cleared in
-between, before one step of the optimizer that holds the model; three times in one window. Two losses at two lines, SAM
-and closures are none.
+That is: several backwards from the same line, each after a forward from the same line, no gradient cleared between
+them, before one step of the optimizer that has the model; three times in one window. Two losses at two lines, SAM and
+closures do not match.
 """
 
 from __future__ import annotations

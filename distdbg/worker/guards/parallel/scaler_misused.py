@@ -1,9 +1,9 @@
-"""Half precision and its GradScaler do not fit together: float16 without one, bfloat16 with one, or an optimizer that
-steps past the one that scaled its loss.
+"""Detect half precision and a GradScaler that do not fit.
 
-Seen are the autocast of the wrapped model's forward, or FSDP's own mixed precision where there is none, what each
-backward begins from, and the scaler on the stack of the optimizer's step; all three times in one window. Who scales by
-hand, be it the loss, the gradient that a backward begins with, or the gradients after it, is left alone.
+float16 without one, bfloat16 with one, or an optimizer that steps without the scaler that scaled its loss. It reads the
+autocast of the wrapped model's forward, or FSDP's own mixed precision, the tensors where each backward begins, and the
+scaler on the stack of the optimizer's step; three times in one window. A script that scales the loss, the first
+gradient or the gradients itself is left alone.
 """
 
 from __future__ import annotations

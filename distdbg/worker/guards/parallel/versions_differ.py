@@ -1,4 +1,4 @@
-"""Which versions and which script this rank runs: whether they are the same everywhere is judged outside."""
+"""Report the versions and the script of this rank; the rule compares the ranks."""
 
 from __future__ import annotations
 

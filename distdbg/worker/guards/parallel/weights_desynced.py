@@ -1,6 +1,6 @@
-"""The norm of each parameter of a DDP model, now and then: whether they are the same everywhere is judged outside.
+"""Report the norm of each parameter of a DDP model in some steps; the rule compares the ranks.
 
-Reads the device, and so is only on where it is asked for.
+It reads the device, so it is off by default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A batch known again by some of its numbers, and whether it is what a model's forward was given.
+"""Recognise a batch by some of its numbers, and detect whether the model's forward got it.
 
 Nothing is read from a device.
 """

@@ -1,10 +1,10 @@
-"""Passes over a loader that are evaluations of the trained model, and find it in train mode.
+"""Detect evaluations of the trained model in train mode.
 
-Meant is a pass that was gone through to its end with one forward a batch, each without autograd and in train mode, and
-without a backward or a step, over data that was never trained on; and once more after training has gone on. That leaves
-out what is right and looks like it: Monte Carlo dropout goes over a batch, or over the data, several times; the
-statistics of batch norm are taken anew from data that is trained on; a generator is called between steps; cached
-gradients begin with a forward of each batch that is trained on. Who ever calls a model in eval mode knows of it.
+Such an evaluation is a complete pass over a loader, with one forward a batch, each without autograd and in train mode,
+without a backward or a step, over data that was never trained on; and a second one after more training. This leaves out
+what is right and looks the same: Monte Carlo dropout (it repeats a batch or the data), new statistics of batch norm
+(from data that is trained on), a generator that is called between steps, cached gradients (a forward of each batch that
+is trained on). A script that ever calls the model in eval mode knows about it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One parameter of an optimizer, as a probe: whether its gradient was cleared since it was looked at.
+"""Detect whether the gradient of one parameter was cleared since the last look.
 
-By hand or by any zero_grad: a gradient that is cleared is either gone, or its version has moved, or (through `.data`,
-which moves none) it is zero. That last can be read on the CPU only; elsewhere a probe is unsure, and so silent, once
-there is more than one backward.
+By hand or by any zero_grad: a cleared gradient is None, or its version has changed, or (through `.data`, which changes
+no version) it is zero. Zeros are read on the CPU only; elsewhere the answer is unknown once there is more than one
+backward.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""The end of a graph, where a loss was made: names and dtypes of its nodes. No tensor that a graph saved is asked for:
-that could run the script's own hooks, or compute a checkpointed part once more."""
+"""Read the names and dtypes of the last nodes of a graph, where a loss was computed.
+
+No saved tensor is read: that could run the script's own hooks, or recompute a checkpointed part.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is on guard: starts the guards of a rank, opens and closes their windows, and sends home one that failed."""
+"""Run the guards of a rank: start them, open and close their windows, and stop a guard that fails."""
 
 from __future__ import annotations
 

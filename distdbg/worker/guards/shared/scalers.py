@@ -1,6 +1,7 @@
-"""The GradScaler through which an optimizer steps, found on the stack of that step.
+"""Find the GradScaler of an optimizer's step on the stack, and the dtype of autocast.
 
-Works for all that torch has (torch.amp, torch.cuda.amp, FSDP's own) and for whoever calls them (Accelerate, Lightning).
+It works for all scalers of torch (torch.amp, torch.cuda.amp, FSDP's) and for libraries that call them (Accelerate,
+Lightning).
 """
 
 from __future__ import annotations

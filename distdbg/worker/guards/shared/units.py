@@ -1,4 +1,4 @@
-"""FSDP's units, of its first version and of its second: what each gathers at once, and in which types it computes."""
+"""Describe the units of FSDP1 and FSDP2: what each gathers at once, and its dtypes."""
 
 from __future__ import annotations
 

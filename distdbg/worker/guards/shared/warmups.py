@@ -1,4 +1,4 @@
-"""How long the warm-up of a schedule is, where the schedule says so itself: no curve is guessed at."""
+"""Read the length of a schedule's warm-up from the schedule itself."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""What the first batch of a training loader looks like on this rank: whether all ranks train on the same is judged
-outside.
+"""Report the first batch of a training pass on this rank; the rule compares the ranks.
 
-A batch is known again by a checksum, and counts once a tensor like one of its own enters the forward of the model: a
-rank may take its part of a batch that all ranks read, or only begin with it and make something of its own. Ranks that
-share a model by tensor or pipeline parallelism must read the same: with the fact goes over which ranks the model is
-trained in parallel.
+A batch is recognised by a checksum, and counts once a tensor like one of its own enters the model's forward: a rank may
+take its part of a batch that all ranks read, or derive another one from it. Ranks that share a model by tensor or
+pipeline parallelism must read the same data, so the fact has the ranks over which the model is data parallel.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Norms and biases under weight decay, in an optimizer that exempts others: a pattern of names that misses some.
+"""Detect norms and biases under weight decay in an optimizer that exempts others: a pattern of names misses some.
 
-Only where the intention can be seen: one group decays nothing and holds nothing but vectors, another decays and holds
-vectors, too. Who decays everything in one group may mean it, and so may who exempts norms and no other bias. Embeddings
-are decayed by many on purpose.
+Only where the intention is visible: one group decays nothing and has only vectors, another decays and has vectors, too.
+To decay everything in one group can be intended, and so can exempting norms and no other bias. Many decay embeddings on
+purpose.
 """
 
 from __future__ import annotations

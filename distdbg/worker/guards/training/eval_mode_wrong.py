@@ -1,9 +1,8 @@
-"""A model that was trained in train mode, was put into eval() for an evaluation, and is trained on in it; or one that
-is evaluated in train mode, again and again (_evaluations.py).
+"""Detect a model that is trained on in eval mode after an evaluation, or evaluated in train mode again and again.
 
-An evaluation is a forward without autograd. Only a whole model in eval mode is meant, in which dropout or batch norm is
-off by that, and whose parameters are those that an optimizer steps: frozen batch norm is a part of one, and a teacher
-is nobody's to step.
+An evaluation is a forward without autograd. Only a whole model in eval mode counts, with dropout or batch norm that
+this switches off, and whose parameters an optimizer steps: frozen batch norm is a part of a model, and no optimizer
+steps a teacher. shared/evaluations.py detects the second mistake.
 """
 
 from __future__ import annotations

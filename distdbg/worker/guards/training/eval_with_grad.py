@@ -1,8 +1,8 @@
-"""A DDP or FSDP model in evaluation mode builds graphs that nobody runs backward through.
+"""Detect a DDP or FSDP model in eval mode that builds graphs without a backward.
 
-Looked at are the first batches of each pass over a loader, where evaluations begin. A backward or an autograd.grad of
-whatever kind (frozen batch norm, saliency) ends the suspicion for that pass. Graphs that are all alive after these
-batches may still come to one, of a loss that is summed up: those are given time until the next pass.
+It looks at the first batches of each pass over a loader, where evaluations begin. Any backward or autograd.grad (frozen
+batch norm, saliency) clears the model for that pass. Graphs that are all alive after these batches may still get a
+backward, of a summed loss: they have time until the next pass.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Graphs of old steps are still alive: somebody keeps a loss, an output or a hidden state, and with it what made it.
+"""Detect graphs of old steps that are still alive: the script keeps a loss, an output or a hidden state.
 
-Tokens hang on the graph of each backward in the first window, and weak references are here. They go with the graph.
-What is alive at the next window, ninety steps later, or at the end of a shorter script, was kept.
+In the first window each backward's graph gets tokens, which are freed with it; weak references show when. A graph that
+is alive in the next window, ninety steps later, or at the end of a shorter script, was kept.
 """
 
 from __future__ import annotations

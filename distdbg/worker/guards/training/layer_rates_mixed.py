@@ -1,9 +1,8 @@
-"""Learning rates that rise or fall from layer to layer, and a layer that has two of them, or another layer's.
+"""Detect a layer with two learning rates, or another layer's, where rates rise or fall from layer to layer.
 
-torch refuses a parameter that is in two groups; a pattern like `layers.1` that takes `layers.10` along it cannot see.
-Only where the intention can be seen: in a list of layers nearly all have one rate each, and those rates rise, or fall,
-without a break. Biases and norms that have a rate of their own in every layer are none, nor is a part that has one rate
-wherever there is one, as cross-attention that was put into some of the layers.
+torch refuses a parameter in two groups, but not a pattern like `layers.1` that also matches `layers.10`. Only where
+the intention is visible: nearly all layers of a list have one rate each, and those rates rise, or fall, without a
+break. Parts that have one rate in every layer are left out: biases and norms, or cross-attention in some layers.
 """
 
 from __future__ import annotations

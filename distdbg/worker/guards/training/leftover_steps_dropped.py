@@ -1,8 +1,8 @@
-"""The last micro-batches of an epoch are accumulated, and never stepped.
+"""Detect micro-batches at the end of an epoch that are accumulated and never stepped.
 
-Judged by counting: so many backwards made each step; the pass ended with fewer than that behind its last step; and the
-next step, in another pass, came after a full number of backwards again. Who steps behind the loop, at the last batch,
-or counts on over epochs, leaves nothing over.
+It counts: so many backwards made each step; the pass ended with fewer after its last step; and the next step, in
+another pass, came after a full number of backwards again. A script that steps after the loop, at the last batch, or
+counts over epochs drops none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How many batches this rank's loader has, and how many steps came of them: whether all ranks have as many is judged
-outside.
+"""Report the batches of this rank's loader and the steps made with them; the rule compares the ranks.
 
-Told early in a pass, before a rank could hang for want of the others, and again at its end; and at the end of the
-script how many backwards there were. Under `join()` lengths may differ; who leaves the loop sooner on purpose tells no
+A fact is sent early in a pass, before a rank could hang because others have finished, and at its end; the number of
+backwards follows at the end of the script. Under `join()` lengths may differ; a loop that a script leaves early has no
 end.
 """
 

@@ -1,8 +1,8 @@
-"""Micro-batches are added up, and each of their losses is a mean: the gradients are as many times too large.
+"""Detect accumulated micro-batches whose losses are means: the gradients are too large by their number.
 
-Meant is: several backwards from one line, one for each batch of one loader, none cleared in between, before one step of
-the optimizer, and each begins from a mean that nothing was done to; three times in one window. Two losses of one batch
-are no micro-batches. Where a file of the script's divides gradients by hand, nothing is said.
+That is: several backwards from one line, one for each batch of one loader, no gradient cleared between them, before one
+step of the optimizer; each begins from a mean that nothing changed; three times in one window. Two losses of one batch
+are no micro-batches. A script that divides gradients itself is left alone.
 """
 
 from __future__ import annotations

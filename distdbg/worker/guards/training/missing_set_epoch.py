@@ -1,8 +1,8 @@
-"""A sampler that shuffles by its epoch, gone through again and again under the same epoch: the same order each time.
+"""Detect a sampler that shuffles by its epoch and keeps its epoch over several passes: the order repeats.
 
-A batch that somebody peeks at, or an evaluation, is no pass. A sampler whose epoch was changed, by anybody but us, is
-left alone for good. A script that names set_epoch may go through its data several times before it comes to that, and
-is judged at its end. A sampler of its own may draw by more than the epoch: there the first batches must be the same.
+A batch that a script takes to look at, or an evaluation, is no pass. A sampler whose epoch anyone but us has changed is
+left alone. A script that names set_epoch may use its data several times before it calls it, and is judged at its end. A
+sampler of the script may draw by more than the epoch: there the first batches must be the same.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Gradients of the last step are still there when the next backward adds to them, and the optimizer steps on the sum.
+"""Detect gradients of the last step that the next backward adds to, and that the optimizer steps on.
 
-Meant is: after a step the gradient is not cleared before the first backward, nor before any other backward, and was
-added to when the same optimizer steps again; three times in one window. Who accumulates over micro-batches clears after
-the step; a GAN clears before its discriminator's own backward. autograd.grad adds to nothing, and a parameter of no
-wrapped model that was called may be a copy, whose gradient is written by hand.
+That is: after a step the gradient is not cleared before any backward, and was added to when the same optimizer steps
+again; three times in one window. Accumulation clears after the step; a GAN clears before its discriminator's backward.
+autograd.grad adds nothing, and a parameter outside the wrapped models may be a copy with a gradient written by hand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Parameters of the model get gradients, and no optimizer that steps holds them.
+"""Detect parameters of the model that get gradients and are in no optimizer that steps.
 
-Asked once a window, of all optimizers that stepped in any window, and between windows too where some are missing;
-judged once enough steps have gone by that another optimizer would have had its turn, or at the end.
+It asks once a window for all optimizers that stepped in a window, and between windows too where parameters are missing;
+it judges once another optimizer would have stepped, or at the end.
 """
 
 from __future__ import annotations

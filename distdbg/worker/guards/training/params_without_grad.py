@@ -1,7 +1,7 @@
-"""Parameters that an optimizer holds, that want a gradient, and have never had one.
+"""Detect parameters in an optimizer that require a gradient and have never had one.
 
-An optimizer that keeps a state for each parameter (Adam, SGD with momentum) makes it with the first gradient: one look
-says what all steps so far had. Experts that are seldom used and branches that are seldom taken have a state by then.
+An optimizer with a state for each parameter (Adam, SGD with momentum) makes it with the first gradient: one look covers
+all steps so far. Rarely used experts and branches have a state by then.
 """
 
 from __future__ import annotations

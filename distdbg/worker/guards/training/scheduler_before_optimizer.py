@@ -1,8 +1,8 @@
-"""A schedule moves between a backward and the step that uses its gradients: each step has the rate of the one after it.
+"""Detect a schedule that moves between a backward and the step that uses its gradients.
 
-Meant is: after a step of an optimizer comes a backward, then its scheduler moves, then it steps; three times in one
-window. GradScaler may skip a step, and a schedule that moves all the same then moves before the next backward; a
-closure's backward comes within the step.
+That is: after a step of an optimizer follows a backward, then its scheduler moves, then it steps; three times in one
+window. GradScaler may skip a step; a schedule that moves all the same then moves before the next backward. The backward
+of a closure is within the step.
 """
 
 from __future__ import annotations

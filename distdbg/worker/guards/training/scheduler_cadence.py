@@ -1,6 +1,6 @@
-"""A schedule that was made for steps moves once an epoch, or one that was made for epochs moves with each step.
+"""Detect a schedule made for steps that moves once an epoch, or one made for epochs that moves with each step.
 
-Judged at the end of a script that came to its end: how often the schedule moved, beside the passes and the steps.
+It compares at the end of a complete script: moves of the schedule, passes and steps.
 """
 
 from __future__ import annotations

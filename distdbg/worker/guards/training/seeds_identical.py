@@ -1,8 +1,7 @@
-"""Where the random numbers stand that dropout draws on this rank, before and after ten steps: whether all ranks draw
-the same is judged outside.
+"""Report the state of the random numbers that dropout uses, before and after ten steps; the rule compares the ranks.
 
-A seed alone says nothing: who seeds all ranks alike for the initial weights, and draws nothing later, is right. Looked
-at is the generator of the device that the model is on; no number is drawn, and no device is read.
+A seed alone proves nothing: to seed all ranks alike for the initial weights, and to draw nothing later, is right. It
+reads the generator of the model's device; no number is drawn, and no device is read.
 """
 
 from __future__ import annotations

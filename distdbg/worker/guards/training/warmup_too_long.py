@@ -1,8 +1,8 @@
-"""The training is over, and the schedule of the learning rate was still in its warm-up.
+"""Detect a training that ended while the schedule of the learning rate was in its warm-up.
 
-Judged at the end of a script that came to its end by itself, where the training was not broken off: its last pass over
-a loader was gone through to the end, or the schedule had made all the moves that it was planned for. A trial of fifty
-steps says nothing about a warm-up of a thousand.
+It judges at the end of a script that ended by itself with a complete training: its last pass over a loader was
+complete, or the schedule had made all planned moves. A trial of fifty steps proves nothing about a warm-up of a
+thousand.
 """
 
 from __future__ import annotations
