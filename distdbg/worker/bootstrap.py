@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType, TracebackType
     from typing import Any
 
-#: The interpreter only borrows the hook that it calls, and the traceback: neither may be freed while the hook runs.
+#: The interpreter has borrowed references to the hook and the traceback: neither may be freed while the hook runs.
 _kept: list[object] = []
 _OURS = (__file__, os.path.join(os.path.dirname(__file__), "boot.py"))
 
@@ -57,7 +57,7 @@ def _run_script(main: ModuleType, arguments: list[str], started: session.Session
     script = arguments[0]
     path = os.path.abspath(script)
     sys.argv = arguments
-    _mend_orig_argv(arguments)
+    _set_orig_argv(arguments)
     if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, os.path.dirname(os.path.realpath(script)))
     main.__file__ = path
@@ -66,34 +66,34 @@ def _run_script(main: ModuleType, arguments: list[str], started: session.Session
 
 
 def _code(script: str, path: str, started: session.Session | None) -> CodeType:
-    """What cannot be compiled goes to the interpreter itself, which has words of its own for a file.
+    """Run a file that cannot be compiled in the interpreter itself, for its own error messages.
 
-    A missing file, a wrong encoding, a NUL byte: it says these otherwise than compile() does, and an old one even
-    runs the last. Byte code runs there as well, without us.
+    For a missing file, a wrong encoding or a NUL byte these differ from those of compile(), and an old interpreter
+    even runs the last. Byte code runs there as well, without us.
     """
     if script.endswith(".pyc"):
-        _hand_over()
+        _run_plain_interpreter()
     try:
         with open(script, "rb") as file:
             return compile(file.read(), path, "exec", dont_inherit=True)
     except SyntaxError as error:
         if started is not None:
             started.script_ended(error)
-        _hand_over()
+        _run_plain_interpreter()
         raise
     except (OSError, ValueError):
-        _hand_over()
+        _run_plain_interpreter()
         raise
 
 
-def _hand_over() -> None:
+def _run_plain_interpreter() -> None:
     """Become the plain interpreter of the same command line; returns only where that is not possible."""
     if sys.executable:
         os.execv(sys.executable, sys.orig_argv)
 
 
 def _is_application(path: str) -> bool:
-    """A folder or an archive with a `__main__`, found as the interpreter finds it: by who could import from it."""
+    """A folder or an archive with a `__main__`, found as the interpreter finds it: by the import hooks."""
     for hook in sys.path_hooks:
         try:
             hook(path)
@@ -107,7 +107,7 @@ def _run_application(arguments: list[str]) -> None:
     import runpy
 
     sys.argv = arguments
-    _mend_orig_argv(arguments)
+    _set_orig_argv(arguments)
     sys.path.insert(0, os.path.abspath(arguments[0]))
     runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
 
@@ -116,14 +116,14 @@ def _run_module(name: str, arguments: list[str]) -> None:
     import runpy
 
     sys.argv = ["-m", *arguments]
-    _mend_orig_argv(["-m", name, *arguments])
+    _set_orig_argv(["-m", name, *arguments])
     if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, os.getcwd())
     runpy._run_module_as_main(name)  # type: ignore[attr-defined]
 
 
-def _mend_orig_argv(arguments: list[str]) -> None:
-    """Scripts that start themselves anew read it: they must come back as themselves."""
+def _set_orig_argv(arguments: list[str]) -> None:
+    """Scripts that restart themselves read it: they must start the script again."""
     original = list(sys.orig_argv)
     for i, word in enumerate(original):
         if word.endswith("distdbg/worker/boot.py"):
@@ -132,7 +132,7 @@ def _mend_orig_argv(arguments: list[str]) -> None:
 
 
 def _report_without_our_frames() -> None:
-    """The interpreter reports the error itself, by the hook that stands now, with the traceback that the script has."""
+    """The interpreter reports the error itself, by the present hook, with the traceback of the script alone."""
     hook = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

@@ -1,15 +1,15 @@
-"""The hook bus: the one place where torch is listened to, for everybody. Subscribers run in the training thread.
+"""Deliver events of torch to subscribers, in the training thread: the hook bus.
 
     event         subject            when
     init          the process group  init_process_group has made the default group
     group-begins  a frame            a process group is about to be made; timeout_of(frame) gives its timeout
-    group         (group, ranks)     a process group stands; ranks: {global rank: rank within the group}
+    group         (group, ranks)     a process group is complete; ranks: {global rank: rank within the group}
     call          a frame            a function of torch.distributed, called by Python code, is about to communicate
-    pass          the iterator       a DataLoader is about to be gone through: its first batch is wanted
-    pass-begins   (iterator, batch)  its first batch has come
-    data          the iterator       a batch is wanted of a DataLoader
-    batch         the iterator       it has come
-    data-end      the iterator       there are no more (known with a sampler that has a length)
+    pass          the iterator       a pass over a DataLoader begins: the script requests its first batch
+    pass-begins   (iterator, batch)  its first batch has arrived
+    data          the iterator       the script requests a batch from a DataLoader
+    batch         the iterator       it has arrived
+    data-end      the iterator       there are no more (only with a sampler that has a length)
     forward       the module         a DDP or FSDP module, or the outermost one of fully_shard, begins its forward
     forward-end   the module         it is done
     backward      a frame            autograd's engine is about to run; roots_of(frame) gives the tensors
@@ -18,18 +18,18 @@
     scheduler     the scheduler      a scheduler of learning rates is about to be made
     scaler        the scaler         a GradScaler is about to be made
     autocast      the region         torch.autocast is about to set its own type; what it calls `prev` is in force
-    clip          a frame            torch is about to clip gradients, `grads` in it; with foreach=False it is not heard
+    clip          a frame            torch is about to clip gradients, `grads` in it; none with foreach=False
     save          a path or None     torch.save has opened its file, and is about to write
     save-end      a path or None     all is written
     write         a path             safetensors or numpy is about to write a file, or torch.distributed.checkpoint a
-                                     folder for this rank alone; nothing tells the end
+                                     folder for this rank alone; there is no event at the end
     state-dict    a frame            a state is about to be gathered or loaded: `options` and `model` in it (DCP), or
                                      `fsdp_state` and `module` (FSDP1, once a unit)
     profiler      a frame            torch's profiler is about to be prepared, or to begin
 
-A place is only touched when somebody subscribes to it, and in a way that leaves no frame of ours on the script's stack
-(lookup_hooks.py): its tracebacks stay the same. In a region that torch.compile traces nothing is heard. A subject
-must not be kept: it would live longer than the script means it to.
+A hook is only installed when a subscriber needs it, and leaves no frame of ours on the script's stack
+(lookup_hooks.py): its tracebacks stay the same. A region that torch.compile traces sends no events. Subscribers must
+not keep a subject: it would live longer than the script intends.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ EVENTS = tuple(HOOK_POINTS)
 
 
 class Bus:
-    """`dropped(event, subscriber, error)` hears of a subscriber that raised; it is not called again."""
+    """`dropped(event, subscriber, error)` is called for a subscriber that raised; it gets no more events."""
 
     def __init__(self, imports: ImportWatch, dropped: Dropped) -> None:
         self._imports = imports
@@ -62,7 +62,7 @@ class Bus:
         self._lock = _thread.allocate_lock()  # the listening thread subscribes, too
 
     def subscribe(self, event: str, subscriber: Callback) -> None:
-        """Raises KeyError for an event that there is not."""
+        """Raises KeyError for an unknown event."""
         with self._lock:
             self._subscribers[event] = (*self._subscribers[event], subscriber)
         for module, install in HOOK_POINTS[event]:
@@ -82,23 +82,23 @@ class Bus:
         return unsubscribe_all
 
     def unsubscribe(self, event: str, subscriber: Callback) -> None:
-        """One that is not there is none to take away. Bound methods are compared, not their makings."""
+        """Nothing happens for one that is not subscribed. Bound methods are compared by ==."""
         with self._lock:
             self._subscribers[event] = tuple(s for s in self._subscribers[event] if s != subscriber)
 
     def clear(self) -> None:
-        """Nobody is told of anything any more. In a forked child: whoever held the lock is not there."""
+        """Remove all subscribers. In a forked child: the thread that held the lock does not exist there."""
         self._lock = _thread.allocate_lock()
         self._subscribers.update(dict.fromkeys(EVENTS, ()))
 
     def mute(self, *events: str) -> Callable[[], None]:
-        """Nobody hears of these until what it gives is called: what we do ourselves is not the script's doing."""
+        """Stop these events until the returned function is called, while our own code would cause them."""
         before = {event: self._subscribers[event] for event in events}
         self._subscribers.update(dict.fromkeys(events, ()))
         return lambda: self._subscribers.update(before)
 
     def channel(self, event: str) -> Callback:
-        """The function that tells all subscribers of an event."""
+        """The function that delivers an event to all subscribers."""
         subscribers = self._subscribers
 
         def deliver(subject: Any) -> None:  # noqa: ANN401

@@ -47,7 +47,7 @@ _MOST_PARTS = 256
 
 
 class CallLog:
-    """The rank's side; without a stem nobody can read it. Raises OSError only from the constructor."""
+    """The rank's side; without a stem no other process can read it. Raises OSError only from the constructor."""
 
     def __init__(self, stem: str | None) -> None:
         ring = bytearray(CALLS_BYTES) if stem is None else mapped(f"{stem}.calls", CALLS_BYTES)
@@ -65,7 +65,7 @@ class CallLog:
         numbers = self._numbers
 
         def called(frame: FrameType) -> None:
-            """`frame` runs a function of torch.distributed; others of its module may stand between it and the user."""
+            """`frame` runs a function of torch.distributed; others of its module may be between it and the user."""
             name = frame.f_code.co_name
             if name in _TRANSFERS_OF_OBJECTS:
                 return
@@ -124,7 +124,7 @@ class CallLog:
 
 def _group(group: Any, torchs: dict[str, Any]) -> str | None:  # noqa: ANN401
     """Torch's own name of the group, as the flight recorder has it; empty for that of all ranks, however the call names
-    it; None where this rank is no member, and torch is about to say so and to do nothing."""
+    it; None where this rank is no member, and torch is about to warn and return."""
     if group is None:
         return ""
     member = torchs.get("GroupMember")

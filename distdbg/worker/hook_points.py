@@ -14,7 +14,7 @@ import _thread
 import os
 
 from distdbg.worker.lookup_hooks import BuiltinHook, CallHook, MethodHook, ReadHook, WriteHook, next_hook
-from distdbg.worker.traced import asked, method, unless_traced
+from distdbg.worker.traced import called_by, method, unless_traced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def loaders(module: Any, channel: Channel) -> None:  # noqa: ANN401
 
 
 def stateful_loaders(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """torchdata's, where it has a `__next__` of its own, which does not call torch's: that one is heard already."""
+    """torchdata's, where its own `__next__` does not call torch's, which has its events already."""
     for cls in list(vars(module).values()):
         if isinstance(cls, type) and cls.__name__.endswith("DataLoaderIter") and cls.__module__ == module.__name__:
             own = vars(cls).get("__next__")
@@ -41,7 +41,7 @@ def stateful_loaders(module: Any, channel: Channel) -> None:  # noqa: ANN401
 
 
 def _next(cls: Any, channel: Channel) -> None:  # noqa: ANN401
-    """An iterator that has given all that its sampler has is about to end: it does not load, though it is asked."""
+    """An iterator that has given all batches of its sampler is about to end: it loads nothing, though it is called."""
     if "__next__" not in vars(cls):
         return
     data, data_end, begins = channel("data"), channel("data-end"), channel("pass")
@@ -148,27 +148,27 @@ def on_fsdp2(event: str, name: str, *, ends: bool = False) -> Install:
 
 
 def backward(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """The function that `Tensor.backward`, `autograd.backward` and `autograd.grad` call. No event tells its end."""
+    """The function that `Tensor.backward`, `autograd.backward` and `autograd.grad` call. No event marks its end."""
     hook = CallHook(module._engine_run_backward, channel("backward"))
     module._engine_run_backward = module.graph._engine_run_backward = hook
 
 
 def autocasts(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """A region that is entered notes what was in force before, and then sets its own."""
+    """A region that is entered notes the dtype before, and then sets its own."""
     name = "prev_fastdtype"
     if name in module.autocast.__enter__.__code__.co_names:
         setattr(module.autocast, name, WriteHook(name, channel("autocast")))
 
 
 def clipping(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """What clips gradients asks a little function first, which never fails: ours stands in its place, not around it.
+    """Functions that clip gradients first call a helper that never fails: ours replaces it.
 
-    torch.compile sees through it, and a clip that is compiled is not heard.
+    torch.compile can trace it, and a compiled clip sends no event.
     """
     by, called = ("_clip_grads_with_norm_", "clip_grad_value_"), channel("clip")
     for name in ("_has_foreach_support", "_device_has_foreach_support"):
         if hasattr(module, name):
-            setattr(module, name, asked(getattr(module, name), by, called))
+            setattr(module, name, called_by(getattr(module, name), by, called))
 
 
 def save(module: Any, channel: Channel) -> None:  # noqa: ANN401
@@ -179,7 +179,7 @@ def save(module: Any, channel: Channel) -> None:  # noqa: ANN401
 
 
 def save_end(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """The last thing that each writer does is to look at its file."""
+    """Each writer reads this attribute last."""
     called = _with_path(channel("save-end"))
     writers = (module._open_zipfile_writer_file, "file_stream"), (module._open_zipfile_writer_buffer, "buffer")
     for cls, last in writers:
@@ -198,7 +198,7 @@ def tensor_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
 
 
 def array_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """np.save opens its file by itself, np.savez has it done."""
+    """np.save opens its file itself, np.savez by a helper."""
     called = channel("write")
     if hasattr(module, "zipfile_factory"):  # of numpy's two modules of that name one only passes names on
         module.open = BuiltinHook("open", _local("file", "save", called))
@@ -206,7 +206,7 @@ def array_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
 
 
 def _local(name: str, function: str, deliver: Callback) -> Callback:
-    """Tells of a variable of the function that calls."""
+    """Deliver a variable of the calling function."""
 
     def called(frame: FrameType) -> None:
         if frame.f_code.co_name == function:
@@ -229,7 +229,7 @@ def sharded_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
 
 
 def process_groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """`init_process_group` ends with writing the default group down."""
+    """`init_process_group` sets the default group at its end."""
     cls = type(module._world)
     plain, deliver = vars(cls)["default_pg"], channel("init")
 
@@ -242,7 +242,7 @@ def process_groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
 
 
 def groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """torch keeps the members of each group in one dict, and writes them down once the group stands."""
+    """torch keeps the members of each group in one dict, and notes them once the group is complete."""
     deliver = channel("group")
 
     class Groups(dict):  # type: ignore[type-arg]
@@ -260,17 +260,17 @@ def timeout_of(caller: FrameType) -> float | None:
 
 
 def calls(module: Any, channel: Channel) -> None:  # noqa: ANN401
-    """What every function that communicates asks first; `get_rank` and its like ask it, too.
+    """All functions that communicate call it first; `get_rank` and similar functions call it, too.
 
     A flag of this kind in the module's own globals survives `from torch.distributed import all_reduce`.
     """
     called, own = channel("call"), vars(module)
 
-    def asked(frame: FrameType) -> None:
+    def communicates(frame: FrameType) -> None:
         if frame.f_globals is own and not frame.f_code.co_name.startswith(("get_", "_")):
             called(frame)
 
-    module._rank_not_in_group = CallHook(module._rank_not_in_group, asked)
+    module._rank_not_in_group = CallHook(module._rank_not_in_group, communicates)
 
 
 def _method(cls: Any, name: str, called: Callback) -> None:  # noqa: ANN401
@@ -329,14 +329,14 @@ HOOK_POINTS: dict[str, tuple[tuple[str, Install], ...]] = {
 }
 
 
-#: What torch.compile meets in what it traces, and sees through: traced*.py, and what stands there by the user's wish.
+#: Files that torch.compile can meet in traced code: traced*.py, and those that the user has switched on.
 _TRACED = ("traced", "shrunk/")
 
 
 def hide_from_compiler(trace_rules: Any) -> None:  # noqa: ANN401
-    """Once torch.compile is loaded, as every optimizer loads it: it leaves our code alone, but for traced*.py.
+    """Once torch.compile is loaded, as every optimizer loads it: it must not compile our code, but for traced*.py.
 
-    Else it would compile us as if we were the script's, wherever we run below a function that is compiled in parts.
+    Else it would compile our code like the script's, wherever it runs below a function that is compiled in parts.
     By the list of single files: `trace_rules.add` compiles torch's pattern of folders anew each time, for 7 ms.
     Raises AttributeError where this torch has no such list.
     """

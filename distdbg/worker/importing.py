@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 class ImportWatch:
     """A finder for sys.meta_path that finds nothing by itself. It stays there: to take it out of the list while another
-    thread walks along that list could make it miss the next finder. `failed(module, error)` hears of a callback that
-    raised: an import never fails of it."""
+    thread walks along that list could make it miss the next finder. `failed(module, error)` is called for a callback
+    that raised: no import fails because of it."""
 
     def __init__(self, failed: Failed) -> None:
         self._failed = failed
@@ -30,7 +30,7 @@ class ImportWatch:
         self._classes: dict[type, type] = {}
 
     def after(self, name: str, callback: Callback) -> None:
-        """Call at once where the module is there already."""
+        """At once where the module is imported already."""
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             self._call(callback, module)
@@ -40,7 +40,7 @@ class ImportWatch:
             sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        if name not in self._callbacks or _only_asks():
+        if name not in self._callbacks or _is_query():
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
@@ -53,7 +53,7 @@ class ImportWatch:
     def _watch(self, spec: ModuleSpec) -> None:
         plain = type(spec)
         try:
-            spec.__class__ = self._classes.setdefault(plain, _telling(plain, self._loaded))
+            spec.__class__ = self._classes.setdefault(plain, _reporting(plain, self._loaded))
         except TypeError:
             return  # a spec of another making, which cannot be watched
 
@@ -71,8 +71,8 @@ class ImportWatch:
             self._failed(module.__name__, error)
 
 
-def _telling(plain: type, loaded: Callable[[str], None]) -> type:
-    """A subclass of a spec's class: when `_initializing` becomes False it gives the class back, and tells."""
+def _reporting(plain: type, loaded: Callable[[str], None]) -> type:
+    """A subclass of a spec's class: when `_initializing` becomes False it restores the class and calls back."""
 
     def __setattr__(spec: ModuleSpec, name: str, value: object) -> None:  # noqa: N807
         object.__setattr__(spec, name, value)
@@ -84,8 +84,8 @@ def _telling(plain: type, loaded: Callable[[str], None]) -> type:
     return type(plain.__name__, (plain,), names)
 
 
-def _only_asks() -> bool:
-    """importlib.util.find_spec wants to know whether there is such a module; it imports nothing."""
+def _is_query() -> bool:
+    """Whether importlib.util.find_spec asks for the module, which imports nothing."""
     frame = sys._getframe(2)
     if frame.f_code.co_name == "_find_spec" and frame.f_back is not None:
         frame = frame.f_back

@@ -15,7 +15,7 @@ from _json import encode_basestring_ascii as _quote
 
 _CONNECT_WITHIN_S = 0.5
 _MOST_TEXT = 200_000  # of one text: a traceback of a deep recursion repeats itself
-_LAST_WORDS_S = 0.2  # the script has ended: what is said then may wait a little for the agent
+_LAST_WORDS_S = 0.2  # the script has ended: the last messages may wait a little for the agent
 
 
 def encode(value: object) -> str:
@@ -65,7 +65,7 @@ class Link:
             return False
 
     def _send(self, data: bytes, until: float) -> bool:
-        """The rest of a line of which the agent took a part goes before anything else."""
+        """The rest of a line that the agent took in part is sent before any other."""
         sent = False
         while self._socket is not None and not sent:
             head = self._unsent or data
@@ -94,7 +94,7 @@ class Link:
         return int.from_bytes(credentials[:4], sys.byteorder)
 
     def wait(self) -> bytes:
-        """Block until the agent says something; empty when it has gone."""
+        """Block until the agent sends bytes; empty when it has ended."""
         sock = self._socket
         try:
             return sock.recv(4096) if sock is not None else b""

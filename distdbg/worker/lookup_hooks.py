@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class CallHook:
-    """In a module in place of a function: tells when it is called, with the caller's frame.
+    """In a module in place of a function: calls back with the caller's frame.
 
-    The interpreter looks `__call__` up in the class, where a property stands: it tells, and hands out the original.
+    The interpreter looks `__call__` up in the class, where a property calls back and returns the original.
     """
 
     def __init__(self, original: Any, callback: Callback) -> None:  # noqa: ANN401
@@ -40,7 +40,7 @@ class CallHook:
 
 
 class BuiltinHook(CallHook):
-    """In a module in place of a builtin that it does not define: whoever has replaced that one meanwhile is called."""
+    """In a module in place of a builtin that it does not define: a later replacement of the builtin is called."""
 
     def __init__(self, name: str, callback: Callback) -> None:
         super().__init__(getattr(builtins, name), callback)
@@ -53,7 +53,7 @@ class BuiltinHook(CallHook):
 
 
 class ReadHook:
-    """In a class in place of an instance's plain attribute: tells of the instance when it is read."""
+    """In a class in place of an instance's plain attribute: calls back when it is read."""
 
     def __init__(self, name: str, callback: Callback) -> None:
         self._name = name
@@ -70,8 +70,8 @@ class ReadHook:
 
 
 class WriteHook:
-    """In a class in place of an instance's plain attribute: tells of the instance when it is written. Reading it costs
-    nothing: what has no `__get__` leaves that to the instance."""
+    """In a class in place of an instance's plain attribute: calls back when it is written. Without a `__get__` reading
+    it costs nothing."""
 
     def __init__(self, name: str, callback: Callback) -> None:
         self._name = name
@@ -83,7 +83,7 @@ class WriteHook:
 
 
 class MethodHook:
-    """In a class in place of a method that others may take from the class itself: tells of each instance."""
+    """In a class in place of a method that others may look up in the class itself: calls back with each instance."""
 
     def __init__(self, original: Any, callback: Callback) -> None:  # noqa: ANN401
         self.__wrapped__ = original
@@ -97,11 +97,11 @@ class MethodHook:
 
 
 def next_hook(original: Any, wanted: Callable[[Any], bool], came: Callback, began: Callback) -> Any:  # noqa: ANN401
-    """For a class in place of `__next__`: tells that an item is wanted, and that it has come. Where `wanted` answers
+    """For a class in place of `__next__`: `wanted` is called before an item, `came` after it. Where `wanted` returns
     that it is the first one, `began` gets the instance with that item.
 
-    The original runs below two `map`s, which are written in C and leave no frame. Whatever it raises passes through
-    them untouched, and so does StopIteration: what tells that there are no more would have to swallow it.
+    The original runs below two `map`s, which are written in C and leave no frame. They let all exceptions pass, and
+    StopIteration, too.
     """
 
     def take(_self: object, instance: object, _owner: type | None = None) -> Any:  # noqa: ANN401

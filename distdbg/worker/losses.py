@@ -19,20 +19,20 @@ from distdbg.worker.variables import variables
 _MOST_LINES = 8
 #: Backwards without a step between them: what is kept of them ends somewhere.
 _MOST_OPEN = 1024
-#: A scaler stands near the call: in a frame of this distance, or in an attribute of its `self`.
+#: A scaler is near the call: in a frame of this distance, or in an attribute of its `self`.
 _FRAMES = 12
 
 
 class Losses:
-    """`heard` at each backward, `read` after a step. `series` is {line: [[step, loss], …]}, of what is not finite its
-    text."""
+    """`add` at each backward, `read` after a step. `series` is {line: [[step, loss], …]}, text for values that are
+    not finite."""
 
     def __init__(self) -> None:
         self._open: list[tuple[str, Any, Any]] = []
         self.series: dict[str, list[list[object]]] = {}
         self.not_scalar = 0
 
-    def heard(self, frame: FrameType) -> None:
+    def add(self, frame: FrameType) -> None:
         if frame.f_code.co_name == "grad":
             return
         root = next((r for r in roots_of(frame) if isinstance(r, sys.modules["torch"].Tensor)), None)
@@ -58,7 +58,7 @@ class Losses:
         self._open.clear()
 
     def forget(self) -> None:
-        """A step that is not looked at."""
+        """A step whose loss is not needed."""
         self._open.clear()
 
 

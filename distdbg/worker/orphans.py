@@ -33,12 +33,12 @@ def end_with_parent() -> int:
     """Returns the parent's pid. Raises ImportError, OSError or AttributeError where there is no way to ask for it."""
     parent = os.getppid()
     _prctl(_PR_SET_PDEATHSIG, _SIGTERM)
-    if os.getppid() != parent:  # it went in between, and the kernel has nobody to wait for
+    if os.getppid() != parent:  # it ended in between, and the kernel has no parent to watch
         os.kill(os.getpid(), _SIGTERM)
     return parent
 
 
-def may_be_looked_at_by(agent: int) -> None:
+def allow_tracing_by(agent: int) -> None:
     """Where Yama lets only ancestors look into a process (ptrace_scope 1), `agent` and its children may, too.
 
     Elsewhere the kernel knows no such option, and nothing happens. Raises as end_with_parent does.
@@ -47,7 +47,7 @@ def may_be_looked_at_by(agent: int) -> None:
 
 
 def watch(parent: int, grace_s: float) -> None:
-    """For the watcher thread once the agent has gone: if torchrun goes as well, the rank has `grace_s` to end."""
+    """For the listening thread once the agent has ended: if torchrun ends as well, the rank has `grace_s` to end."""
     while os.getppid() == parent:
         time.sleep(_LOOK_S)
     time.sleep(grace_s)

@@ -17,13 +17,13 @@ different moments. Times are CLOCK_MONOTONIC nanoseconds, which all processes of
         56  q     batches taken from DataLoaders
         64  q     step as the script itself says it (distdbg.tick), -1 for never
         72  q     phase (an index into PHASES)
-        80  q     forwards, of modules that tell
+        80  q     forwards of DDP and FSDP modules
         88  q     backwards
         96  q     saves
-       104  q     loaders that have given all they had
+       104  q     complete passes over loaders
        112  q     calls of torch.distributed by Python code
        120  q     time of the last of them
-       128  q     batches that were asked for: one more than taken while it waits, and after a stream's end
+       128  q     batches that were asked for: one more than taken while the rank waits, and after a stream's end
        136  q     time of the last forward
        144  q     time of the last backward
        152  q     sends and receives among the calls of torch.distributed
@@ -78,18 +78,18 @@ class Page:
 
     @property
     def heard(self) -> int:
-        """Everything that was ever counted: while this stands still, so does the rank, as far as can be heard."""
+        """The sum of all counts: while it does not change, the rank makes no progress that sends events."""
         counted = self.step + self.batches + self.forwards + self.backwards + self.saves + self.data_ends + self.calls
         return counted + max(self.user_step, 0)
 
     @property
     def heard_ns(self) -> int:
-        """When anything was last heard."""
+        """The time of the last event."""
         return max(self.phase_ns, self.step_ns, self.call_ns, self.started_ns)
 
 
 def read_page(raw: bytes) -> Page | None:
-    """None for what is no page: too short, not begun yet, or another program's."""
+    """None for bytes that are no page: too short, not begun, or another program's."""
     if len(raw) < _ALL.size:
         return None
     magic, pid, rank, attempt, _, *numbers = _ALL.unpack_from(raw)
@@ -118,7 +118,7 @@ def mapped(path: str, size: int) -> mmap.mmap:
 
 
 class PageWriter:
-    """The rank's side; without a path nobody can read it. Raises OSError only from the constructor."""
+    """The rank's side; without a path no other process can read it. Raises OSError only from the constructor."""
 
     def __init__(self, path: str | None, rank: int, attempt: int) -> None:
         page = bytearray(PAGE_BYTES) if path is None else mapped(path, PAGE_BYTES)
@@ -168,9 +168,9 @@ class PageWriter:
         return step if count == STEPS else tick_and_count if when is None else tick_count_and_time
 
     def at_step(self, number: int, ring: Callable[[], object]) -> None:
-        """Call `ring` once, when the optimizer's step of this number is counted: a step costs no more for it.
+        """Call `ring` once, when this step of the optimizer is counted; other steps cost no more.
 
-        A number that is past never comes. Each has one number: the newest.
+        A past number never occurs. Each function has one number: the newest.
         """
         self._rings[ring] = number
         self._set_due()
@@ -225,7 +225,7 @@ class PageWriter:
         iterator.__dict__["_distdbg_begun"] = self._words[STEPS]
 
     def pass_ends(self, iterator: Any) -> None:  # noqa: ANN401
-        """It has given all it had: an epoch, where the optimizer made steps meanwhile."""
+        """The pass is complete: an epoch, where the optimizer made steps in it."""
         if self._words[STEPS] > iterator.__dict__.get("_distdbg_begun", self._words[STEPS]):
             self._words[_EPOCHS] += 1
 
@@ -239,9 +239,9 @@ class PageWriter:
         words[_STEP_TIME] = _now()
 
     def command(self) -> int:
-        """What the agent has written last; 0 for nothing."""
+        """The word that the agent has written last; 0 for none."""
         return self._words[_COMMAND]
 
     def close(self) -> None:
-        """In a forked child: the page is its parent's. What is written goes nowhere; tickers are to be dropped."""
+        """In a forked child: the page is its parent's. Later writes have no effect; unsubscribe tickers."""
         self._words = memoryview(bytearray(PAGE_BYTES)).cast("q")

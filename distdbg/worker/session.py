@@ -174,7 +174,7 @@ class Session(RankContext):
     def subscriber_failed(self, event: str, subscriber: Callback, error: Exception) -> None:
         super().subscriber_failed(event, subscriber, error)
         if self._guards is not None:
-            self._guards.off(subscriber, error)
+            self._guards.subscriber_failed(subscriber, error)
 
     def _torch_imported(self, torch: Any) -> None:  # noqa: ANN401
         """Start what the environment asks for. A feature that fails to start does not stop the others."""
@@ -252,7 +252,7 @@ class Session(RankContext):
 
     def _allow_tracing(self) -> None:
         try:
-            orphans.may_be_looked_at_by(self._agent)
+            orphans.allow_tracing_by(self._agent)
         except Exception:
             return
 

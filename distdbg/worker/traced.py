@@ -15,38 +15,38 @@ def unless_traced(deliver: Callable[[Any], None]) -> Callable[..., None]:
     """Delivers its first argument; in a traced region a constant `if`, which leaves nothing behind."""
     from torch.compiler import is_dynamo_compiling
 
-    def tell(subject: object, *_others: object) -> None:
+    def deliver_first(subject: object, *_others: object) -> None:
         if not is_dynamo_compiling():
             deliver(subject)
 
-    return tell
+    return deliver_first
 
 
-def method(original: Callable[..., Any], told: Callable[[Any], None]) -> property:
-    """For a class in place of a method: tells of the instance whenever the method is taken from one.
+def method(original: Callable[..., Any], callback: Callable[[Any], None]) -> property:
+    """For a class in place of a method: calls back with the instance whenever the method is looked up in one.
 
-    It hands out no bound method: torch.compile would get that by taking it from us once more, and so without end.
+    It returns no bound method: torch.compile would look that up again, and so without end.
     """
     from functools import partial
 
     def take(instance: object) -> object:
-        told(instance)
+        callback(instance)
         return partial(original, instance)
 
     return property(take)
 
 
-def asked(original: Callable[..., Any], by: tuple[str, ...], told: Callable[[Any], None]) -> Callable[..., Any]:
-    """For a module in place of a helper that raises nothing: tells which function asks it, where it is one of `by`."""
+def called_by(original: Callable[..., Any], by: tuple[str, ...], callback: Callable[[Any], None]) -> Callable[..., Any]:
+    """For a module in place of a helper that raises nothing: calls back with its caller's frame, if it is in `by`."""
     from sys import _getframe
 
     from torch.compiler import is_dynamo_compiling
 
-    def ask(*args: object, **kwargs: object) -> object:
+    def replacement(*args: object, **kwargs: object) -> object:
         if not is_dynamo_compiling():
             frame = _getframe(1)
             if frame.f_code.co_name in by:
-                told(frame)
+                callback(frame)
         return original(*args, **kwargs)
 
-    return ask
+    return replacement

@@ -24,16 +24,16 @@ _torch: Any = sys.modules["torch"]
 Tensor, is_grad_enabled = _torch.Tensor, _torch.is_grad_enabled
 is_dynamo_compiling = _torch.compiler.is_dynamo_compiling
 
-#: Of a longer forward the newest are known.
+#: Of a longer forward only the newest calls are kept.
 _MOST = 8192
 names: dict[int, str] = {}
-#: Who is told that the model's forward begins, and of each module's output while its shapes are written down.
+#: Called when the model's forward begins, and for each module's output while its shapes are recorded.
 began: Any = None
 shaped: Any = None
 calls: deque[tuple[str, Held, Held]] = deque(maxlen=_MOST)
 
 
-def heard(module: Any, args: Any, kwargs: Any, output: Any = ...) -> None:  # noqa: ANN401
+def record(module: Any, args: Any, kwargs: Any, output: Any = ...) -> None:  # noqa: ANN401
     """Returns nothing, so that the output stays what it is."""
     if is_dynamo_compiling() or output is ... or not is_grad_enabled():
         return

@@ -11,7 +11,7 @@ import sys
 from types import FrameType
 
 _A_FUNCTIONS = 0x1  # CO_OPTIMIZED: a module's or a class body's `f_locals` is where its variables are
-#: A script that calls one of these may have kept the dict, or changed it: a look would fill it with what stands now.
+#: A script that calls one of these may have kept the dict, or changed it: a look would fill it with the present values.
 _HOLD_IT = {"locals", "exec"}
 
 
@@ -25,7 +25,7 @@ _OURS = _references()
 
 
 def variables(frame: FrameType) -> dict[str, object]:
-    """A copy, to be let go of soon. Empty where a look would be noticed."""
+    """A copy, to be dropped soon. Empty where the look would have an effect."""
     code = frame.f_code
     if not code.co_flags & _A_FUNCTIONS:
         return dict(frame.f_locals) if type(frame.f_locals) is dict else {}
@@ -35,7 +35,7 @@ def variables(frame: FrameType) -> dict[str, object]:
         return {}
     kept = frame.f_locals
     found = dict(kept)
-    if sys.getrefcount(kept) == _OURS:  # else somebody else holds it, and counts on what is in it
+    if sys.getrefcount(kept) == _OURS:  # else other code holds it, and relies on its content
         for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
             kept.pop(name, None)
     return found

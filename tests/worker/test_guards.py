@@ -49,7 +49,7 @@ class Stand:
 
     def _dropped(self, _event, subscriber, error):
         self.dropped.append(subscriber)
-        self.runner.off(subscriber, error)
+        self.runner.subscriber_failed(subscriber, error)
 
     def hear(self, event, subject):
         self.bus.channel(event)(subject)
@@ -185,7 +185,7 @@ def test_windows_open_near_the_start_and_then_each_thousand(tmp_path):
             seen.append(-stand.page.steps())
 
     stand.runner._guards.append(Watching(stand.runner.context))
-    stand.runner.context.page.at_step(1, stand.runner._turn)
+    stand.runner.context.page.at_step(1, stand.runner._toggle_window)
     tick = stand.page.ticker(OTHER, STEPS)
     for _ in range(3500):
         tick(None)

@@ -124,7 +124,7 @@ def test_parameters_are_told_by_what_becomes_of_them():
     (model["used"](x) + model["free"](x) + teacher(x).detach()).sum().backward()
     parameters = Parameters()
     parameters.look(optimizer)
-    told = parameters.told()
+    told = parameters.summary()
     assert told == {
         "owned": 3, "dropout": 0,
         "without_grad": {"count": 1, "names": ["idle.weight"]},

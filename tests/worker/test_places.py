@@ -33,7 +33,7 @@ def test_the_hooks_of_watch_stand_in_a_compiled_step_and_break_nothing(trace_rul
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     model.register_forward_pre_hook(traced_outputs.begins, with_kwargs=True)
     for module in model:
-        module.register_forward_hook(traced_outputs.heard, with_kwargs=True)
+        module.register_forward_hook(traced_outputs.record, with_kwargs=True)
     given = torch.ones(2, 4)
     assert torch.equal(torch.compile(model, fullgraph=True, backend="eager")(given), model(given))
 

@@ -177,7 +177,7 @@ def test_the_scripts_own_profiler_goes_first(rank):
         asked.await_steps(2, 3)
         rank.steps(3)
     told, _ = rank.written(asked)
-    assert told["because"] == "the script's own profiler was at work"
+    assert told["because"] == "the script's own profiler was running"
     assert any(e.key == "aten::item" for e in own.key_averages())
 
 

@@ -117,7 +117,7 @@ def test_a_forward_that_raises_is_told_as_far_as_it_came(rank):
         net(batch(13))
     assert rank.text == ""
     net(batch(2))
-    assert "the forward did not come to its end" in rank.text.splitlines()[0]
+    assert "the forward did not finish" in rank.text.splitlines()[0]
     assert rank.text.count("At step") == 2
 
 

@@ -19,12 +19,12 @@ __all__ = ["DEFAULT_MODES", "VARIABLE", "Guard", "GuardError", "guard_classes", 
 
 #: Folders of guards.
 ROOMS = ("parallel", "training")
-#: How a launch tells its ranks: `id=mode,id=mode`.
+#: Set by the launch: `id=mode,id=mode`.
 VARIABLE = "DISTDBG_GUARDS"
 
 
 def guard_classes() -> Iterator[type[Guard]]:
-    """Every guard, by the name of its file. A file that cannot be loaded raises: whoever asks decides."""
+    """Every guard, by the name of its file. A file that cannot be loaded raises."""
     from importlib import import_module
 
     here = os.path.dirname(__file__)
@@ -41,6 +41,6 @@ def guard_classes() -> Iterator[type[Guard]]:
 
 
 def read_modes(text: str) -> dict[str, str]:
-    """`missing-set-epoch=fix,eval-with-grad=off` as a dict; what is no pair is left out."""
+    """`missing-set-epoch=fix,eval-with-grad=off` as a dict; other words are left out."""
     pairs = (word.partition("=") for word in text.split(","))
     return {name.strip(): mode.strip() for name, equals, mode in pairs if equals}

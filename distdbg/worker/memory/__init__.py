@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from distdbg.worker.memory.watch import MemoryWatch
 
 
-#: How a launch tells its ranks: `on`, and at which steps to take snapshots, `A:B`.
+#: Set by the launch: `on`, and the steps of snapshots, `A:B`.
 VARIABLE = "DISTDBG_MEMORY"
 STEPS_VARIABLE = "DISTDBG_MEMORY_STEPS"
 
 
 def start(context: RankContext) -> MemoryWatch | None:
-    """Once torch is imported; None where nobody asked for it."""
+    """Once torch is imported; None without a request."""
     if os.environ.get(VARIABLE) != "on":
         return None
     from distdbg.worker.memory.watch import MemoryWatch

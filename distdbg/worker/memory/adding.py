@@ -16,7 +16,7 @@ from distdbg.worker.user_code import belongs_to_user
 Scope = tuple[str, Container[int]]
 
 _MOST_LINES = 3
-#: What adds to a container whose name stands before it.
+#: Code that adds to a container, after its name.
 _ADDS = r"(?:\.(?:append|appendleft|extend|insert|add|update|setdefault|push)\s*\(|\[[^\]=]*\]\s*=[^=]|\s*\+=|\s*\|=)"
 
 

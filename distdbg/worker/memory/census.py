@@ -24,7 +24,7 @@ _SMALLEST = 8
 #: Growth of so many entries a step, in so many distances on end.
 _RATE, _DISTANCES = 0.2, 3
 _AS_FAST = 0.8
-#: The newest entries that are looked into, and containers that are told.
+#: The newest entries that are inspected, and containers that are reported.
 _SAMPLE, _MOST = 32, 5
 
 
@@ -55,13 +55,13 @@ class Census:
             self._cycles.watch(tensors)
             tensors.clear()
             self._follow(containers, step)
-            told = self._suspects(containers)
-        self._context.fact("census", step=step, epochs=self._heard(), rss=figures.rss(), containers=len(containers),
-                           tensors=live.count, tensor_bytes=live.bytes, graphs=live.graphs, growing=told,
-                           seconds=round(time.thread_time() - begun, 4))  # fmt: skip
+            suspects = self._suspects(containers)
+        self._context.fact("census", step=step, epochs=self._known_epochs(), rss=figures.rss(),
+                           containers=len(containers), tensors=live.count, tensor_bytes=live.bytes, graphs=live.graphs,
+                           growing=suspects, seconds=round(time.thread_time() - begun, 4))  # fmt: skip
 
-    def _heard(self) -> int:
-        """-1 where there is no loader whose end could be heard."""
+    def _known_epochs(self) -> int:
+        """-1 without a loader whose end sends events."""
         return self.epochs if self._context.page.batches() else -1
 
     def _follow(self, containers: list[Any], step: int) -> None:
@@ -84,12 +84,12 @@ class Census:
             if len(points) > _DISTANCES and _steady(points):
                 found.append((one, points))
         found.sort(key=lambda pair: pair[1][0][2] - pair[1][-1][2])
-        told = [_describe(one, points) for one, points in found[: 4 * _MOST]]
-        return sorted((t for t in told if t), key=lambda t: -float(t["bytes_a_step"]))[:_MOST]  # type: ignore[arg-type]
+        suspects = [_describe(one, points) for one, points in found[: 4 * _MOST]]
+        return sorted((t for t in suspects if t), key=lambda t: -float(t["bytes_a_step"]))[:_MOST]  # type: ignore[arg-type]
 
 
 def _kinds() -> set[type]:
-    """Those whose own code, and nobody else's, says how long they are and what is in them."""
+    """Types whose length and content need no code of the script."""
     from collections import OrderedDict, defaultdict, deque
 
     return {list, dict, set, deque, defaultdict, OrderedDict}
@@ -105,7 +105,7 @@ def _steady(points: list[tuple[int, int, int]]) -> bool:
 
 
 def _describe(one: Any, points: list[tuple[int, int, int]]) -> dict[str, object]:  # noqa: ANN401
-    """Of what stands at the end of it, the size of an entry; empty for what is not worth a word."""
+    """With the size of its newest entries; empty for a container that is too small to report."""
     entries = _newest(one)
     parts = list(_parts(entries))
     tensors = tensors_of(parts)
@@ -126,7 +126,7 @@ def _describe(one: Any, points: list[tuple[int, int, int]]) -> dict[str, object]
     }  # fmt: skip
 
 
-#: Bytes a step below which nobody needs to hear of it: a million steps are 4 GB then.
+#: Bytes a step below which nothing is reported: a million steps are 4 GB then.
 _WORTH = 4096
 #: So deep is an entry looked into: an object's attributes, a list among them, what is in that. And so far; what is
 #: much longer is not even listed.

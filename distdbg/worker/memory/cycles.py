@@ -14,7 +14,7 @@ from typing import Any
 from distdbg.worker.context import RankContext
 
 _MOST, _COLLECTIONS = 200, 50
-#: So many, and so many bytes, are worth a word.
+#: Tensors and bytes from which on it is reported.
 _FEW, _WORTH = 8, 1 << 20
 
 
@@ -41,7 +41,7 @@ class Cycles:
             gc.callbacks.append(self._heard)
 
     def _heard(self, phase: str, _info: dict[str, int]) -> None:
-        """Within the collector's own walk along its callbacks: to take ours out here would make it miss the next."""
+        """Called while the collector iterates over its callbacks: removing ours here would make it skip the next."""
         if not self._left:
             return
         if phase == "start":
@@ -73,7 +73,7 @@ def _size(tensor: Any) -> int:  # noqa: ANN401
 def _owners(tensors: list[Any]) -> dict[str, int]:
     """The script's classes whose instances hold them in an attribute: `name (file)` -> how many. Two looks of 20 ms.
 
-    From Python 3.11 on an instance holds its attributes itself, until somebody asks for its `__dict__`.
+    From Python 3.11 on an instance holds its attributes itself, until its `__dict__` is read.
     """
     import sys
 
@@ -83,7 +83,7 @@ def _owners(tensors: list[Any]) -> dict[str, int]:
     attributes = [one for one in holders if type(one) is dict]
     known, found = {id(one) for one in attributes}, dict[str, int]()
     direct = {id(one) for one in holders}
-    # Looked up before it is put together: a list that is asked who holds what it holds would find and hold itself.
+    # Looked up before it is put together: the concatenated list would find itself.
     of_attributes = gc.get_referrers(*attributes) if attributes else []
     for owner in (*holders, *of_attributes):
         cls = type(owner)

@@ -29,7 +29,7 @@ def cuda() -> Any:  # noqa: ANN401
 def own_device() -> AbstractContextManager[None]:
     """Makes the GPU on which torch has reserved most the current one of this thread.
 
-    A thread of ours begins with GPU 0 as its own. To ask the driver there would begin a context on it: half a GiB, for
+    A thread of ours begins with GPU 0. To call the driver there would create a context on it: half a GiB, for
     each rank of the node, on the device of local rank 0.
     """
     device = cuda()
@@ -86,7 +86,7 @@ def slow() -> dict[str, int]:
             rolled = dict(line.split(b":", 1) for line in file if b":" in line[:24])
         found["PSS"] = int(rolled[b"Pss"].split()[0]) << 10
     except (OSError, ValueError, KeyError):
-        pass  # an old kernel, or one that does not tell
+        pass  # an old kernel, or one without it
     try:
         with open("/proc/self/status", "rb") as file:
             found["SHM"] = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"RssShmem"))

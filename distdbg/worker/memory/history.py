@@ -38,7 +38,7 @@ class History:
     def mark(self, step: int, phase: str) -> None:
         """A phase of a step begins."""
         if self._marks is not None:
-            self._marks.say(step, phase)
+            self._marks.mark(step, phase)
 
     def _record(self, device: Any, ran_out: Callable[..., None]) -> None:  # noqa: ANN401
         """Called within torch's own start of CUDA: what it raises would be the script's error."""

@@ -17,7 +17,7 @@ _MOST_OWNERS, _LONGEST_KEY = 8, 40
 
 
 def holder_of(target: object) -> dict[str, object]:
-    """{"name": "losses", "file": …, "lines": [33]}; empty where nobody is found.
+    """{"name": "losses", "file": …, "lines": [33]}; empty where no holder is found.
 
     Looked through are the frames of all threads, the script's modules, and one step of referrers; where that is a
     container of the script's, they are for it. About 20 ms.
@@ -89,7 +89,7 @@ def _owned(attributes: dict[object, object], target: object) -> Iterator[tuple[s
 
 
 def _key_of(owner: object, target: object) -> str:
-    """As it stands between the brackets: `'loss'`, `3`; empty where it is none of a container's."""
+    """As in the brackets: `'loss'`, `3`; empty where it is no container's."""
     entries = list(dict.items(owner)) if isinstance(owner, dict) else enumerate(owner) if type(owner) is list else ()
     key = next((key for key, value in entries if value is target), None)
     return repr(key) if type(key) in (str, int) and len(repr(key)) <= _LONGEST_KEY else ""

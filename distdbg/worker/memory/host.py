@@ -59,7 +59,7 @@ def _groups(tensors: list[Any], names: dict[int, str]) -> tuple[list[dict[str, A
             kind = _kind(tensor, names, gradients)
             key = (kind, tuple(tensor.shape), str(tensor.dtype), str(tensor.device))
             size = 0 if tensor.is_meta else tensor.untyped_storage().nbytes()  # as large as it says, and nowhere
-        except Exception:  # fake, sparse, a subclass of somebody's: it has no bytes to be counted
+        except Exception:  # fake, sparse, another subclass: it has no bytes
             continue
         found.setdefault(key, []).append((size, tensor))
     ranked = sorted(found.items(), key=lambda item: -sum(size for size, _ in item[1]))[:_MOST_GROUPS]

@@ -23,7 +23,7 @@ class Tensors:
             storage = tensor.untyped_storage()
             key, size, device = storage._cdata, storage.nbytes(), tensor.device.type
             graph = tensor.grad_fn is not None
-        except Exception:  # one without a storage: fake, sparse, a subclass of somebody's
+        except Exception:  # one without a storage: fake, sparse, another subclass
             return
         self.count += 1
         self.graphs += graph
@@ -33,7 +33,7 @@ class Tensors:
 
 
 def tensors_of(objects: Iterable[object]) -> list[Any]:
-    """Those that are tensors, by their class alone: an object that pretends to be one is not asked."""
+    """Those that are tensors, by their class alone: no code of an object runs."""
     base = getattr(sys.modules.get("torch"), "Tensor", None)
     if base is None:
         return []
@@ -54,7 +54,7 @@ def objects() -> list[object]:
 
 
 class Untouched:
-    """While it lasts, what we ask of a tensor runs no code of a subclass. Only in this thread."""
+    """Within it, reading a tensor runs no code of a subclass. Only in this thread."""
 
     def __enter__(self) -> None:
         c = getattr(sys.modules.get("torch"), "_C", None)

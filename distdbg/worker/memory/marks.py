@@ -21,16 +21,16 @@ class Marks:
         c = getattr(sys.modules.get("torch"), "_C", None)
         self._set: Callable[[str], None] | None = getattr(c, "_cuda_setMemoryMetadata", None)
         self._get: Callable[[], str] | None = getattr(c, "_cuda_getMemoryMetadata", None)
-        self._said = ""
+        self._text = ""
 
-    def say(self, step: int, phase: str) -> None:
+    def mark(self, step: int, phase: str) -> None:
         """From now on it is `phase` (a letter) of this step of the optimizer, which counts from 1."""
         if self._set is None or self._get is None:
             return
         try:
-            if self._get() not in ("", self._said):
+            if self._get() not in ("", self._text):
                 return
-            self._said = f"{PREFIX} {step} {phase}"
-            self._set(self._said)
+            self._text = f"{PREFIX} {step} {phase}"
+            self._set(self._text)
         except Exception:
             self._set = None

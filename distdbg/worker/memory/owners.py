@@ -37,7 +37,7 @@ def owners(device: str = "cuda") -> dict[str, object]:
 
 
 def _instances(everything: list[object], base: type) -> list[Any]:
-    """By their class alone: an object that pretends to be one is not asked."""
+    """By their class alone: no code of an object runs."""
     kinds: dict[type, bool] = {}
     return [one for one in everything if _is(type(one), base, kinds)]
 
@@ -90,7 +90,7 @@ class _Found:
     def optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                if id(parameter) not in self._names:  # of no module that stands: a copy in another precision, mostly
+                if id(parameter) not in self._names:  # of no module: mostly a copy in another precision
                     self._add("parameters", f"a parameter of {type(optimizer).__name__}", parameter)
         for parameter, state in list(optimizer.state.items()):
             of = self._names.get(id(parameter), f"a parameter of {type(optimizer).__name__}")
@@ -105,7 +105,7 @@ class _Found:
                 return
             storage = part.untyped_storage()
             key = part.device.index or 0, storage.data_ptr()
-        except Exception:  # sparse, fake, a subclass of somebody's: it has no one place
+        except Exception:  # sparse, fake, another subclass: it has no single address
             self.left_out += 1
             return
         if key in self._blocks:

@@ -23,7 +23,7 @@ _PIECE = 1 << 20
 
 
 class Snapshots:
-    """`history` is None where `--memory` was not asked for: then there is a state, and no past."""
+    """`history` is None where `--memory` was not asked for: then the snapshot has a state and no history."""
 
     def __init__(self, context: RankContext, history: History | None) -> None:
         self._context = context
@@ -35,7 +35,7 @@ class Snapshots:
         self._taken = 0
 
     def ran_out(self, *_about: object) -> None:
-        """torch's observer: a request has failed, and what holds the memory still stands."""
+        """torch's observer: a request has failed, and all memory is still in use."""
         self._shown = self._failures < _MOST_FAILURES
         if self._shown:
             self._failures += 1
@@ -51,23 +51,23 @@ class Snapshots:
             self.take("oom")
 
     def take(self, why: str, asked: object = None) -> None:
-        """Write what can be had, and tell. Never raises; one at a time, and one that comes in between is left out."""
+        """Write the files and report them. Never raises; a request during another one is refused."""
         if not self._lock.acquire(blocking=False):
-            self._tell(asked, because="another snapshot is being written")
+            self._report(asked, because="another snapshot is being written")
             return
         try:
             if self._taken >= _MOST and why != "oom":
-                self._tell(asked, because=f"{_MOST} snapshots are enough")
+                self._report(asked, because=f"{_MOST} snapshots are enough")
                 return
             self._taken += 1
-            self._tell(asked, files=self._files(why), why=why, step=self._context.page.steps(),
+            self._report(asked, files=self._files(why), why=why, step=self._context.page.steps(),
                        missing=self._missing())  # fmt: skip
         except Exception as error:
-            self._tell(asked, because=repr(error), error=repr(error))
+            self._report(asked, because=repr(error), error=repr(error))
         finally:
             self._lock.release()
 
-    def _tell(self, asked: object, **fields: object) -> None:
+    def _report(self, asked: object, **fields: object) -> None:
         self._context.link.send("snapshot", {"id": asked, **fields}, last_words=True)
 
     def _files(self, why: str) -> list[dict[str, str]]:
@@ -84,17 +84,22 @@ class Snapshots:
             files.append(self._write(f"{stem}.pickle.gz", dumps(_named(device.memory._snapshot()))))
         from json import dumps as json
 
-        told = host.snapshot(self._context.model.newest())
-        told |= {"rank": self._context.rank, "step": self._context.page.steps(), "why": why, "missing": self._missing()}
-        files.append(self._write(f"{stem}.host.json.gz", json(told).encode()))
+        content = host.snapshot(self._context.model.newest())
+        content |= {
+            "rank": self._context.rank,
+            "step": self._context.page.steps(),
+            "why": why,
+            "missing": self._missing(),
+        }
+        files.append(self._write(f"{stem}.host.json.gz", json(content).encode()))
         return files
 
     def _missing(self) -> str:
-        """What a reader would look for in vain, in words; empty where nothing is missing."""
+        """What the files lack; empty where nothing is missing."""
         if figures.cuda() is None:
             return "no CUDA here: there are no allocations with their stacks, only the host's figures and live tensors"
         if self._history is None or not self._history.recording:
-            return "no history: it was launched without --memory, so the file has what stands and not who made it"
+            return "no history: it was launched without --memory, so the file has allocations without their stacks"
         return ""
 
     def _write(self, name: str, data: bytes) -> dict[str, str]:
@@ -133,7 +138,7 @@ def _named(snapshot: dict[str, object]) -> dict[str, object]:
 
 
 def _check(path: str, length: int) -> None:
-    """Unpack it once, piece by piece: zlib holds each against the sum that stands at the end."""
+    """Unpack it once, piece by piece: zlib compares the checksum at the end."""
     import zlib
 
     unpacker: Any = zlib.decompressobj(31)
@@ -144,6 +149,6 @@ def _check(path: str, length: int) -> None:
                 found += len(unpacker.decompress(piece))
         found += len(unpacker.flush())
     except zlib.error as error:
-        raise ValueError(f"{path} reads otherwise than it was written: {error}") from None
+        raise ValueError(f"{path} is not readable as it was written: {error}") from None
     if not unpacker.eof or found != length:
         raise ValueError(f"{path} has {found} of {length} bytes")

@@ -70,7 +70,7 @@ class MemoryWatch:
             self.snapshots.take("step")
 
     def _epoch_ends(self, _iterator: object) -> None:
-        """The heartbeat was told before, and knows whether it was one: a validation is none."""
+        """The heartbeat page counts before, and knows whether it was an epoch: a validation is none."""
         before, self._epochs = self._epochs, self._page.epochs()
         self._census.epochs = self._epochs
         if self._epochs > before and _now() >= self._due:
@@ -80,10 +80,10 @@ class MemoryWatch:
     def _note(self, phase: str) -> None:
         """With gradient accumulation a phase ends several times in a step: the highest counts."""
         begun = _spent()
-        told, before = figures.quick(), self._phases.get(phase)
+        measured, before = figures.quick(), self._phases.get(phase)
         if before is not None:
-            told = {name: max(value, before.get(name, 0)) for name, value in told.items()}
-        self._phases[phase] = told
+            measured = {name: max(value, before.get(name, 0)) for name, value in measured.items()}
+        self._phases[phase] = measured
         self._cost += _spent() - begun
 
     def _line(self, **where: int) -> None:
@@ -94,7 +94,7 @@ class MemoryWatch:
             spent, begun = _spent() - begun, _spent()
             self._slow_due = now + max(_SLOW_EVERY_NS, _SLOW_SHARE * spent)
         phases, self._phases = self._phases, {}
-        epochs = self._epochs if self._page.batches() else -1  # -1: no loader, and so no end of an epoch to be heard
+        epochs = self._epochs if self._page.batches() else -1  # -1: no loader, and so no end of an epoch
         self._context.link.send("memory", {**where, "epochs": epochs, **more, "phases": phases})
         cost, self._cost = self._cost + _spent() - begun, 0
         self._due = now + max(_SHARE * cost, (now - self._started) // _LINES)

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from distdbg.worker.overfit.overfitting import Overfitting
 
 
-#: How a launch tells its ranks: for how many steps.
+#: Set by the launch: the number of steps.
 VARIABLE = "DISTDBG_OVERFIT_BATCH"
 
 
 def start(context: RankContext) -> Overfitting | None:
-    """Once torch is imported; None where nobody asked for it."""
+    """Once torch is imported; None without a request."""
     steps = os.environ.get(VARIABLE, "")
     if not steps.isdecimal():
         return None

@@ -28,20 +28,20 @@ class Overfitting:
         self._rates: list[float] = []
         self._repeating = Repeating(context.bus)
         self._losses, self._parameters = Losses(), Parameters()
-        self._told = False
+        self._reported = False
         self._unsubscribe = context.bus.subscribe_all(
             ("backward", self._backward), ("optimizer", self._optimizer), ("step", self._stepped)
         )
 
     def finish(self, *, failed: bool) -> None:
-        """The script has ended, whoever wanted it. Of one that failed, its error is what is to be told."""
+        """The script has ended. After a failure its error is reported, and nothing else."""
         self._unsubscribe()
         if not failed:
-            self._tell(ended="by itself")
+            self._report(ended="by itself")
 
     def _backward(self, frame: FrameType) -> None:
         self._repeating.backward()
-        self._losses.heard(frame)
+        self._losses.add(frame)
 
     def _optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
         self._parameters.look(optimizer)
@@ -60,18 +60,18 @@ class Overfitting:
         else:
             self._losses.forget()
         if step >= wanted:
-            self._tell(ended="as asked")
+            self._report(ended="as asked")
             raise SystemExit(0)
 
-    def _tell(self, *, ended: str) -> None:
-        if self._told:
+    def _report(self, *, ended: str) -> None:
+        if self._reported:
             return
-        self._told = True
+        self._reported = True
         self._context.link.send("fact", {
             "kind": "guard", "guard": "overfit", "mode": "warn", "step": self._steps, "where": None, "ended": ended,
             "wanted": self._wanted, "steps": self._steps, "losses": self._losses.series,
             "not_scalar": self._losses.not_scalar, "loaders": self._repeating.loaders,
             "repeated": self._repeating.repeated, "because": self._repeating.failed,
             "rates": self._rates[:1] + self._rates[-1:], "highest_rate": max(self._rates, default=0.0),
-            **self._parameters.told(),
+            **self._parameters.summary(),
         }, last_words=True)  # fmt: skip

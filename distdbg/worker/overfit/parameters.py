@@ -30,8 +30,8 @@ class Parameters:
             if parameter.grad is not None:
                 self._got.add(id(parameter))
 
-    def told(self) -> dict[str, object]:
-        """Of modules that nobody trains (a teacher, an average of weights) nothing is said."""
+    def summary(self) -> dict[str, object]:
+        """Without modules that are not trained (a teacher, an average of weights)."""
         names = {id(p): _plain(name) for root in self._roots or () for name, p in root.named_parameters()}
         trained = [p for root in self._roots or () if self._is_trained(root) for p in root.parameters()]
         free = [p for p in trained if p.requires_grad and id(p) not in self._owned]
@@ -42,12 +42,12 @@ class Parameters:
             "not_owned_without_grad": [p for p in free if id(p) not in self._got],
             "frozen": [p for p in owned if not p.requires_grad],
         }
-        told: dict[str, object] = {"owned": len(owned), "dropout": self._dropout()}
+        fields: dict[str, object] = {"owned": len(owned), "dropout": self._dropout()}
         for word, found in groups.items():
             if found:
                 shown = [names.get(id(p), f"a tensor {list(p.shape)}") for p in found[:_MOST_NAMES]]
-                told[word] = {"count": len(found), "names": shown}
-        return told
+                fields[word] = {"count": len(found), "names": shown}
+        return fields
 
     def _all(self) -> Iterator[tuple[int, Any]]:
         seen = dict(self._owned)

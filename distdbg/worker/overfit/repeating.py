@@ -13,12 +13,12 @@ from typing import Any
 
 from distdbg.worker.bus import Bus
 
-#: So many batches without a backward: not training. More than anybody accumulates without one.
+#: Batches without a backward that show that a loader is not the training's.
 _NOT_TRAINING = 64
 
 
 class Repeating:
-    """Listens until the first backward, then only where a loader is gone through anew. `repeated` counts batches that
+    """Listens until the first backward, then only for new passes over a loader. `repeated` counts batches that
     were not loaded; `failed` is why there is none."""
 
     def __init__(self, bus: Bus) -> None:
@@ -42,14 +42,14 @@ class Repeating:
         self._bus.unsubscribe("pass-begins", self._first)
         self._bus.unsubscribe("data-end", self._ends)
         for key, (sampler, reference, batch) in given.items():
-            self._batches[key] = sampler, batch  # held: another sampler shall not get its id
+            self._batches[key] = sampler, batch  # kept alive, so that no other sampler gets its id
             iterator = reference()
             if iterator is not None:
                 self._hold(iterator, batch)
         self.loaders = len(self._batches)
 
-    def _first(self, told: tuple[Any, Any]) -> None:
-        iterator, batch = told
+    def _first(self, began: tuple[Any, Any]) -> None:
+        iterator, batch = began
         if not sys.modules["torch"].is_grad_enabled():
             return
         if not hasattr(iterator, "_next_data") or _sampler(iterator) is None:
@@ -65,7 +65,7 @@ class Repeating:
         self._given.pop(id(_sampler(iterator)), None)
 
     def _anew(self, iterator: Any) -> None:  # noqa: ANN401
-        """Of the same loader, or of one that is no concern of ours."""
+        """Of the same loader, or of another one."""
         found = self._batches.get(id(_sampler(iterator)))
         if found is not None and sys.modules["torch"].is_grad_enabled():
             self._hold(iterator, found[1])

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from distdbg.worker.profile.profiler import Profiler
 
 
-#: How a launch tells its ranks: which steps, `FIRST:LAST`, and whose, `0-3,8` (all where there is no such variable).
+#: Set by the launch: the steps, `FIRST:LAST`, and the ranks, `0-3,8` (all without the variable).
 VARIABLE = "DISTDBG_PROFILE"
 RANKS_VARIABLE = "DISTDBG_PROFILE_RANKS"
 
 
 def start(context: RankContext) -> Profiler | None:
-    """Once torch is imported; None where nobody asked for this rank. Raises ValueError for what is no steps."""
+    """Once torch is imported; None where this rank is not to be profiled. Raises ValueError for invalid steps."""
     steps = os.environ.get(VARIABLE, "")
     if not steps or not _holds(os.environ.get(RANKS_VARIABLE, ""), context.rank):
         return None

@@ -17,14 +17,14 @@ from distdbg.worker.user_code import belongs_to_user
 
 #: The tree is walked in Python, a few us an event, while the training goes on.
 _MOST_S = 5.0
-#: What stands on the stack whenever the profiler begins and ends, and so tells the training thread's events.
+#: This file is on the stack when the profiler begins and ends, which marks the training thread.
 _OURS = "distdbg/worker/profile/profiler.py"
 
 
 def _frames(fields: Any) -> tuple[str, int, str]:  # noqa: ANN401
     """The caller's file and line, and the file of what is called; empty for what is no call.
 
-    A few names lie in memory that torch has let go (2.13, where `torch.save` imports something): those are no text.
+    A few names are in memory that torch has freed (2.13, where `torch.save` imports a module): those are no text.
     """
     caller, called = getattr(fields, "caller", None), getattr(fields, "callsite", None)
     if caller is None:

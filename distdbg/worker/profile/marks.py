@@ -26,7 +26,7 @@ from distdbg.evidence.trace.marks import (
 from distdbg.worker.bus import Bus
 
 _now = time.time_ns
-#: event -> the phase that begins with it; what is heard next ends it
+#: event -> the phase that begins with it; the next event ends it
 _BEGINS = {
     "data": LOADER, "batch": COMPUTING, "data-end": "", "forward": FORWARD, "forward-end": COMPUTING,
     "backward": BACKWARD, "optimizer": OPTIMIZER, "step": "", "save": SAVING, "save-end": "",
@@ -38,21 +38,21 @@ class Marks:
 
     def __init__(self, bus: Bus) -> None:
         self._thread = _thread.get_ident()
-        self._heard: list[tuple[int, str]] = []
+        self._phases: list[tuple[int, str]] = []
         #: number, end, and ns that it was queued
         self._steps: list[tuple[int, int, int]] = []
         self._queued = _queued()
         self._begun = self._ended = _now()
-        self._unsubscribe = bus.subscribe_all(*((event, self._hear(phase)) for event, phase in _BEGINS.items()))
+        self._unsubscribe = bus.subscribe_all(*((event, self._subscriber(phase)) for event, phase in _BEGINS.items()))
 
-    def _hear(self, phase: str) -> Callable[[object], None]:
-        heard, thread, ident = self._heard, self._thread, _thread.get_ident
+    def _subscriber(self, phase: str) -> Callable[[object], None]:
+        phases, thread, ident = self._phases, self._thread, _thread.get_ident
 
-        def hear(_subject: object) -> None:
+        def add(_subject: object) -> None:
             if ident() == thread:
-                heard.append((_now(), phase))
+                phases.append((_now(), phase))
 
-        return hear
+        return add
 
     def step_done(self, number: int) -> None:
         before, self._queued = self._queued, _queued()
@@ -74,7 +74,7 @@ class Marks:
             more = {"args": {**thread, QUEUED: queued / 1000}}
             yield {**about, "name": step_name(number), **_span(begun, ended, base_ns), **more}
             begun = ended
-        for (begun, phase), (ended, _) in zip(self._heard, [*self._heard[1:], (self._ended, "")], strict=True):
+        for (begun, phase), (ended, _) in zip(self._phases, [*self._phases[1:], (self._ended, "")], strict=True):
             if phase:
                 yield {**about, "name": phase, **_span(begun, ended, base_ns)}
 

@@ -26,9 +26,9 @@ State = Literal["idle", "waiting", "open", "writing"]
 _MOST_GROWTH = 8 << 30
 #: The end of the script waits so long for the file, and no longer.
 _WRITE_WITHIN_S = 30.0
-#: What is heard of a training that has not made a step yet.
-_FIRST_WORDS = ("pass", "data", "forward", "backward", "optimizer")
-#: torch announces on standard error when its profiler starts and stops; the script's output is not ours to add to.
+#: Events of a training before its first step.
+_FIRST_EVENTS = ("pass", "data", "forward", "backward", "optimizer")
+#: torch announces on standard error when its profiler starts and stops; we add nothing to the script's output.
 _QUIET = ("KINETO_LOG_LEVEL", "6")
 
 
@@ -49,13 +49,13 @@ class Profiler:
         self._raw = ""  # the folder of torch's own trace, while there is one
         self._written = _thread.allocate_lock()  # held while a file is being written
 
-    # -- what is wanted --------------------------------------------------------------------------------------
+    # -- which steps ------------------------------------------------------------------------------------------
 
     def await_steps(self, first: int, last: int) -> None:
-        """As the launch says. Nothing is listened to before the first of them; step 1 begins with what is heard."""
+        """The steps of `--profile`. Nothing listens before the first of them; step 1 begins with the first event."""
         self._state, self._wanted = "waiting", (first, last)
         if first == 1:
-            for event in _FIRST_WORDS:
+            for event in _FIRST_EVENTS:
                 self._bus.subscribe(event, self._begins)
         else:
             self._context.page.at_step(first - 1, self._open)
@@ -64,7 +64,7 @@ class Profiler:
         """From the listening thread: `count` steps from `first` on, or from the next one where that is past."""
         if self._state != "idle":
             doing = "waits for the steps that it is to profile" if self._state == "waiting" else "is profiling already"
-            self._tell(asked, because=f"this rank {doing}")
+            self._report(asked, because=f"this rank {doing}")
             return
         self._state, self._asked, self._wanted = "waiting", asked, (first, first + count - 1)
         self._bus.subscribe("step", self._is_it_time)
@@ -77,12 +77,12 @@ class Profiler:
             self._open()
 
     def _begins(self, _subject: object) -> None:
-        for event in _FIRST_WORDS:
+        for event in _FIRST_EVENTS:
             self._bus.unsubscribe(event, self._begins)
         self._open()
 
     def finish(self) -> None:
-        """The script has ended, by itself or by an error: what there is of a window is written."""
+        """The script has ended, by itself or by an error: a window that is open is written."""
         if self._state == "open":
             self._close("the script ended")
         elif self._state == "waiting":
@@ -110,7 +110,7 @@ class Profiler:
             self._give_up(repr(error))
 
     def _drop(self) -> None:
-        """What was begun goes nowhere: no step after this one may pay for it."""
+        """Discard a window that has begun: no later step may pay for it."""
         profile, self._profile = self._profile, None
         try:
             if self._marks is not None:
@@ -131,7 +131,7 @@ class Profiler:
             self._close(f"the profile had grown by {_MOST_GROWTH >> 30} GiB")
 
     def _another_begins(self, _frame: object) -> None:
-        """The script starts a profiler of its own: where ours were still at work, that would raise."""
+        """The script starts its own profiler: that would raise while ours runs."""
         if _thread.get_ident() == self._thread:
             self._close("the script's own profiler began")
 
@@ -166,7 +166,7 @@ class Profiler:
             profile.export_chrome_trace(f"{self._raw}/raw")
             pack(f"{self._raw}/raw", path, header, (marks.events, lines.events))
             missing = cut and f"{cut} in step {self._done + 1}"
-            self._tell(self._asked, files=[{"file": os.path.basename(path), "name": name}], first=first,
+            self._report(self._asked, files=[{"file": os.path.basename(path), "name": name}], first=first,
                        last=self._done, missing="; ".join(filter(None, (missing, lines.missing))))  # fmt: skip
             self._state = "idle"
         except Exception as error:
@@ -186,10 +186,10 @@ class Profiler:
                                                    "world_size": dist.get_world_size()}}  # fmt: skip
 
     def _give_up(self, because: str) -> None:
-        self._tell(self._asked, because=because)
+        self._report(self._asked, because=because)
         self._state, self._asked = "idle", None
 
-    def _tell(self, asked: object, **fields: object) -> None:
+    def _report(self, asked: object, **fields: object) -> None:
         wanted = list(self._wanted)
         self._context.link.send("profile", {"id": asked, "wanted": wanted, **fields}, last_words=True)
 
@@ -214,10 +214,10 @@ def begin(*, stacks: bool) -> Any:  # noqa: ANN401
 
 
 def profiler_of_the_script() -> str:
-    """In words, empty where there is none. Also one that is only being warmed up, which nothing else tells."""
+    """A description, empty where there is none. Also one in its warm-up, which torch itself does not show."""
     torch: Any = sys.modules["torch"]
     if torch.autograd._profiler_enabled():
-        return "the script's own profiler was at work"
+        return "the script's own profiler was running"
     import gc
 
     cls = torch.autograd.profiler.profile

@@ -19,14 +19,14 @@ Events = Callable[[int, int], Iterable[dict[str, object]]]
 _PIECE = 1 << 20
 #: An event of torch's trace has 440 bytes on a CPU; kernels, with their arrows, have more. Packed it is a tenth.
 _EVENT, _PACKED = 1 << 10, 4
-#: What a window of a few steps needs: whether there is more, is looked at when its events are counted.
+#: Events of a window of a few steps; the real number is checked once its events are counted.
 _LEAST_EVENTS = 16 << 10
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 
 def place(folder: str, events: int = _LEAST_EVENTS) -> tuple[str, str]:
-    """Where a trace of so many events may be written, to be packed into `folder`; or nowhere, and why."""
+    """The folder for a trace of so many events, to be compressed into `folder`; or no folder, and the reason."""
     from tempfile import gettempdir
 
     whole = events * _EVENT
@@ -39,7 +39,7 @@ def place(folder: str, events: int = _LEAST_EVENTS) -> tuple[str, str]:
 
 def pack(source: str, target: str, header: dict[str, object], events: Iterable[Events]) -> None:
     """Make `target` of the trace in `source`, which is removed. Raises OSError; ValueError for a trace that torch did
-    not bring to its end, as on a full disk, where it says nothing."""
+    not complete, as on a full disk, where it reports no error."""
     import zlib
     from json import dumps
 
@@ -66,12 +66,12 @@ def pack(source: str, target: str, header: dict[str, object], events: Iterable[E
 def _anatomy(head: bytes, tail: bytes) -> tuple[re.Match[bytes], int]:
     array, base = _ARRAY.search(head), _BASE.search(head) or _BASE.search(tail)
     if array is None or not tail.rstrip().endswith(b"}"):
-        raise ValueError("torch did not bring its trace to the end: is the disk full?")
+        raise ValueError("torch did not complete its trace: is the disk full?")
     return array, int(base.group(1)) if base else 0
 
 
 def _put_in(events: Iterable[Events], base_ns: int) -> Iterator[bytes]:
-    """They go first: torch's own follow, and there always are some."""
+    """They are first: at least one event of torch follows."""
     from json import dumps
 
     for some in events:

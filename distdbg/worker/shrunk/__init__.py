@@ -16,7 +16,7 @@ KEEP, SKIP, LOAD = "DISTDBG_KEEP_LAYERS", "DISTDBG_SKIP_ATTENTION", "DISTDBG_FUL
 
 
 def start(context: RankContext) -> None:
-    """Does nothing where nothing was asked for. Where what was asked for cannot be done, the rank ends: SystemExit."""
+    """Does nothing where nothing was requested. Where the request cannot be met, the rank ends: SystemExit."""
     if not (os.environ.get(KEEP) or os.environ.get(SKIP)):
         return
     from distdbg.worker.shrunk.shrinking import Shrinking, refuse

@@ -17,14 +17,14 @@ _PASSES = "_distdbg_passes"
 
 
 class KeepLayers:
-    """`kept` tells of each stack: path -> (layers kept, layers that there were). `tell` is called when it grows.
+    """`kept` has each stack: path -> (layers kept, layers before). `report` is called when it grows.
 
-    With `loaded` no layer is dropped: the others pass on what they get."""
+    With `loaded` no layer is dropped: the others return their input."""
 
-    def __init__(self, count: int, tell: Callable[[], None] = lambda: None, *, loaded: bool = False) -> None:
+    def __init__(self, count: int, report: Callable[[], None] = lambda: None, *, loaded: bool = False) -> None:
         self._count = count
         self.loaded = loaded
-        self._tell = tell
+        self._report = report
         self.kept: dict[str, tuple[int, int]] = {}
 
     def patch_transformers(self, module: Any) -> None:  # noqa: ANN401
@@ -51,7 +51,7 @@ class KeepLayers:
                     del stack._modules[key]
                 _shorten_config(getattr(model, "config", None), count, len(layers))
             self.kept[f"{type(model).__name__}.{path}"] = (count, len(layers))
-            self._tell()
+            self._report()
 
 
 def _last_new_kind(layers: list[Any], config: Any) -> int:  # noqa: ANN401

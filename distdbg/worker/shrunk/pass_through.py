@@ -15,7 +15,7 @@ _NAME = "hidden_states"
 
 class PassThrough:
     """One stack of layers: the first `count` run. What the last of them gives back is the form of what the others give:
-    a tensor, or a tuple that begins with it (what else is in it belongs to the layer before, and is handed on)."""
+    a tensor, or a tuple that begins with it (the rest of it is the previous layer's, and is returned unchanged)."""
 
     def __init__(self, layers: list[Any], count: int) -> None:
         self._rest: tuple[Any, ...] | None = None

@@ -16,13 +16,13 @@ from distdbg.worker.shrunk.stacks import place_modules
 
 
 class Shrinking:
-    """Of one rank. Raises ValueError where what is asked for is not understood."""
+    """One for a rank. Raises ValueError for an invalid request."""
 
     def __init__(self, context: RankContext, keep: int, skip: str, *, loaded: bool = False) -> None:
         self._context = context
         self._keep = KeepLayers(keep, self._report, loaded=loaded) if keep else None
         self._skip = SkipAttention(skip) if skip else None
-        self._told = False
+        self._reported = False
 
     def start(self) -> None:
         imports, bus = self._context.imports, self._context.bus
@@ -31,7 +31,7 @@ class Shrinking:
             imports.after("torch.nn.functional", self._or_end(self._skip.patch_functional))
             imports.after("torch.nn.attention.flex_attention", self._or_end(self._skip.patch_flex))
             bus.subscribe("forward", self._place)
-        bus.subscribe("step", self._tell)
+        bus.subscribe("step", self._first_step)
         bus.subscribe("save-end", self._mark)
 
     def _or_end(self, put: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
@@ -53,31 +53,31 @@ class Shrinking:
             _after_post_init(module)
 
     def _place(self, model: Any) -> None:  # noqa: ANN401
-        """A plain module shows itself at the first forward of its DDP or FSDP wrapper."""
+        """A plain module is known from the first forward of its DDP or FSDP wrapper."""
         if not getattr(model, "_distdbg_placed", False):
             make_ready()
             place_modules(model)
             model.__dict__["_distdbg_placed"] = True
 
-    def _tell(self, _optimizer: object) -> None:
-        if self._told:
+    def _first_step(self, _optimizer: object) -> None:
+        if self._reported:
             return
-        self._told = True
+        self._reported = True
         self._report()
 
     def _report(self) -> None:
         """At the first step; of layers, at once, since a rank may die before it."""
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self._keep is not None:
-            told["kept"] = {path: list(counts) for path, counts in self._keep.kept.items()}
-            told["loaded"] = self._keep.loaded
+            fields["kept"] = {path: list(counts) for path, counts in self._keep.kept.items()}
+            fields["loaded"] = self._keep.loaded
         if self._skip is not None:
-            told |= {"skipped": sorted(self._skip.skipped), "real": sorted(self._skip.kept)}
-            told["unplaced"] = self._skip.unplaced
-        self._context.fact("shrunk", **told)
+            fields |= {"skipped": sorted(self._skip.skipped), "real": sorted(self._skip.kept)}
+            fields["unplaced"] = self._skip.unplaced
+        self._context.fact("shrunk", **fields)
 
     def _mark(self, path: object) -> None:
-        """Beside a checkpoint: whoever finds it later must not take it for the whole model's."""
+        """Beside a checkpoint: no later reader may mistake it for the whole model's."""
         if isinstance(path, (str, os.PathLike)):
             words = " ".join(sys.argv)
             text = f"Written while distdbg had made the model smaller (--keep-layers, --skip-attention): {words}\n"

@@ -32,7 +32,7 @@ def parse(text: str) -> Callable[[int, int], bool]:
 
 
 class SkipAttention:
-    """`skipped` and `kept`: the layers' places that have been seen. `unplaced`: modules that stand in no stack."""
+    """`skipped` and `kept`: the layers' places that have been seen. `unplaced`: modules outside any stack."""
 
     def __init__(self, text: str) -> None:
         self._skips = parse(text)
@@ -81,7 +81,7 @@ class SkipAttention:
 
 
 def _caller() -> Any:  # noqa: ANN401
-    """The module whose method called torch's attention, where it stands in a stack."""
+    """The module whose method called torch's attention, where it is in a stack."""
     frame = sys._getframe(2)
     names = frame.f_code.co_varnames[:1] if frame.f_code.co_argcount else ()
     module = frame.f_locals.get(names[0]) if names else None

@@ -30,7 +30,7 @@ def stacks(model: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
 
 
 def place_modules(model: Any) -> int:  # noqa: ANN401
-    """Write down where each module below a stack stands; the number of layers."""
+    """Note the layer of each module below a stack; returns the number of layers."""
     count = 0
     for _, stack in stacks(model):
         layers = list(stack.children())

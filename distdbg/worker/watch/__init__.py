@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distdbg.worker.watch.search import Search
 
 
-#: How a launch tells its ranks: what is watched, with commas between, and what is done at a value that is not finite.
+#: Set by the launch: the levels, separated by commas, and the action for a value that is not finite.
 VARIABLE = "DISTDBG_WATCH"
 DUMP_VARIABLE = "DISTDBG_ON_NONFINITE"
 LEVELS = ("numerics", "gradients", "shapes", "compile")
@@ -39,7 +39,7 @@ class Watches:
         self._search: Search | None = None
 
     def begin(self, level: str) -> None:
-        """One that cannot be begun is told, and left out; one that runs already is no matter."""
+        """A level that fails to begin is reported and left out; one that runs already continues."""
         if level in self._levels:
             return
         try:
@@ -84,13 +84,13 @@ class Watches:
         return self._root
 
     def _look_for_model(self) -> None:
-        """Before a level begins: it hears of an optimizer first, so that layers have names when they are looked at."""
+        """Before a level begins: the search gets an optimizer first, so that layers have names."""
         from distdbg.worker.watch.search import Search
 
         self._search = Search(self._context, self._holds, self._found)
 
     def model(self, model: Any) -> None:  # noqa: ANN401
-        """The script's own word on what is trained: for models that no DDP or FSDP wraps."""
+        """The script names its model: for models that no DDP or FSDP wraps."""
         if callable(getattr(model, "named_modules", None)):
             self._stop_searching()
             self._found(model)
@@ -98,12 +98,12 @@ class Watches:
             self._context.fact("watch-failed", watch="model", error=f"{type(model).__name__} is no module")
 
     def _found(self, model: Any) -> None:  # noqa: ANN401
-        """What is trained; None where that is no longer sure."""
+        """The model that is trained; None where it is not certain any more."""
         self._model = weak_or_gone(model)
         self._each(lambda watch: watch.model(model))
 
     def _holds(self, module: Any) -> None:  # noqa: ANN401
-        """All that is optimized is in it: the layers have names, before it is known what is called."""
+        """The module has all optimized parameters: layers have names before the model is known."""
         if "gradients" in self._levels:
             self._levels["gradients"].model(module)
 
@@ -113,7 +113,7 @@ class Watches:
         self._stop_searching()
 
     def _each(self, do: Callable[[Any], None]) -> None:
-        """What one watch raises costs the others nothing."""
+        """An exception of one watch does not stop the others."""
         for watch in self._levels.values():
             try:
                 do(watch)
@@ -121,7 +121,7 @@ class Watches:
                 self._context.fact("watch-failed", watch=type(watch).__name__, error=repr(error))
 
     def end(self) -> None:
-        """Not a step costs anything from here on."""
+        """From here on steps cost nothing."""
         self._stop_searching()
         for watch in self._levels.values():
             watch.end()
@@ -132,7 +132,7 @@ class Watches:
 
 
 def words(levels: str | Iterable[str]) -> list[str]:
-    """A word, words with commas between them, or several words; what is neither is one that there is not."""
+    """A word, words separated by commas, or several words; any other value counts as an unknown word."""
     if isinstance(levels, str):
         levels = levels.split(",")
     elif not isinstance(levels, (list, tuple, set, frozenset)):
@@ -141,8 +141,8 @@ def words(levels: str | Iterable[str]) -> list[str]:
 
 
 def start(context: RankContext, running: Watches | None = None, asked: Iterable[str] | None = None) -> Watches | None:
-    """Once torch is imported; None where nobody asked for it, by the variable or from the script. What there is not
-    is left out."""
+    """Once torch is imported; None where neither the launch nor the script asked for it. Unknown levels are left
+    out."""
     levels = words(os.environ.get(VARIABLE, "")) if asked is None else asked
     known = [level for level in levels if level in LEVELS]
     if not known:

@@ -22,9 +22,9 @@ from distdbg.worker.user_code import belongs_to_user
 Site = tuple[str, int, str]
 
 _TRACE = "torch.__trace"
-#: Compiled together with its model, DDP leaves the graph in its own forward, and means to: nobody can mend that.
+#: DDP that is compiled with its model breaks the graph in its own forward on purpose.
 _LEAVES_BY_ITSELF = "torch/nn/parallel/distributed.py"
-#: So many places are told of, each with its first reason.
+#: Lines that are reported, each with its first reason.
 _MOST_SITES = 50
 _MOST_REASON = 600
 #: Losses of so many steps are compared, and so many of the newest steps are timed.
@@ -38,7 +38,7 @@ _STACK = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<fun
 
 
 class CompileWatch(logging.Handler):
-    """One for a rank; `finish` tells all. A handler must not raise, and does not."""
+    """One for a rank; `finish` reports all. A handler must not raise."""
 
     def __init__(self, context: RankContext) -> None:
         super().__init__()
@@ -54,36 +54,36 @@ class CompileWatch(logging.Handler):
         self._first: int | None = None
         self._steps, self._last, self._busy = 0, 0.0, False
         self._times: deque[float] = deque(maxlen=_TIMED)
-        self._unsubscribe = context.bus.subscribe_all(("backward", self._losses.heard), ("step", self._stepped))
+        self._unsubscribe = context.bus.subscribe_all(("backward", self._losses.add), ("step", self._stepped))
         logging.getLogger(_TRACE).addHandler(self)
 
-    # -- what torch tells -----------------------------------------------------------------------------------
+    # -- messages of torch ----------------------------------------------------------------------------------
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._hear(getattr(record, "metadata", None) or {}, getattr(record, "payload", None))
+            self._receive(getattr(record, "metadata", None) or {}, getattr(record, "payload", None))
         except Exception as error:
             self._context.fact("compile-watch-failed", error=repr(error))
             logging.getLogger(_TRACE).removeHandler(self)
 
-    def _hear(self, told: dict[str, Any], payload: object) -> None:
-        which = told.get("frame_id"), told.get("frame_compile_id")
-        if "str" in told:
-            name, number = told["str"]
+    def _receive(self, message: dict[str, Any], payload: object) -> None:
+        which = message.get("frame_id"), message.get("frame_compile_id")
+        if "str" in message:
+            name, number = message["str"]
             self._files[number] = name
-        elif "dynamo_start" in told:
+        elif "dynamo_start" in message:
             self._busy = True
-            self._starts(which, told["dynamo_start"].get("stack") or [])
-        elif "compilation_metrics" in told:
-            self._compiles(which, told["compilation_metrics"])
-        elif (name := told.get("artifact", {}).get("name")) == "dynamo_graph_break_reason":
+            self._starts(which, message["dynamo_start"].get("stack") or [])
+        elif "compilation_metrics" in message:
+            self._compiles(which, message["compilation_metrics"])
+        elif (name := message.get("artifact", {}).get("name")) == "dynamo_graph_break_reason":
             self._breaks_at(str(payload))
         elif name == "recompile_reasons":
             self._busy = True
             self._pending[which] = _newest(payload)
 
     def _starts(self, which: tuple[object, object], stack: list[dict[str, Any]]) -> None:
-        """A frame is about to be compiled: the last of the stack, or what the user's line called of another's."""
+        """A frame is about to be compiled: the last of the stack, or the user's line that called other code."""
         places = [(self._file(f.get("filename")), f.get("line") or 0, _plain(f.get("name"))) for f in stack]
         users = [place for place in places if belongs_to_user(place[0])]
         if not places:
@@ -95,7 +95,7 @@ class CompileWatch(logging.Handler):
             self._again(where, reason)
 
     def _compiles(self, which: tuple[object, object], metrics: dict[str, Any]) -> None:
-        """It has: or it has not, where torch compiles it no more."""
+        """The frame is compiled; or it is not, and torch does not compile it again."""
         self._seconds += (metrics.get("dynamo_cumulative_compile_time_us") or 0) / 1e6
         reason, function = self._pending.pop(which, None), self._of_frame.get(which[0])
         if metrics.get("fail_type") is None:
@@ -104,20 +104,20 @@ class CompileWatch(logging.Handler):
             self._again(function, reason, gave_up=True)
 
     def _file(self, number: object) -> str:
-        """Torch tells a file's name once in a process, and then its number."""
+        """torch sends a file's name once in a process, and then its number."""
         if number not in self._files:
             known = getattr(sys.modules.get("torch._logging.structured"), "INTERN_TABLE", {})
             self._files.update((number, name) for name, number in known.items())
         return self._files.get(number, "")
 
-    def _again(self, function: Site, told: str, *, gave_up: bool = False) -> None:
-        """By the guard that failed, with the values that it saw; a line of the user's in it is nearer than the
-        function."""
-        first = told.strip().split("\n")[0]
+    def _again(self, function: Site, message: str, *, gave_up: bool = False) -> None:
+        """Count by the guard that failed, with the values that it got; a line of the user's in the message is more
+        precise than the function."""
+        first = message.strip().split("\n")[0]
         guard = re.sub(r"^\d+/\d+: ", "", first).partition("  #")[0].strip()[:_MOST_REASON]
-        near = [(m["file"], int(m["line"]), _plain(m["function"])) for m in _STACK.finditer(told)]
+        near = [(m["file"], int(m["line"]), _plain(m["function"])) for m in _STACK.finditer(message)]
         where = next((place for place in reversed(near) if belongs_to_user(place[0])), function)
-        # the values differ each time: what is the same is the guard
+        # the values differ each time, the guard does not
         key = where, _VALUES.sub("", guard)
         if key in self._recompiles or len(self._recompiles) < _MOST_SITES:
             found = self._recompiles.setdefault(key, {"guard_failed": guard, "count": 0, "of": function[2]})
@@ -152,7 +152,7 @@ class CompileWatch(logging.Handler):
         if self._steps <= _LOSSES:
             self._losses.read(self._steps)
         if self._steps == _LOSSES:
-            self._context.bus.unsubscribe("backward", self._losses.heard)
+            self._context.bus.unsubscribe("backward", self._losses.add)
         if not self._busy and self._steps > _WARM_STEPS:
             self._times.append(now - self._last)
         self._busy, self._last = False, time.perf_counter()
@@ -161,7 +161,7 @@ class CompileWatch(logging.Handler):
             logger.addHandler(self)
 
     def model(self, model: object) -> None:
-        """What is compiled names itself."""
+        """Not needed: compiled code has its names."""
 
     def end(self) -> None:
         logging.getLogger(_TRACE).removeHandler(self)
@@ -172,14 +172,14 @@ class CompileWatch(logging.Handler):
         self.end()
         limit = _limit()
         for where, found in self._breaks.items():
-            self._tell("graph-break", where, **found)
+            self._report("graph-break", where, **found)
         for (where, _), found in self._recompiles.items():
-            self._tell("recompile", where, limit=limit, **found)
-        self._tell("compile", None, compiled=len(self._compiled), functions=len(set(self._of_frame.values())),
+            self._report("recompile", where, limit=limit, **found)
+        self._report("compile", None, compiled=len(self._compiled), functions=len(set(self._of_frame.values())),
                    seconds=round(self._seconds, 3), steps=self._steps, losses=self._losses.series,
                    step_ms=[round(1000 * t, 4) for t in self._times])  # fmt: skip
 
-    def _tell(self, guard: str, where: Site | None, **fields: object) -> None:
+    def _report(self, guard: str, where: Site | None, **fields: object) -> None:
         self._context.link.send("fact", {
             "kind": "guard", "guard": guard, "mode": "warn", "step": self._steps,
             "where": list(where) if where else None, **fields,
@@ -187,7 +187,7 @@ class CompileWatch(logging.Handler):
 
 
 def _newest(payload: object) -> str:
-    """One reason a graph that there was, in JSON where there are several: the newest graph's comes first."""
+    """One reason for each existing graph, in JSON where there are several: the newest graph is first."""
     if isinstance(payload, str) and payload.startswith("["):
         payload = json.loads(payload)
     if isinstance(payload, list):
@@ -196,21 +196,21 @@ def _newest(payload: object) -> str:
 
 
 def _plain(name: object) -> str:
-    """After a break the rest of a function is compiled as one of another name."""
+    """After a break the rest of a function is compiled under another name."""
     text = str(name)
     found = re.fullmatch(r"torch_dynamo_resume_in_(\w+)_at_\d+", text)
     return found[1] if found else text
 
 
 def _short(reason: str) -> str:
-    """Without the sentence that each begins with, and in one line."""
+    """Without the first sentence, which all have, and in one line."""
     text = re.sub(r"^Encountered graph break when attempting to trace [^\n]*\n", "", reason.strip())
     lines = [line.strip() for line in text.split("\n") if line.strip() and not line.strip().startswith("Hint:")]
     return " ".join(lines)[:_MOST_REASON]
 
 
 def _limit() -> int | None:
-    """So often torch compiles one function anew, and then runs it as it is."""
+    """How often torch recompiles one function before it runs it uncompiled."""
     config = sys.modules.get("torch._dynamo.config")
     limit = getattr(config, "recompile_limit", getattr(config, "cache_size_limit", None))
     return limit if isinstance(limit, int) else None

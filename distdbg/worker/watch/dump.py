@@ -47,7 +47,7 @@ class Dump:
         self._root.model(model)
 
     def last(self) -> dict[str, Any] | None:
-        """The newest forward's: held by whoever found something in it."""
+        """The inputs of the newest forward: a watch keeps them once it found something in it."""
         return self._last
 
     def forget(self) -> None:
@@ -70,8 +70,8 @@ class Dump:
         *,
         failed: bool,
     ) -> dict[str, object]:
-        """Which files there are, and why not the others. `held` is what `last` gave when it was found. No file of a
-        save of ours is heard as one of the script's."""
+        """Which files there are, and why not the others. `held` is what `last` gave when it was found. Our own
+        saves send no events."""
         self._root.unhook()  # a model is saved without us
         heard_again = self._context.bus.mute("save", "save-end")
         try:
@@ -108,7 +108,9 @@ class Dump:
 
     def _batch(self, held: dict[str, Any] | None) -> list[str]:
         if held is None:
-            self._because["batch.pt"] = "the model's forward was not heard: it is compiled, or not known"
+            self._because["batch.pt"] = (
+                "the model's forward was not observed: it is compiled, or the model is not known"
+            )
             return []
         plain = Plain()
         kept = {**held, "args": plain.of(held["args"], "args"), "kwargs": plain.of(held["kwargs"], "kwargs"),
@@ -124,7 +126,7 @@ class Dump:
             return
         state, pickled, because = state_of(inner_of(model))
         if not self._fits("state.pt", sum(map(nbytes, state.values())), 1 if alone and is_ddp(model) else None):
-            self._because["model.pkl"] = "it is nothing without state.pt"
+            self._because["model.pkl"] = "it is useless without state.pt"
             return
         self._files.write_through("state.pt", lambda path: torch.save(state, path))
         if pickled is None:
@@ -136,7 +138,7 @@ class Dump:
     def _script(self) -> None:
         path = getattr(sys.modules.get("__main__"), "__file__", None)
         if not path or not path.endswith(".py") or os.path.getsize(path) > _LONGEST_SCRIPT:
-            self._because["script.py"] = "the program is no Python file of a common length"
+            self._because["script.py"] = "the program is no Python file of a usual length"
             return
         with open(path, "rb") as file:
             self._files.write("script.py", file.read())
@@ -176,8 +178,8 @@ def _first_of_group(model: Any) -> int | None:  # noqa: ANN401
 
 
 def _others_see(model: Any, fields: dict[str, object]) -> bool:  # noqa: ANN401
-    """Whether the other ranks of a group of DDP will tell of it at this step: their weights and gradients are the same.
-    A GPU's gradients are read too late for that; and weights that are bad already are not worth a copy of each rank's.
+    """Whether the other ranks of a group of DDP report it at this step: their weights and gradients are the same.
+    A GPU's gradients are read too late for that; and one copy of weights that are bad already is enough.
     """
     if fields.get("made") == "gradient" or fields.get("bad_weights"):
         return True

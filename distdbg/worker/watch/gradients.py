@@ -19,7 +19,7 @@ from distdbg.worker.watch.layers import Layers
 from distdbg.worker.watch.samples import Sample
 
 _EVERY = 10
-#: A sample may cost this part of the time since the one before; what it leaves of the caches is as much again.
+#: A sample may cost this part of the time since the one before; its effect on caches costs as much again.
 _SHARE = 100
 _DOUBLES_AFTER = 1 << 20
 _MOST_OPTIMIZERS, _MOST_MODELS = 8, 8
@@ -39,7 +39,7 @@ class GradientWatch:
         self._unsubscribe = context.bus.subscribe_all(("forward", self.model), ("optimizer", self._optimizer))
 
     def model(self, model: Any) -> None:  # noqa: ANN401
-        """Where the names of layers come from."""
+        """The source of the names of layers."""
         if self._models and self._models[-1]() is model:
             return
         known = weak(model)
@@ -87,19 +87,19 @@ class Series:
         begun = _spent()
         self._take(optimizer, [model for reference in models if (model := reference()) is not None])
         cost = _spent() - begun
-        # The first pays for what torch loads then; what another process takes from the caches is not ours, too.
+        # The first one includes what torch loads then; other processes can slow down any of them.
         self._cost = cost if self._cost is None else min(cost, 2 * self._cost)
         self._due = 0 if self._count == 1 else _now() + _SHARE * self._cost
 
     def deliver(self) -> None:
-        """Send the figures that have come."""
+        """Send the figures that have arrived."""
         arrived = self._late.take()
         if arrived is not None and self._layers is not None:
             figures, sample = arrived
-            told = sample.line(figures)
-            if told is None:
+            line = sample.line(figures)
+            if line is None:
                 return
-            self._context.link.send("gradients", told)
+            self._context.link.send("gradients", line)
             self._written += 64 + 30 * self._layers.count
             if self._written > _DOUBLES_AFTER:
                 self._written, self._every = 0, 2 * self._every
@@ -115,7 +115,7 @@ class Series:
                 self._next = _NEVER
                 return
             if not self._context.fact("gradient-layers", optimizer=self._number, table=self._tables + 1,
-                                      **layers.told()):  # fmt: skip
+                                      **layers.description()):  # fmt: skip
                 return  # the agent is busy: at the next sample
             self._layers, self._tables = layers, self._tables + 1
         sample = Sample(self._layers, optimizer, {"step": self._context.page.steps() + 1, "optimizer": self._number,

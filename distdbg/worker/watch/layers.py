@@ -23,7 +23,7 @@ class Layers:
         parameters = [p for p in parameters_of(optimizer) if p.requires_grad]
         self._ids = [id(p) for p in parameters]
         own = set(self._ids)
-        # The newest model was heard last: of several (a generator and its critic) one's own is told by its parameters.
+        # The newest model is last: of several (a generator and its critic) the parameters show the right one.
         held = {frozenset(map(id, model.parameters())): model for model in models}
         models = [model for ids, model in held.items() if own & ids]  # of one within another that which was called
         known = _names(models, own)
@@ -58,14 +58,14 @@ class Layers:
     def still(self, optimizer: Any) -> bool:  # noqa: ANN401
         return [id(p) for p in parameters_of(optimizer) if p.requires_grad] == self._ids
 
-    def told(self) -> dict[str, object]:
+    def description(self) -> dict[str, object]:
         rows = {str(layer): self.rows[place] for layer, place in self.places if place in self.rows}
         return {"layers": self.names, "kinds": self.kinds, "rows": rows, "sharded": self.sharded,
                 "copies": self.copies, "of": self.optimizer}  # fmt: skip
 
     def _find_readers(self, parameters: list[tuple[int, Any, Any]]) -> None:
-        """The next layers that take as many features as it has rows. Where there is none its rows are what the model
-        gives: classes, boxes or words, of which some never come."""
+        """The next layers that take as many features as it has rows. Where there is none its rows are the
+        outputs of the model: classes, boxes or words, and some may never occur."""
         later: list[tuple[int, int, int, int]] = []
         for place, parameter, known in reversed(parameters):
             if parameter.dim() < 2:
@@ -118,7 +118,7 @@ def _is_sharded(parameter: Any) -> bool:  # noqa: ANN401
 
 
 def _copies(models: list[Any]) -> tuple[int, bool]:
-    """On how many ranks these gradients are the same, and whether another than this one looks at them. Asks nobody."""
+    """On how many ranks these gradients are the same, and whether another rank records them. No communication."""
     group = next((m.process_group for m in models if is_ddp(m)), None)
     if group is None:
         return 1, False

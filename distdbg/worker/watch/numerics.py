@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # loaded for `--on-nonfinite dump` alone
 
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]
-#: So many losses in a row that are not finite, and no step between them: no scaler needs so many to find its scale.
+#: Losses in a row that are not finite, without a step: no scaler needs so many to find its scale.
 _MOST_SKIPPED = 64
 _NO_MODEL = {"made": "unknown", "because": "no model was seen that is surely the one that is trained: "
                                            "distdbg.watch(model) names it"}  # fmt: skip
@@ -55,7 +55,7 @@ class NumericsWatch:
         self._saves = Saves(context, self._unhook, self._hook)
 
     def model(self, model: Any) -> None:  # noqa: ANN401
-        """What is trained, where no DDP or FSDP wraps it; None where that is no longer sure."""
+        """The model, where no DDP or FSDP wraps it; None where it is not certain any more."""
         self._unhook()
         self._model = weak_or_gone(model)
         self._hook()
@@ -63,13 +63,13 @@ class NumericsWatch:
             self._dump.model(model)
 
     def finish(self, *, failed: bool) -> None:
-        """The script has ended. One that ended on an error may have done so because of what is not told yet."""
+        """The script has ended. An error that ended it may come from a value that is not reported yet."""
         if failed and self._pending is not None:
-            self._tell(stepped=False, failed=True)
+            self._report(stepped=False, failed=True)
         self.end()
 
     def end(self) -> None:
-        """Not a step costs anything from here on."""
+        """From here on steps cost nothing."""
         self._over = True
         self._unsubscribe()
         self._saves.end()
@@ -85,7 +85,7 @@ class NumericsWatch:
             self._hook()
 
     def _hook(self) -> None:
-        """On a GPU only once something was seen: before that nothing that a module has made could be looked at."""
+        """On a GPU only after a value that was not finite: before that no output is read."""
         model = None if self._hooks or self._over else self._model()
         if model is not None and (self._armed or _is_on_cpu(model)):
             self._hooks = outputs.listen_to(model)
@@ -119,21 +119,21 @@ class NumericsWatch:
         else:
             self._skipped += 1
             if self._skipped >= _MOST_SKIPPED:
-                self._tell(stepped=False)
+                self._report(stepped=False)
 
     def _arm(self) -> None:
         self._armed = True
         self._hook()
 
     def _disarm(self) -> None:
-        """It was nothing, as a scaler's first losses are: on a GPU no hook stays."""
+        """A false alarm, as a scaler's first losses are: on a GPU no hook stays."""
         if self._armed:
             self._armed = False
             self._unhook()
             self._hook()
 
     def _judge(self, value: float) -> dict[str, object]:
-        """Looks at all that was heard of: once, when it is already certain that something is wrong."""
+        """Read the outputs of all modules: once, when a value is certainly not finite."""
         model = self._model()
         fields: dict[str, object] = {"at": self._context.page.steps() + 1, "loss": str(value)}
         if model is None:
@@ -141,7 +141,7 @@ class NumericsWatch:
         return {**fields, "late": self._armed, **origin(outputs.made()), **bad_weights(model)}
 
     def _optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
-        """About to step; a scaler that has optimizers leave out steps by themselves gives them `found_inf`."""
+        """About to step; a scaler whose optimizers skip steps themselves gives them `found_inf`."""
         if getattr(optimizer, "found_inf", None) is not None:
             self._pending = None
             return
@@ -160,10 +160,10 @@ class NumericsWatch:
             self._save(optimizer)
             self._before = _bad_ones(optimizer)
         elif self._pending is not None:
-            self._tell(stepped=False, optimizer=optimizer)
+            self._report(stepped=False, optimizer=optimizer)
 
     def _hold(self) -> None:
-        """What went into the forward that was judged, until it is told or turns out to be nothing."""
+        """Keep the inputs of the judged forward until the report, or a false alarm."""
         self._held = None if self._dump is None else self._dump.last()
 
     def _gradients_are_bad(self) -> None:
@@ -182,15 +182,15 @@ class NumericsWatch:
         if before is not None and self._pending is not None:
             stepped = _have_changed(optimizer, before)
             if stepped or "dump" in self._pending[0]:
-                self._tell(stepped=stepped, optimizer=optimizer)
+                self._report(stepped=stepped, optimizer=optimizer)
             elif not self._skipped:
-                self._pending = None  # it leaves such steps out by itself; of a bad loss the count goes on
+                self._pending = None  # the optimizer skips such steps; the count of bad losses continues
         outputs.forget()
         if self._dump is not None:
             self._held = None
             self._dump.forget()
 
-    def _tell(self, *, stepped: bool, optimizer: object = None, failed: bool = False) -> None:
+    def _report(self, *, stepped: bool, optimizer: object = None, failed: bool = False) -> None:
         self._save(optimizer, failed=failed)
         if self._pending is None:
             return
@@ -201,7 +201,7 @@ class NumericsWatch:
         self.end()
 
     def _save(self, optimizer: object, *, failed: bool = False) -> None:
-        """Before the step, if there is one to come."""
+        """Before the step, if one follows."""
         if self._pending is None or self._dump is None or "dump" in self._pending[0]:
             return
         fields, where = self._pending
@@ -217,8 +217,8 @@ def _is_on_cpu(model: Any) -> bool:  # noqa: ANN401
 
 
 def _probe(optimizer: Any) -> Any:  # noqa: ANN401
-    """A part of the first parameter's gradient. What is not finite goes back through all that a backward still has to
-    do, and so ends there."""
+    """A part of the first parameter's gradient. A value that is not finite spreads through the rest of the
+    backward, and so reaches it."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.grad is not None and not parameter.grad.is_sparse:
@@ -233,6 +233,6 @@ def _bad_ones(optimizer: Any) -> dict[int, int]:  # noqa: ANN401
 
 
 def _have_changed(optimizer: Any, before: dict[int, int]) -> bool:  # noqa: ANN401
-    """Through `.data` no version moves: then the weights themselves show it."""
+    """A change through `.data` changes no version: then the weights themselves show it."""
     bad = [p for p in parameters_of(optimizer) if id(p) in before]
     return any(local(p)._version != before[id(p)] for p in bad) or not all(map(is_finite, bad))

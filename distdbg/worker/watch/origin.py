@@ -20,7 +20,7 @@ def origin(calls: list[Made]) -> dict[str, object]:
     """For the facts: `made` is module, before (in `module`, before `before`), data, loss (all modules' outputs are
     finite) or unknown, with the reason in `because`."""
     if not calls:
-        return {"made": "unknown", "because": "no module was heard"}
+        return {"made": "unknown", "because": "no module was observed"}
     traceless = _is_traceless(calls)
     for number, call in enumerate(calls):
         bad = next((one for one in call.outputs if not is_finite(one)), None)
@@ -31,7 +31,7 @@ def origin(calls: list[Made]) -> dict[str, object]:
         if any(map(_gives_finite, around)):
             continue
         found = _by_input(call, around)
-        if found["made"] == "module":  # what stood before it is of no interest: finite values went in
+        if found["made"] == "module":  # earlier calls do not matter: its input was finite
             found["output"] = statistics(bad)
         elif found["made"] != "data":
             found["gone"] = sum(other.lost_output for other in calls[:number])
@@ -53,7 +53,7 @@ def bad_weights(model: Any) -> dict[str, object]:  # noqa: ANN401
 
 def bad_gradients(model: Any, order: list[str]) -> dict[str, object]:  # noqa: ANN401
     """The module, latest in `order` (that of a forward), that has a parameter whose gradient is not finite: a backward
-    comes to it first. `after` is the one that it comes from."""
+    reaches it first. `after` is the module that the backward ran through before."""
     bad: list[str] = []
     good: set[str] = set()
     for name, parameter in model.named_parameters():
@@ -73,19 +73,19 @@ def bad_gradients(model: Any, order: list[str]) -> dict[str, object]:  # noqa: A
 
 def _by_input(call: Made, around: list[Made]) -> dict[str, object]:
     state = _finite(call.inputs, lost=call.lost_input)
-    told: dict[str, object] = {"module": call.name, "input": _worst(call.inputs)}
+    fields: dict[str, object] = {"module": call.name, "input": _worst(call.inputs)}
     if state:
-        return {"made": "module", **told}
+        return {"made": "module", **fields}
     if state is None:
         why = "its input was no longer there" if call.lost_input else "its input holds -inf, as masks do"
-        return {"made": "near", "because": why, **told}
+        return {"made": "near", "because": why, **fields}
     for outer in around:
         if _finite(outer.inputs, lost=outer.lost_input):
-            return {**told, "made": "before", "module": outer.name, "before": call.name}
+            return {**fields, "made": "before", "module": outer.name, "before": call.name}
     root = around[-1] if around else call
     if not root.name and _finite(root.inputs, lost=False) is False:
-        return {**told, "made": "data", "input": _worst(root.inputs)}
-    return {"made": "near", "because": "what came into it was not finite", **told}
+        return {**fields, "made": "data", "input": _worst(root.inputs)}
+    return {"made": "near", "because": "its input was not finite", **fields}
 
 
 def _is_traceless(calls: list[Made]) -> bool:
@@ -111,7 +111,7 @@ def _gives_finite(call: Made) -> bool:
 
 
 def _finite(tensors: list[Any], *, lost: bool) -> bool | None:
-    """None where it is not known: something is gone, or -inf is all there is."""
+    """None where it is unknown: a tensor is gone, or -inf is the only value that is not finite."""
     bad = [one for one in tensors if not is_finite(one)]
     if any(not is_mask(one) for one in bad):
         return False

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from distdbg.worker.models import inner_of, is_compiled
-from distdbg.worker.traced_outputs import Held, calls, heard, names
+from distdbg.worker.traced_outputs import Held, calls, names, record
 
 
 class Made:
-    """One call of a module. What is gone, or was changed in place since, is not in `inputs` and `outputs`; `lost_…`
-    says that something is missing there."""
+    """One call of a module. Tensors that are gone, or were changed in place since, are not in `inputs` and
+    `outputs`; `lost_…` is true where one is missing."""
 
     __slots__ = ("inputs", "lost_input", "lost_output", "name", "outputs")
 
@@ -35,7 +35,7 @@ def listen_to(model: Any) -> list[Any]:  # noqa: ANN401
             compiled.append(name)
         if not any(not above or name == above or name.startswith(f"{above}.") for above in compiled):
             names[id(module)] = name
-            handles.append(module.register_forward_hook(heard, with_kwargs=True))
+            handles.append(module.register_forward_hook(record, with_kwargs=True))
     return handles
 
 

@@ -14,7 +14,7 @@ Began = Callable[[Any, Any, Any], None]
 
 
 class RootWatch:
-    """One for a rank. Who listens gets (module, args, kwargs), and keeps none of them longer than it has to."""
+    """One for a rank. Listeners get (module, args, kwargs), and must not keep them."""
 
     def __init__(self, context: RankContext) -> None:
         self._context = context
@@ -25,17 +25,17 @@ class RootWatch:
         context.bus.subscribe("forward", self.model)
         self._saves = Saves(context, self._unhook, self._hook)
 
-    def listen(self, told: Began) -> None:
-        self._listeners.append(told)
+    def listen(self, listener: Began) -> None:
+        self._listeners.append(listener)
 
-    def unsubscribe(self, told: Began) -> None:
-        if told in self._listeners:
-            self._listeners.remove(told)
+    def unsubscribe(self, listener: Began) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
         if not self._listeners:
             self.end()
 
     def model(self, model: Any) -> None:  # noqa: ANN401
-        """What is trained; None where that is no longer sure."""
+        """The model that is trained; None where it is not certain any more."""
         if self._model() is not model:
             self._unhook()
             self._model = weak_or_gone(model)
@@ -49,25 +49,25 @@ class RootWatch:
         self._unhook()
 
     def _hook(self) -> None:
-        """One that is compiled as a whole has no forward that could be heard."""
+        """A model that is compiled as a whole calls no forward hooks."""
         inner = self._inner()
         if self._listeners and self._handle is None and inner is not None and not is_compiled(inner):
             traced_outputs.began = self._began
             self._handle = inner.register_forward_pre_hook(traced_outputs.begins, with_kwargs=True)
 
     def _began(self, module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
-        """A copy of the model has the hook, too, and is not what is trained."""
+        """A copy of the model has the hook, too, but is not the trained model."""
         if module is not self._inner():
             return
-        for told in list(self._listeners):
+        for listener in list(self._listeners):
             try:
-                told(module, args, kwargs)
+                listener(module, args, kwargs)
             except Exception as error:
-                self.unsubscribe(told)
-                self._context.fact("watch-failed", watch=getattr(told, "__qualname__", "?"), error=repr(error))
+                self.unsubscribe(listener)
+                self._context.fact("watch-failed", watch=getattr(listener, "__qualname__", "?"), error=repr(error))
 
     def unhook(self) -> None:
-        """Until the next backward, or the next forward that the bus tells of."""
+        """Until the next backward, or the next forward event of the bus."""
         self._unhook()
         self._saves.back_later()
 

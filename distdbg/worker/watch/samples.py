@@ -59,8 +59,8 @@ class Sample:
         self.figures = torch.stack(figures)
 
     def _rows(self, gradients: list[Any]) -> list[Any]:
-        """Of each layer that may still have dead units: how many rows have had no gradient at all so far, nor any of
-        what reads them: a unit that is never on has neither, an output that no loss asks for has no reader."""
+        """Of each layer that may still have dead units: rows without any gradient so far, in it and in the layers that
+        read them: a dead unit has neither, an output that no loss uses has no reader."""
         alive, counts = self._layers.alive, []
         of = {place: gradient for (_, place), gradient in zip(self._present, gradients, strict=True)}
         for (_, place), gradient in zip(self._present, gradients, strict=True):
@@ -77,7 +77,7 @@ class Sample:
         return counts
 
     def line(self, figures: list[float]) -> dict[str, object] | None:
-        """What is told of it; None for a step that a scaler leaves out."""
+        """The line to send; None for a step that a scaler skips."""
         many = len(self._present)
         scale, left_out = figures[-2] or 1.0, figures[-1]
         if left_out:

@@ -9,8 +9,8 @@ from distdbg.worker.context import RankContext
 
 
 class Saves:
-    """Calls `off` before a save and `on` once all is written. Where the end is not heard (the save raised, or another
-    thread saves while this one trains) `on` is called at the next backward."""
+    """Calls `off` before a save and `on` once all is written. Where the end sends no event (the save raised, or
+    another thread saves while this one trains) `on` is called at the next backward."""
 
     def __init__(self, context: RankContext, off: Callable[[], None], on: Callable[[], None]) -> None:
         self._bus, self._off, self._on = context.bus, off, on
@@ -22,12 +22,12 @@ class Saves:
         self._bus.unsubscribe("backward", self._back)
 
     def back_later(self) -> None:
-        """Whoever took the hooks off by himself has them back at the next backward."""
+        """For code that removed the hooks itself: put them back at the next backward."""
         self._bus.unsubscribe("backward", self._back)
         self._bus.subscribe("backward", self._back)
 
     def _begins(self, _path: object) -> None:
-        """What is saved may save something in its turn."""
+        """Saving an object may save another one."""
         self._depth += 1
         self._off()
         self.back_later()

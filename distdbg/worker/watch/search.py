@@ -25,8 +25,8 @@ _MOST_SEARCHES = 8
 
 
 class Search:
-    """One for a rank. `holds` gets a module around all parameters, `found` the model, or None once another optimizer
-    has come that steps other parameters: which of the two is trained from then on nobody says."""
+    """One for a rank. `holds` gets a module with all parameters, `found` the model, or None once another optimizer
+    steps other parameters: then the model is not certain any more."""
 
     def __init__(self, context: RankContext, holds: Found, found: Found) -> None:
         self._context, self._holds, self._found = context, holds, found
@@ -48,7 +48,7 @@ class Search:
         self.end()
 
     def _pass(self, _iterator: object) -> None:
-        """Before the first forward, so that it is heard: scripts make their optimizer before their first batch."""
+        """Before the first forward, to observe it: scripts make their optimizer before their first batch."""
         if not self._known and self._left > _MOST_SEARCHES // 2:
             self._look([])
 
@@ -58,11 +58,11 @@ class Search:
             self._look([optimizer])
         elif self._hooks and self._since in (None, id(optimizer)):
             if self._since is not None:
-                self._drop()  # a whole step without a forward that could be heard
+                self._drop()  # a whole step without a forward of a candidate
             self._since = id(optimizer)
 
     def _saves(self, _path: object) -> None:
-        """A model that is saved as a whole is saved without us; then it is looked for again."""
+        """A whole model is saved without our hooks; then the search starts again."""
         if self._hooks:
             self._drop()
             self._known = {}
@@ -98,7 +98,7 @@ class Search:
         if torch.is_grad_enabled() and any(one() is module for one in self._maybe):
             self._drop()
             self._take(module)
-            traced_outputs.begins(module, args, kwargs)  # this forward is of interest to others, too
+            traced_outputs.begins(module, args, kwargs)  # others observe this forward, too
 
     def _take(self, model: Any) -> None:  # noqa: ANN401
         self._model = weak_or_gone(model)
@@ -117,8 +117,8 @@ class Search:
 
 
 def everything() -> tuple[list[Any], list[Any], bool]:
-    """All modules, all optimizers, and whether anything was given to torch.compile. No attribute is asked for: some
-    objects do something then."""
+    """All modules, all optimizers, and whether anything was given to torch.compile. No attribute is read: some
+    objects run code then."""
     compilers = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizeContext", ())
     kinds = (torch.nn.Module, torch.optim.Optimizer, compilers)
     found = [one for one in gc.get_objects() if issubclass(type(one), kinds)]

@@ -19,7 +19,7 @@ _HEAD = ("module", "class", "takes", "gives", "parameters of its own")
 
 
 class ShapeWatch:
-    """One for a rank; on other ranks than 0 it hears nothing."""
+    """One for a rank; it listens on rank 0 only."""
 
     def __init__(self, context: RankContext, root: RootWatch) -> None:
         self._context, self._root = context, root
@@ -36,7 +36,7 @@ class ShapeWatch:
             self._root.model(model)
 
     def finish(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Of a forward that raised, what came before it is told, too."""
+        """A forward that raised is reported up to its error."""
         self._forward_ends()
         self.end()
 
@@ -45,7 +45,7 @@ class ShapeWatch:
         self._root.unsubscribe(self._begins)
 
     def _begins(self, module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
-        if self._table is not None:  # the one before has raised
+        if self._table is not None:  # the forward before has raised
             self._forward_ends()
         like = signature((args, kwargs))
         if like in self._known:
@@ -80,7 +80,7 @@ class ShapeWatch:
 
 
 class Table:
-    """One forward's. It holds names and words, and no module."""
+    """One forward's. It keeps names and descriptions, no module."""
 
     def __init__(self, model: Any, step: int) -> None:  # noqa: ANN401
         self._step, self._whole = step, False
@@ -115,5 +115,5 @@ class Table:
         if silent:
             more = f" and {len(silent) - 10} more" if len(silent) > 10 else ""
             lines.append(f"not called, or compiled: {', '.join(silent[:10])}{more}")
-        end = "" if self._whole else "; the forward did not come to its end"
+        end = "" if self._whole else "; the forward did not finish"
         return "\n".join((f"At step {self._step}, {self._parameters:,} parameters{end}", *lines, ""))

@@ -15,7 +15,7 @@ from distdbg.worker.user_code import Where, belongs_to_user, frames_above
 _TIMES = 3
 _MOST_LINES = 64
 _FRAMES = 12
-#: What stands between a region's own `__enter__` and the script.
+#: Functions between a region's `__enter__` and the script.
 _BETWEEN = ("__enter__", "enter_context")
 
 

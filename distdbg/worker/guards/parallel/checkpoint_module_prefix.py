@@ -10,7 +10,7 @@ from distdbg.worker.guards.shared.base import Guard
 from distdbg.worker.models import is_replicated
 from distdbg.worker.user_code import frames_above, mentioned, users_line
 
-#: who writes -> the argument that is written
+#: function that writes -> its argument with the state
 _GIVEN = {("torch.serialization", "save"): "obj", ("safetensors.torch", "save_file"): "tensors"}
 _PREFIXES = ("module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.")
 #: What takes the prefix away where the file is read.
@@ -23,7 +23,7 @@ class CheckpointModulePrefix(Guard):
     costs = "about 10 us for each torch.save and save_file"
     blind = (
         "what neither torch.save nor safetensors write; models with a part called `module` that is no wrapper's; "
-        "scripts that name the prefix, as who takes it away does"
+        "scripts that name the prefix, as scripts that remove it do"
     )
 
     def begin(self) -> None:
@@ -39,7 +39,7 @@ class CheckpointModulePrefix(Guard):
             model = self.context.model()
             own = getattr(model, "module", None) if prefix.startswith("module.") else model
             if prefix.startswith("module.") and (own is None or not is_replicated(model)):
-                continue  # a model that calls a part of its own so
+                continue  # the model itself has a part of that name
             if mentioned(_STRIPS):
                 return
             where = users_line()
@@ -49,7 +49,7 @@ class CheckpointModulePrefix(Guard):
 
 
 def _saved_object() -> Any:  # noqa: ANN401
-    """What torch.save or safetensors' save_file was given, below the writer that told."""
+    """The argument of torch.save or of safetensors' save_file, from a frame of the stack."""
     for frame in frames_above(12):
         given = _GIVEN.get((frame.f_globals.get("__name__", ""), frame.f_code.co_name))
         if given is not None:

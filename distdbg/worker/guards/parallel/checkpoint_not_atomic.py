@@ -41,7 +41,7 @@ class CheckpointNotAtomic(Guard):
         self.listen("save-end", self._ends)
 
     def _publish(self, save: Save, before: os.stat_result | None) -> None:
-        """It is about to be renamed: told of where the name is used again, as without it."""
+        """The file is about to be renamed: report a name that is used again, as without `fix`."""
         target = save.target
         if target in self._written and before is not None and not self._has_other(target, before.st_size):
             self.report(users_line(), path=target, bytes=before.st_size, fixed=True)

@@ -21,7 +21,7 @@ class CheckpointRace(Guard):
     costs = "about 50 us for each torch.save to a file"
     blind = (
         "open files, and what other libraries write than torch, safetensors and numpy; ranks of different nodes, whose "
-        "file systems may or may not be shared; `fix` mends what torch.save writes to a path"
+        "file systems may or may not be shared; `fix` repairs what torch.save writes to a path"
     )
 
     def begin(self) -> None:
@@ -37,16 +37,16 @@ class CheckpointRace(Guard):
             self._began[path] = time.time()
 
     def _saved(self, path: Any) -> None:  # noqa: ANN401
-        aside = self.context.saves.writing(path) if self.context.saves is not None and isinstance(path, str) else None
-        if not isinstance(path, str) or path not in self._began or (aside is not None and self.mode == "fix"):
-            return  # `_publish` tells of what is mended
+        saved = self.context.saves.writing(path) if self.context.saves is not None and isinstance(path, str) else None
+        if not isinstance(path, str) or path not in self._began or (saved is not None and self.mode == "fix"):
+            return  # `_publish` reports it
         began = self._began.pop(path)
-        file = os.stat(path if aside is None else aside.part)
+        file = os.stat(path if saved is None else saved.part)
         if (file.st_mode & 0o170000) != 0o100000:
             return  # /dev/null, a pipe
         real = os.path.realpath(path)
-        own = file if aside is None else os.stat(os.path.dirname(real))
-        self._told_of(real, (own.st_dev, own.st_ino), began, file.st_size)
+        own = file if saved is None else os.stat(os.path.dirname(real))
+        self._report_save(real, (own.st_dev, own.st_ino), began, file.st_size)
 
     def _writes(self, path: Any) -> None:  # noqa: ANN401
         """It may not be there yet, nor its folder: what is known is the device."""
@@ -57,10 +57,10 @@ class CheckpointRace(Guard):
             return  # /dev/null, a pipe
         while not os.path.isdir(folder := os.path.dirname(folder)):
             pass
-        self._told_of(real, (os.stat(folder).st_dev, 0), time.time(), None)
+        self._report_save(real, (os.stat(folder).st_dev, 0), time.time(), None)
 
-    def _told_of(self, real: str, inode: tuple[int, int], began: float, size: int | None, **more: object) -> None:
-        """`size` is None where the end of it cannot be heard."""
+    def _report_save(self, real: str, inode: tuple[int, int], began: float, size: int | None, **more: object) -> None:
+        """`size` is None where the end sends no event."""
         where = users_line()
         # a few saves of each line: the first may be another rank's turn, or of another step
         self.report(where, "", min(self.reports_at(where), 2), path=real, inode=list(inode), began=began,
@@ -73,7 +73,7 @@ class CheckpointRace(Guard):
             return
         kept = _Claims(save.target, self.context).publish(save.part)
         folder = os.stat(os.path.dirname(save.target))
-        self._told_of(
+        self._report_save(
             save.target, (folder.st_dev, folder.st_ino), began, os.stat(kept).st_size, kept=os.path.basename(kept)
         )
 
@@ -111,7 +111,7 @@ class _Claims:
         return kept
 
     def _make_room(self, holder: tuple[int, ...]) -> None:
-        """The name is of a higher rank: its file gets the name that it would have got, had it come later."""
+        """A higher rank has the name: its file gets the name that it would have got later."""
         file = os.stat(self._target)
         if (file.st_dev, file.st_ino) == holder[2:]:
             os.replace(self._target, f"{self._target}.rank{holder[0]:05d}")

@@ -16,7 +16,7 @@ class FsdpLayerLeftOut(UnitsGuard):
     id = "fsdp-layer-left-out"
     modes = ("off", "warn")
     costs = "once, about 2 ms for 1,000 modules"
-    blind = "models of under 10 million parameters; layers that stand in no ModuleList, ModuleDict or Sequential"
+    blind = "models of under 10 million parameters; layers in no ModuleList, ModuleDict or Sequential"
 
     def judge(self, module: Any, units: list[Unit]) -> None:  # noqa: ANN401
         found = _left_out(module, units) if sum(unit.size for unit in units) >= LARGE else None

@@ -68,7 +68,7 @@ class MixedDevices(Guard):
             self.listen("forward-end", self._ends)
 
     def _ends(self, module: Any) -> None:  # noqa: ANN401
-        """It can do with them."""
+        """The forward can use them."""
         if self._open is not None and self._open[0] == id(module):
             self._open = None
             self.unsubscribe()

@@ -22,7 +22,7 @@ class RedundantAllreduce(Guard):
     id = "redundant-allreduce"
     modes = ("off", "warn", "error")
     costs = "about 15 us for each of ten steps in a thousand"
-    blind = "FSDP, where gradients that are not reduced cost memory: whoever reduces each micro-batch may mean it"
+    blind = "FSDP, where gradients that are not reduced cost memory: a script may reduce each micro-batch on purpose"
 
     def window(self) -> None:
         self._of: dict[int, _Model] = {}
@@ -44,7 +44,7 @@ class RedundantAllreduce(Guard):
 
     def _backward(self, _frame: object) -> None:
         if self._forward is None:
-            return  # autograd of another kind, or one within another
+            return  # another kind of autograd, or one within another
         (model, line), self._forward = self._forward, None
         if model.places and _cleared(model.parameter()):
             model.places.clear()

@@ -18,9 +18,7 @@ class WeightsDesynced(Guard):
     default = "off"
     most = 100
     costs = "one pass over the weights at steps 11, 110, 1010 and each thousand: about 5 ms for 26 million on a CPU"
-    blind = (
-        "FSDP, whose ranks have different shards; buffers; parameters that DDP is told to ignore, or beyond the 2,000th"
-    )
+    blind = "FSDP, whose ranks have different shards; buffers; parameters that DDP ignores, or beyond the 2,000th"
 
     def window_ends(self) -> None:
         model = self.context.model()

@@ -31,20 +31,20 @@ _FORWARDS = {
 
 
 def fingerprint(batch: Any) -> int | None:  # noqa: ANN401
-    """A checksum; None where there are fewer than four different numbers and words to tell it by."""
+    """A checksum; None with fewer than four different numbers and words."""
     from array import array
     from zlib import crc32
 
-    told, different = 0, set[object]()
+    checksum, different = 0, set[object]()
     for thing in _things(batch):
         if isinstance(thing, sys.modules["torch"].Tensor):
             numbers = _numbers(thing)
-            told = crc32(array("d", numbers).tobytes(), told)  # what repr() does takes ten times as long
+            checksum = crc32(array("d", numbers).tobytes(), checksum)  # repr() takes ten times as long
             different.update(numbers)
         else:
-            told = crc32(repr(thing)[:200].encode("utf-8", "replace"), told)
+            checksum = crc32(repr(thing)[:200].encode("utf-8", "replace"), checksum)
             different.add(thing)
-    return told if len(different) >= 4 else None
+    return checksum if len(different) >= 4 else None
 
 
 def shapes_of(batch: Any) -> list[Shape]:  # noqa: ANN401

@@ -29,12 +29,12 @@ MODE_CHOSEN = re.compile(
 _BATCHES = 3
 _ROUNDS = 2
 _MOST = 64
-#: So many steps are asked for their optimizer after the first such evaluation: a GAN's take turns.
+#: Steps whose optimizer is checked after the first such evaluation: a GAN's alternate.
 _STEPS = 16
 
 
 class Evaluations:
-    """`rounds` of evaluation in train mode, the newest at `where`, of `model`; `off` once one of them may be meant."""
+    """`rounds` of evaluation in train mode, the newest at `where`, of `model`; `off` once one may be intended."""
 
     def __init__(self, context: GuardContext) -> None:
         self._context = context
@@ -71,7 +71,7 @@ class Evaluations:
             return False
         if self._context.steps > self._steps:
             self.rounds, self._steps, self._over = self.rounds + 1, self._context.steps, set()
-        self.off = id(data) in self._over  # the same once more: it wants several answers
+        self.off = id(data) in self._over  # the same data again: the script needs several answers
         self._over.add(id(data))
         self.where, self.model = now.where, now.model
         return before == 0 and self.rounds == 1
@@ -84,7 +84,7 @@ class Evaluations:
             self._now.forward(model, training and trained and not autograd, self._context.batches)
 
     def steps_with(self, optimizer: object) -> bool:
-        """Whether enough steps were asked."""
+        """Whether enough steps were checked."""
         self._optimizers.add(id(optimizer))
         self._left -= 1
         self.off = self.off or len(self._optimizers) > 1

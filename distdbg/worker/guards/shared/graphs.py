@@ -15,7 +15,7 @@ LOSSES = ("MseLoss", "NllLoss", "NllLoss2D", "SmoothL1Loss", "HuberLoss", "KlDiv
 
 
 class Token:
-    """It hangs on a node of a graph, in its `metadata`, and goes with it: weak references to it tell when."""
+    """It is in the `metadata` of a graph's node and is freed with it: weak references show when."""
 
     __slots__ = ("__weakref__",)
 
@@ -48,9 +48,9 @@ def kind_of(node: Any) -> str:  # noqa: ANN401
 
 
 def dtype_of(node: Any) -> str:  # noqa: ANN401
-    """The dtype of what the node made, `float16`; empty where this torch does not say."""
-    told = getattr(node, "_input_metadata", None)
-    return str(told[0].dtype).removeprefix("torch.") if told else ""
+    """The dtype of what the node made, `float16`; empty where this torch does not show it."""
+    metadata = getattr(node, "_input_metadata", None)
+    return str(metadata[0].dtype).removeprefix("torch.") if metadata else ""
 
 
 def begins_with_ones(frame: FrameType) -> bool:

@@ -9,9 +9,9 @@ from distdbg.worker.guards.shared.base import Guard
 from distdbg.worker.models import weak
 from distdbg.worker.user_code import Where
 
-#: Loaders that are remembered; a script that makes more of them gets no advice about the oldest.
+#: Loaders that are remembered; the oldest are forgotten.
 _MOST = 64
-#: After so many passes nothing new is to be learnt: who goes through one batch again and again pays no more.
+#: Later passes are not observed: a script that repeats one batch forever pays no more.
 _MOST_PASSES = 1000
 
 
@@ -40,7 +40,7 @@ class PassGuard(Guard):
         self.listen("data-end", self._data_ends)
 
     def pass_begins(self, now: Pass, iterator: Any) -> bool:  # noqa: ANN401
-        """Whether this pass is of interest."""
+        """Whether to observe this pass."""
         raise NotImplementedError
 
     def trained(self, now: Pass) -> None:
@@ -51,7 +51,7 @@ class PassGuard(Guard):
         self._close()
 
     def now_of(self, iterator: Any) -> Pass | None:  # noqa: ANN401
-        """The pass that goes on, where it is this iterator's and of interest."""
+        """The present pass, where it is this iterator's and observed."""
         ours = self._now is not None and self._now[0]() is getattr(iterator, "_index_sampler", None)
         return self._now[1] if self._now is not None and ours else None
 
@@ -65,8 +65,8 @@ class PassGuard(Guard):
         reference = weak(sampler)
         if reference is None:
             return
-        had, before = self._trained.get(id(sampler), (None, None))
-        if had is not None and had() is not sampler:
+        known, before = self._trained.get(id(sampler), (None, None))
+        if known is not None and known() is not sampler:
             before = None
         now = Pass(self.context.steps, self.context.batches, iterator.__dict__.get("_distdbg_batches", -1), before)
         if self.pass_begins(now, iterator):

@@ -14,7 +14,7 @@ _STEPS = 10
 
 
 class GuardRunner:
-    """`failed(who, error)` hears of a guard that raised: it is off from then on."""
+    """`failed(id, error)` is called for a guard that raised; it is stopped."""
 
     def __init__(self, context: GuardContext, failed: Callable[[str, Exception], object]) -> None:
         self.context = context
@@ -28,10 +28,10 @@ class GuardRunner:
             if guard.mode != "off":
                 self._guards.append(guard)
         self._each("begin")
-        self.context.page.at_step(_OPENS_AFTER[0], self._turn)
+        self.context.page.at_step(_OPENS_AFTER[0], self._toggle_window)
 
     def finish(self) -> None:
-        """Called from the end of the script: what it raises, too, goes nowhere."""
+        """At the end of the script, where exceptions have no effect, either."""
         self.context.ended = True
         if self._open:
             self._close()
@@ -41,28 +41,28 @@ class GuardRunner:
         if self.context.saves is not None:
             self.context.saves.end()
 
-    def off(self, subscriber: object, error: Exception) -> None:
-        """A subscriber raised: where it is a guard's, the whole guard stops listening."""
+    def subscriber_failed(self, subscriber: object, error: Exception) -> None:
+        """A subscriber raised: if it is a guard's, the whole guard stops."""
         owner = getattr(subscriber, "__self__", None)
         if isinstance(owner, Guard) and owner in self._guards:
-            self._send_home(owner, error)
+            self._stop(owner, error)
 
-    def _send_home(self, guard: Guard, error: Exception) -> None:
+    def _stop(self, guard: Guard, error: Exception) -> None:
         self._guards.remove(guard)
         guard.unsubscribe()
         self._failed(guard.id, error)
 
-    def _turn(self) -> None:
+    def _toggle_window(self) -> None:
         """A step of the optimizer at which a window opens or closes."""
         steps = self.context.steps
         if self._open:
             self._close()
             later = (n for n in _OPENS_AFTER if n > steps)
-            self.context.page.at_step(next(later, steps - steps % _EVERY + _EVERY), self._turn)
+            self.context.page.at_step(next(later, steps - steps % _EVERY + _EVERY), self._toggle_window)
         else:
             self._open = True
             self._each("open_window")
-            self.context.page.at_step(steps + _STEPS, self._turn)
+            self.context.page.at_step(steps + _STEPS, self._toggle_window)
 
     def _close(self) -> None:
         self._open = False
@@ -73,4 +73,4 @@ class GuardRunner:
             try:
                 getattr(guard, what)()
             except Exception as error:
-                self._send_home(guard, error)
+                self._stop(guard, error)

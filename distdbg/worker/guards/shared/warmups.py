@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-#: As transformers call the two numbers, and whoever took its schedules over.
+#: The names of the two numbers in transformers, and in copies of its schedules.
 _WARMUP, _TOTAL = "num_warmup_steps", "num_training_steps"
 
 
 class Warmup:
-    """`moves` of the schedule, of `planned` ones in all (0 where that is not said), after which the rate is `peak`."""
+    """`moves` of the schedule, of `planned` ones in all (0 where it does not say), after which the rate is `peak`."""
 
     def __init__(self, moves: float, planned: int, peak: float) -> None:
         self.moves, self.planned, self.peak = moves, planned, peak
@@ -17,11 +17,11 @@ class Warmup:
 
 def warmup_of(scheduler: Any) -> Warmup | None:  # noqa: ANN401
     """None where it has none, or is of another kind, or has its rate in a tensor, which may be on a device."""
-    found = _told_by(scheduler)
+    found = _read(scheduler)
     return found if found is not None and isinstance(found.peak, (int, float)) else None
 
 
-def _told_by(scheduler: Any) -> Warmup | None:  # noqa: ANN401
+def _read(scheduler: Any) -> Warmup | None:  # noqa: ANN401
     kind = type(scheduler).__name__
     if kind == "LinearLR":
         if scheduler.start_factor < scheduler.end_factor:
@@ -32,14 +32,14 @@ def _told_by(scheduler: Any) -> Warmup | None:  # noqa: ANN401
         if phases and isinstance(peak, float):
             return Warmup(phases[0]["end_step"], scheduler.total_steps, peak)
     elif kind == "LambdaLR":
-        said = _said_by(scheduler.lr_lambdas[0])
-        moves, planned = said.get(_WARMUP), said.get(_TOTAL)
+        given_numbers = _arguments_of(scheduler.lr_lambdas[0])
+        moves, planned = given_numbers.get(_WARMUP), given_numbers.get(_TOTAL)
         if isinstance(moves, int) and moves > 0:
             return Warmup(moves, planned if isinstance(planned, int) else 0, scheduler.base_lrs[0])
     return None
 
 
-def _said_by(function: Any) -> dict[str, Any]:  # noqa: ANN401
+def _arguments_of(function: Any) -> dict[str, Any]:  # noqa: ANN401
     """The numbers that a partial was given, or that a function within another has from there."""
     if isinstance(given := getattr(function, "keywords", None), dict):
         return given

@@ -24,8 +24,8 @@ class DataNotSharded(PassGuard):
     costs = "up to 1 ms for each tensor in the first batch of a pass over a loader, at most 24 times"
     blind = (
         "models without DDP or FSDP, whose ranks may share data on purpose; IterableDataset; batches of fewer than "
-        "four different numbers; batches that the loader puts on a device; batches of which the model gets no tensor "
-        "in the shape that the loader gave it"
+        "four different numbers; batches that the loader puts on a device; batches of which no tensor enters the "
+        "model in the shape that the loader gave it"
     )
 
     def begin(self) -> None:
@@ -76,7 +76,7 @@ class DataNotSharded(PassGuard):
 
 class _Batch:
     """The first one of a pass. `part` is that of the data that the sampler deals out: its own number where they are
-    several, so that data of which all items are alike is sharded, too."""
+    several, so that data of equal items counts as sharded, too."""
 
     def __init__(self, found: int, shapes: list[Shape], iterator: Any) -> None:  # noqa: ANN401
         self.fingerprint, self.shapes = found, shapes

@@ -23,7 +23,7 @@ class DecayedNorms(Guard):
     most_windows = 1
     costs = "a walk over all parameters at the second step: about 1 ms for 1,000 of them"
     blind = (
-        "optimizers that decay all or nothing: that may be meant; models without DDP or FSDP2; decay that is not in "
+        "optimizers that decay all or nothing: that may be intended; models without DDP or FSDP2; decay that is not in "
         "the optimizer's groups"
     )
 
@@ -53,8 +53,8 @@ class DecayedNorms(Guard):
 
 def _groups(optimizer: Any) -> tuple[list[Any], list[Any]]:  # noqa: ANN401
     """Those that decay nothing, and those that decay."""
-    told = [group for group in optimizer.param_groups if isinstance(group.get("weight_decay"), (int, float))]
-    return [g for g in told if g["weight_decay"] == 0], [g for g in told if g["weight_decay"] > 0]
+    groups = [group for group in optimizer.param_groups if isinstance(group.get("weight_decay"), (int, float))]
+    return [g for g in groups if g["weight_decay"] == 0], [g for g in groups if g["weight_decay"] > 0]
 
 
 def _is_vector(parameter: Any) -> bool:  # noqa: ANN401

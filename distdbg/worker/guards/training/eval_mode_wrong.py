@@ -17,7 +17,7 @@ from distdbg.worker.models import inner_of, parameters_of, weak
 from distdbg.worker.user_code import Where, mentioned, users_line
 
 _TIMES = 3
-#: So many forwards are heard of after a pass began or ended, so many of these are looked at, and so many models.
+#: Forwards that are observed after a pass began or ended, passes that are observed, and models.
 _FORWARDS = 16
 _PASSES = 500
 _MOST = 8
@@ -46,7 +46,7 @@ class EvalModeWrong(Guard):
         self._look_anew()
 
     def _pass_ends(self, iterator: Any) -> None:  # noqa: ANN401
-        """An evaluation in the middle of an epoch goes on with an older pass."""
+        """After an evaluation in the middle of an epoch an older pass continues."""
         evaluations = self._evaluations
         if evaluations.ends(iterator):
             self.listen("optimizer", self._counts_optimizers)
@@ -85,7 +85,7 @@ class EvalModeWrong(Guard):
             one = self._of[id(module)] = _Model(reference)
         torch, inner = sys.modules.get("torch"), inner_of(module)
         autograd = torch is None or torch.is_grad_enabled()
-        one.hears(inner.training, autograd, self.context.steps)
+        one.update(inner.training, autograd, self.context.steps)
         self._evaluations.forward(one.of, inner.training, autograd, trained=one.trainable > 0)
         if one.wrong == _TIMES:
             one.where, self._suspect = users_line(), one
@@ -103,9 +103,9 @@ class EvalModeWrong(Guard):
         held = set(map(id, parameters_of(optimizer)))
         wanted = [p for p in module.parameters() if p.requires_grad]
         kinds = _kinds(module, training=False)
-        as_ever = len(wanted) >= one.trainable and all(id(p) in held for p in wanted)
-        if kinds and as_ever and not mentioned(MODE_CHOSEN):
-            self.report(one.where, "training goes on in eval mode", silenced=kinds, times=one.wrong)
+        complete = len(wanted) >= one.trainable and all(id(p) in held for p in wanted)
+        if kinds and complete and not mentioned(MODE_CHOSEN):
+            self.report(one.where, "training continues in eval mode", silenced=kinds, times=one.wrong)
 
 
 class _Model:
@@ -118,7 +118,7 @@ class _Model:
         self.trainable = self.wrong = 0
         self._steps = -1
 
-    def hears(self, training: bool, autograd: bool, steps: int) -> None:
+    def update(self, training: bool, autograd: bool, steps: int) -> None:
         stepped, self._steps = 0 <= self._steps < steps, steps if autograd else -1
         if training:
             self.evaluated, self.wrong = False, 0

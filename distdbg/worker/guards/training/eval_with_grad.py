@@ -37,13 +37,13 @@ class EvalWithGrad(Guard):
     def finish(self) -> None:
         """An evaluation may be the script's last pass, and its outputs what it ran out of memory for."""
         if self._kept is not None:
-            self._tell(self._kept)
+            self._report(self._kept)
 
     def _pass(self, _iterator: object) -> None:
         kept = self._kept
         self._at_rest()
         if kept is not None:
-            self._tell(kept)
+            self._report(kept)
         self._left -= 1
         if self._left < 0:
             self.unsubscribe()
@@ -75,9 +75,9 @@ class EvalWithGrad(Guard):
                 self.unsubscribe("forward-end")
             else:
                 self._at_rest()
-                self._tell(where)
+                self._report(where)
 
-    def _tell(self, where: Where | None) -> None:
+    def _report(self, where: Where | None) -> None:
         self.report(where, "an evaluation builds graphs", batches=_BATCHES)
 
 

@@ -15,11 +15,11 @@ from distdbg.worker.guards.shared.graphs import Token
 from distdbg.worker.hook_points import roots_of
 from distdbg.worker.user_code import Where, users_line
 
-#: Nobody judges graphs that are younger, in steps.
+#: Younger graphs are not judged; in steps.
 _OLD = 40
 _FEW = 8
 _MOST_GRAPHS = 32
-#: So much of a graph is gone through: about a microsecond for each.
+#: Nodes of a graph that are visited, about a microsecond each.
 _MOST_NODES = 2000
 _KEY = "distdbg"
 
@@ -76,8 +76,8 @@ class GraphRetained(Guard):
 
 
 def _some_of(node: Any) -> Iterator[Any]:  # noqa: ANN401
-    """Nodes of a graph ever further from the loss, and one of the furthest: who keeps a tensor keeps all that made it,
-    and nothing that was made of it. Nodes of parameters stay whatever happens, and are none of these."""
+    """Nodes of a graph ever further from the loss, and one of the furthest: a tensor keeps all nodes that made it,
+    and none that used it. Nodes of parameters always live, and are left out."""
     seen, level, depth = {node}, [node], 0
     while True:
         deeper = []

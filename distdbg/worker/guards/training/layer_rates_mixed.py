@@ -17,7 +17,7 @@ Rates = dict[int, set[float]]
 
 #: A shorter list of layers shows no rule.
 _FEWEST = 4
-_MOST_TOLD = 5
+_MOST_SHOWN = 5
 _MOST_OPTIMIZERS = 8
 
 
@@ -46,9 +46,9 @@ class LayerRatesMixed(Guard):
         for name, layers in _lists(names, rates).items():
             odd = _odd_ones(layers)
             if odd:
-                told = [[f"{name}.{number}", sorted(layers[number])] for number in odd[:_MOST_TOLD]]
+                shown = [[f"{name}.{number}", sorted(layers[number])] for number in odd[:_MOST_SHOWN]]
                 self.report(users_line(), "a layer has two rates, or another layer's", (id(optimizer), name),
-                         layers=told, count=len(odd), of=len(layers))  # fmt: skip
+                         layers=shown, count=len(odd), of=len(layers))  # fmt: skip
 
 
 def _rates(optimizer: Any) -> dict[int, float]:  # noqa: ANN401
@@ -91,9 +91,9 @@ def _odd_ones(layers: Rates) -> list[int]:
     return odd if enough else []
 
 
-def _longest(order: list[int], layers: Rates, sign: int) -> list[int]:
+def _longest(order: list[int], layers: Rates, direction: int) -> list[int]:
     """The longest part of the list whose rates only rise, or fall. Quadratic: a list of layers is short."""
-    rate = {n: sign * next(iter(layers[n])) for n in order}
+    rate = {n: direction * next(iter(layers[n])) for n in order}
     best: list[list[int]] = []
     for n in order:
         before = max((chain for chain in best if rate[chain[-1]] < rate[n]), key=len, default=[])

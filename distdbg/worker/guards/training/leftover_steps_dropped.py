@@ -21,7 +21,7 @@ _MOST_PASSES = 1000
 class LeftoverStepsDropped(Guard):
     id = "leftover-steps-dropped"
     costs = "about 10 us for each of the first three steps of a pass over a loader"
-    blind = "IterableDataset, whose end nobody tells; the last epoch; passes that another loader interrupts"
+    blind = "IterableDataset, whose end is unknown; the last epoch; passes that another loader interrupts"
 
     def begin(self) -> None:
         self._now: _Pass | None = None

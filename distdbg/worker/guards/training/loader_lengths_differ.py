@@ -14,7 +14,7 @@ from distdbg.worker.guards.shared.base import Guard, script_failed
 from distdbg.worker.models import weak
 from distdbg.worker.user_code import Where, users_line
 
-#: Of one loop the first passes are told, and later ones whose length is another.
+#: The first passes of a loop are reported, and later ones with another length.
 _PASSES = 3
 _MOST_PASSES = 1000
 
@@ -23,9 +23,7 @@ class LoaderLengthsDiffer(Guard):
     id = "loader-lengths-differ"
     most = 32
     costs = "about 20 us for each pass over a loader"
-    blind = (
-        "models without DDP or FSDP; IterableDataset, whose length nobody knows; loaders that are no torch DataLoader"
-    )
+    blind = "models without DDP or FSDP; IterableDataset, whose length is unknown; loaders that are no torch DataLoader"
 
     def begin(self) -> None:
         self._begun: _Begun | None = None
@@ -71,13 +69,13 @@ class LoaderLengthsDiffer(Guard):
                 self.report(begun.where, "", (begun.number, "ends"), number=begun.number, steps=steps)
 
     def finish(self) -> None:
-        """Ranks that went round their loaders as often as they liked have as many; who failed in one has begun it."""
+        """Ranks with endless loaders have equal numbers; a rank that failed in a backward has counted it."""
         if self._reported:
             self.report(None, backwards=self.context.backwards - self._backwards, by_itself=not script_failed())
 
 
 class _Begun:
-    """A pass; `number` counts those of one line that trained, once it is told."""
+    """A pass; `number` counts those of one line that trained, once it is reported."""
 
     def __init__(self, of: Callable[[], Any], where: Where | None, total: int, steps: int) -> None:
         self.of, self.where, self.total, self.steps = of, where, total, steps

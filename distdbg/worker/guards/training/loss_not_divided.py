@@ -27,8 +27,7 @@ class LossNotDivided(ScalerGuard):
     id = "loss-not-divided"
     costs = "about 25 us for each of ten steps in a thousand"
     blind = (
-        "losses of which the graph does not show that they are a mean; learning rates that make up for it; data that "
-        "comes from no DataLoader"
+        "losses whose graph does not show a mean; learning rates that compensate; data that comes from no DataLoader"
     )
 
     def window(self) -> None:
@@ -61,7 +60,7 @@ class LossNotDivided(ScalerGuard):
         if not nodes:
             return False
         kinds = [kind_of(node) for node in nodes]
-        if kinds[0] == "Mean":  # what it is a mean of may have been divided
+        if kinds[0] == "Mean":  # its input may have been divided
             return not {"Div", "Mul"} & set(kinds) and not any(hasattr(node, "_forward_cls") for node in nodes)
         return kinds[0] in LOSSES and getattr(nodes[0], "_saved_reduction", None) == _MEAN
 

@@ -15,8 +15,8 @@ from distdbg.worker.guards.shared.batches import fingerprint
 from distdbg.worker.guards.shared.passes import Pass, PassGuard, samplers_of
 from distdbg.worker.user_code import Where, mentioned, users_line
 
-_TELLS = re.compile(r"\.set_epoch\(")
-#: A script that names it has gone through the data so often at its end, or may have had one epoch only.
+_NAMES = re.compile(r"\.set_epoch\(")
+#: Passes at the end of a script that names set_epoch: with fewer it may have had one epoch only.
 _PASSES = 3
 _MOST = 64
 
@@ -44,60 +44,60 @@ class MissingSetEpoch(PassGuard):
         else:
             return False
         of = _Sampler(sampler) if now.before is None else now.before.about.of
-        of.told = of.told or epoch != of.epoch
+        of.changed = of.changed or epoch != of.epoch
         of.epoch = epoch
         now.about = _Order(of, epoch)
-        if now.before is None or of.told:
+        if now.before is None or of.changed:
             return True
         now.where = users_line()
         if of.named is None:
-            of.named = mentioned(_TELLS)
+            of.named = mentioned(_NAMES)
         if self.mode == "fix" and not of.own_order and not of.named:
             sampler.set_epoch(epoch + 1)
             of.epoch = epoch + 1
-            now.about.mended = True
-            if not getattr(iterator, "_num_workers", 0):  # nothing is drawn yet: this pass is mended, too
+            now.about.repaired = True
+            if not getattr(iterator, "_num_workers", 0):  # nothing is drawn yet: this pass is repaired, too
                 now.about.epoch = epoch + 1
         return True
 
     def _first_batch(self, began: tuple[Any, Any]) -> None:
         now = self.now_of(began[0])
-        if now is not None and now.about.of.own_order and not now.about.of.told:
+        if now is not None and now.about.of.own_order and not now.about.of.changed:
             now.about.fingerprint = fingerprint(began[1])
 
     def trained(self, now: Pass) -> None:
-        """Of what was mended it is told now: where a batch was only peeked at, the script may tell the epoch itself."""
+        """A repair is reported now: where the script only looked at a batch, it may set the epoch itself."""
         order, of = now.about, now.about.of
         of.passes += 1
-        if now.before is None or of.told:
+        if now.before is None or of.changed:
             return
-        if order.mended:
+        if order.repaired:
             self.report(now.where, sampler=of.kind, epoch=of.epoch - 1, fixed=True)
         elif order.is_like(now.before.about):
             of.where = now.where
             if not of.named:
-                self._tell(of)
+                self._report(of)
             elif of not in self._waiting and len(self._waiting) < _MOST:
                 self._waiting.append(of)
 
     def finish(self) -> None:
         super().finish()
         for of in self._waiting:
-            if not of.told and of.passes >= _PASSES:
-                self._tell(of)
+            if not of.changed and of.passes >= _PASSES:
+                self._report(of)
 
-    def _tell(self, of: _Sampler) -> None:
+    def _report(self, of: _Sampler) -> None:
         self.report(of.where, f"two passes had the same order, that of epoch {of.epoch}", epoch=of.epoch)
 
 
 class _Sampler:
-    """`epoch` is what it has as long as nobody but us tells it another: then it is `told`. `named`: the script may."""
+    """`changed`: anyone but us has changed the epoch. `named`: the script names set_epoch."""
 
     def __init__(self, sampler: Any) -> None:  # noqa: ANN401
         self.kind, self.epoch = type(sampler).__name__, sampler.epoch
         plain = sys.modules["torch.utils.data.distributed"].DistributedSampler
         self.own_order = getattr(type(sampler), "__iter__", None) is not plain.__iter__
-        self.told = False
+        self.changed = False
         self.named: bool | None = None
         self.passes = 0
         self.where: Where | None = None
@@ -108,7 +108,7 @@ class _Order:
 
     def __init__(self, of: _Sampler, epoch: int) -> None:
         self.of, self.epoch = of, epoch
-        self.mended = False
+        self.repaired = False
         self.fingerprint: int | None = None
 
     def is_like(self, other: _Order) -> bool:
@@ -117,6 +117,6 @@ class _Order:
 
 
 def _shuffles(sampler: Any) -> bool:  # noqa: ANN401
-    """It says so; or says nothing, and has a seed beside the epoch, as batch samplers do that always shuffle."""
+    """It says so; or it has a seed beside the epoch, as batch samplers do that always shuffle."""
     said = getattr(sampler, "shuffle", None)
     return said is True or (said is None and type(getattr(sampler, "seed", None)) is int)

@@ -65,7 +65,7 @@ class MissingZeroGrad(Guard):
                      device=gradient.device.type)  # fmt: skip
 
     def _is_trained(self, probe: Probe) -> bool:
-        """Whether a backward is what writes its gradient, as far as wrapped models tell."""
+        """Whether a backward writes its gradient, as far as wrapped models show."""
         models = [model for known in self._models.values() if known is not None and (model := known()) is not None]
         return not models or any(probe.is_of(model) for model in models)
 
@@ -80,7 +80,7 @@ class _State:
 
 
 def _is_kept(probe: Probe, backwards: int) -> bool:
-    """A backward is about to add to what the last step used."""
+    """Whether a backward is about to add to the gradient of the last step."""
     gradient = probe.gradient()
     if gradient is None or (not backwards and gradient._version != probe.version):
         return False

@@ -78,8 +78,8 @@ class ParamsNotOptimized(Guard):
         return {name: size for name, (own, size) in self._free.items() if own not in self._held}
 
     def _judge(self) -> None:
-        """Where no parameter of the model is held, the optimizer may hold copies, as mixed precision by hand does; and
-        of a part, where it holds others of the same sizes. Before the end another optimizer may still come."""
+        """An optimizer without any parameter of the model may have copies, as manual mixed precision does; so may one
+        that has others of the same sizes. Before the end another optimizer may still be made."""
         for known in self._known.values():
             if known is not None and (optimizer := known()) is not None:
                 self._hold(optimizer)  # with groups that it has got since

@@ -15,7 +15,7 @@ from distdbg.worker.user_code import Where, users_line
 
 _MOST_NAMES = 5
 _MOST_OPTIMIZERS = 8
-#: So many passes over loaders are followed by a look, where there is something to be looked at.
+#: Passes over loaders that are followed by a look, where parameters are missing.
 _PASSES = 100
 
 
@@ -46,7 +46,7 @@ class ParamsWithoutGrad(Guard):
             self._judge()
 
     def finish(self) -> None:
-        """A look that is older than half of the run says nothing about the rest."""
+        """A look older than half of the run proves nothing about the rest."""
         self._look_again()
         for look in self._looks.values():
             if 2 * look.steps < self.context.steps:
@@ -54,7 +54,7 @@ class ParamsWithoutGrad(Guard):
         self._judge()
 
     def _data_ends(self, _iterator: object) -> None:
-        """What is a function's own does not live to see the end."""
+        """An optimizer of a function does not live until the end."""
         self._passes -= 1
         if self._passes < 0:
             self.unsubscribe("data-end")
@@ -68,7 +68,7 @@ class ParamsWithoutGrad(Guard):
                 look.take_again(optimizer, self.context.steps)
 
     def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
-        """Known are those that stepped in the first window: one that is made later is too young to be judged."""
+        """Only optimizers that stepped in the first window: a later one is too young."""
         look, reference = self._looks.get(id(optimizer)), weak(optimizer)
         if self.windows == 1:
             if look is None and reference is not None and len(self._looks) < _MOST_OPTIMIZERS:
@@ -104,12 +104,12 @@ class _Look:
         self.names = {id(p): name for name, p in model.named_parameters() if id(p) in without}
 
     def take_again(self, optimizer: Any, steps: int) -> None:  # noqa: ANN401
-        """The model is not asked: after a forward without a backward FSDP2 leaves others in its parameters' place."""
+        """Without the model: after a forward without a backward FSDP2 has replaced its parameters."""
         without = self._without(optimizer, steps)
         self.names = {own: name for own, name in self.names.items() if own in without}
 
     def _without(self, optimizer: Any, steps: int) -> set[int]:  # noqa: ANN401
-        """None where the optimizer's state does not tell who had a gradient."""
+        """Empty where the optimizer's state does not show which parameters had a gradient."""
         wanted = [p for p in parameters_of(optimizer) if p.requires_grad and p.numel()]
         state = optimizer.state
         stateless = [p for p in wanted if not state.get(p)]

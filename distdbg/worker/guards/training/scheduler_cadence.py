@@ -21,7 +21,7 @@ class SchedulerCadence(PassGuard):
     id = "scheduler-cadence"
     modes = ("off", "warn")
     costs = "some us for each schedule and each pass over a loader"
-    blind = "other schedules than OneCycleLR and CosineAnnealingLR; scripts that do not come to their end"
+    blind = "other schedules than OneCycleLR and CosineAnnealingLR; scripts that do not run to their end"
 
     def begin(self) -> None:
         super().begin()
@@ -42,7 +42,7 @@ class SchedulerCadence(PassGuard):
             self._schedules.append(_Schedule(reference, users_line(), self.context.steps))
 
     def _look(self) -> None:
-        """Until a schedule is gone: one that is a function's own does not live to see the end."""
+        """Until a schedule is gone: that of a function does not live until the end."""
         for one in self._schedules:
             scheduler = one.of()
             if scheduler is not None:

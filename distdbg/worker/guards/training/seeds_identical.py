@@ -30,20 +30,20 @@ class SeedsIdentical(Guard):
     def window(self) -> None:
         model = self.context.model()
         if model is not None and self.context.distributed():
-            self._before = _stand(model)
+            self._before = _generator_state(model)
 
     def window_ends(self) -> None:
         before, self._before = self._before, None
         model, ranks = self.context.model(), self.context.replicas()
         if before is None or not ranks:
             return
-        after, drops = _stand(model), _dropouts(model)
+        after, drops = _generator_state(model), _dropouts(model)
         if after is not None and after != before and drops:
             self.report(users_line(), "", self.windows, before=before, after=after, dropouts=drops, among=ranks)
 
 
-def _stand(model: Any) -> tuple[str, int, int] | None:  # noqa: ANN401
-    """The device's kind, the seed, and how far its numbers are used up; None where that is not to be had."""
+def _generator_state(model: Any) -> tuple[str, int, int] | None:  # noqa: ANN401
+    """The device's kind, the seed, and the state of its numbers; None where it is not available."""
     parameter = next(model.parameters(), None)
     device, torch = getattr(parameter, "device", None), sys.modules["torch"]
     if device is None or device.type not in ("cpu", "cuda"):

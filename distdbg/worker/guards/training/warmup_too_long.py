@@ -28,7 +28,7 @@ class WarmupTooLong(Guard):
     costs = "some us for each schedule, and for each pass over a loader while it is in its warm-up"
     blind = (
         "other schedules than LinearLR, OneCycleLR and those of transformers; trainings of under 30 steps, or broken "
-        "off in the middle of a pass; IterableDataset, whose end nobody tells, where a schedule has no planned length"
+        "off in the middle of a pass; IterableDataset, whose end is unknown, where a schedule has no planned length"
     )
 
     def begin(self) -> None:
@@ -63,8 +63,8 @@ class WarmupTooLong(Guard):
         for one in self._schedules:
             one.look(self.context.steps)
             steps = self.context.steps - one.since
-            # a run that stops early, or is one of several, says nothing against a plan that the warm-up fits in; so a
-            # plan in micro-batches, of which a step takes four, cannot be told from a run of its first quarter
+            # a run that stops early, or is one of several, proves nothing against a plan that includes the warm-up;
+            # a plan in micro-batches, four of them a step, looks the same as a run of its first quarter
             planned_so = one.planned <= one.moves or one.warmup >= one.planned
             ended = planned_so if one.planned > 0 else self.context.steps == self._ended_at
             if one.warms_up and one.moves > 1 and steps >= _STEPS and ended and not one.is_slow(steps):
@@ -73,7 +73,7 @@ class WarmupTooLong(Guard):
 
 
 class _Schedule:
-    """What is known of one since it was last looked at: one that is a function's own does not live to see the end."""
+    """What is known of one since it was last looked at: that of a function does not live until the end."""
 
     def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
         self.of, self.where, self.since = of, where, since
