@@ -20,7 +20,7 @@ from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.link import encode
 from distdbg.worker.memory import figures
-from distdbg.worker.memory.census import Census
+from distdbg.worker.memory.census import ContainerCensus
 from distdbg.worker.memory.host import snapshot
 from distdbg.worker.memory.watch import MemoryWatch
 
@@ -86,7 +86,7 @@ def main() -> None:
         print(f"RSS, three times a line: {cost(figures.quick, 2000):.1f} us")
         print(f"a line: {cost(lambda: watch._line(step=1), 500):.1f} us")
         print(f"PSS and shared memory: {cost(figures.slow, 20):.0f} us")
-        print(f"a count of containers: {cost(lambda: Census(session).count(20), 1) / 1e3:.0f} ms")  # type: ignore[arg-type]
+        print(f"a count of containers: {cost(lambda: ContainerCensus(session).count(20), 1) / 1e3:.0f} ms")  # type: ignore[arg-type]
         print(f"a host snapshot: {cost(lambda: snapshot(net), 1) / 1e3:.0f} ms")
         for step_s, steps in ((0.0005, 6000), (0.05, 100)):
             part, lines = share(folder, step_s, steps)

@@ -304,9 +304,9 @@ class Session(RankContext):
         elif op == "stacks":
             stacks.write(f"{self.stem}.stacks")
         elif op == "memory-snapshot":
-            from distdbg.worker.memory.snapshots import Snapshots
+            from distdbg.worker.memory.snapshots import SnapshotWriter
 
-            (Snapshots(self, None) if self._memory is None else self._memory.snapshots).take("asked", number)
+            (SnapshotWriter(self, None) if self._memory is None else self._memory.snapshots).take("asked", number)
         elif op == "profile":
             self.profile(question)
 

@@ -24,11 +24,11 @@ from distdbg.rundir import RunDir
 from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.memory import figures, read_steps, snapshots
-from distdbg.worker.memory.census import Census
-from distdbg.worker.memory.cycles import Cycles
+from distdbg.worker.memory.census import ContainerCensus
+from distdbg.worker.memory.cycles import CycleDetector
 from distdbg.worker.memory.history import ENTRIES, History
 from distdbg.worker.memory.holders import holder_of
-from distdbg.worker.memory.snapshots import Snapshots
+from distdbg.worker.memory.snapshots import SnapshotWriter
 from distdbg.worker.memory.watch import MemoryWatch
 from distdbg.worker.variables import variables
 from tests.made_snapshot import Made, snapshot, train
@@ -124,7 +124,7 @@ def cuda(monkeypatch, request):
 
 def test_a_ring_is_bounded_and_begins_with_cuda_not_before(session, cuda):
     history = History(session)
-    history.begin(Snapshots(session, history).ran_out)
+    history.begin(SnapshotWriter(session, history).ran_out)
     assert cuda.recorded == [] and not history.recording, "we do not begin CUDA"
     cuda.begin()
     (how,) = cuda.recorded
@@ -137,7 +137,7 @@ def test_a_ring_is_bounded_and_begins_with_cuda_not_before(session, cuda):
 def test_a_snapshot_is_taken_on_the_gpu_that_the_rank_uses(session, cuda):
     """A thread of ours begins with GPU 0: to ask about it would begin a context there."""
     cuda.begin()
-    Snapshots(session, None).take("asked")
+    SnapshotWriter(session, None).take("asked")
     assert cuda.entered == [2]
 
 
@@ -145,7 +145,7 @@ def test_an_older_torch_records_without_annotations_and_without_an_observer(sess
     cuda.old = True
     monkeypatch.delattr(sys.modules["torch"]._C, "_cuda_attach_out_of_memory_observer")
     history = History(session)
-    history.begin(Snapshots(session, history).ran_out)
+    history.begin(SnapshotWriter(session, history).ran_out)
     cuda.begin()
     assert "global_record_annotations" not in cuda.recorded[0]
     assert history.recording and not history.observed
@@ -271,7 +271,7 @@ def test_lines_grow_rarer_with_their_cost(session, monkeypatch):
 
 def test_a_failed_request_leaves_a_snapshot_that_can_be_read(session, cuda, tmp_path):
     history = History(session)
-    snapshots = Snapshots(session, history)
+    snapshots = SnapshotWriter(session, history)
     history.begin(snapshots.ran_out)
     cuda.begin()
     session.steps = 41
@@ -290,7 +290,7 @@ def test_a_failed_request_leaves_a_snapshot_that_can_be_read(session, cuda, tmp_
 
 def test_an_error_is_a_failed_request_where_nobody_saw_it(session, cuda):
     cuda.begin()
-    snapshots = Snapshots(session, None)
+    snapshots = SnapshotWriter(session, None)
     snapshots.failed(ValueError("x"))
     assert cuda.taken == 0
     snapshots.failed(type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory"))
@@ -300,21 +300,21 @@ def test_an_error_is_a_failed_request_where_nobody_saw_it(session, cuda):
 
 def test_the_error_that_ends_the_script_has_a_snapshot_however_many_were_caught(session, cuda):
     ended = type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory")
-    snapshots = Snapshots(session, None)
+    snapshots = SnapshotWriter(session, None)
     cuda.begin()
     for _ in range(5):
         snapshots.ran_out(0, 1, 2, 3)
     session.steps = 400
     snapshots.failed(ended)
     assert session.said("snapshot")[-1]["files"][0]["name"] == "oom-step000400-004.pickle.gz"
-    once = Snapshots(session, None)
+    once = SnapshotWriter(session, None)
     once.ran_out(0, 1, 2, 3)
     once.failed(ended)
     assert cuda.taken == 5, "what the observer has seen needs no second one"
 
 
 def test_many_steps_snapshots_leave_room_for_the_error(session, cuda):
-    snapshots = Snapshots(session, None)
+    snapshots = SnapshotWriter(session, None)
     snapshots._taken = 200
     snapshots.take("step")
     snapshots.ran_out()
@@ -338,7 +338,7 @@ def test_what_reads_otherwise_than_it_was_written_is_told_and_leaves_nothing(ses
     """A disk that takes a file and does not keep it."""
     check = snapshots._check
     monkeypatch.setattr(snapshots, "_check", lambda path, length: (spoil(path), check(path, length)))
-    Snapshots(session, None).take("asked", 7)
+    SnapshotWriter(session, None).take("asked", 7)
     (told,) = session.said("snapshot")
     assert told["id"] == 7 and "ValueError" in told["because"]
     assert not [path for path in tmp_path.iterdir() if "memory" in path.name]
@@ -346,7 +346,7 @@ def test_what_reads_otherwise_than_it_was_written_is_told_and_leaves_nothing(ses
 
 def test_a_snapshot_leaves_room_for_the_loaders(session, tmp_path, monkeypatch):
     monkeypatch.setattr(snapshots, "free_bytes", lambda _: 0)
-    Snapshots(session, None).take("asked", 7)
+    SnapshotWriter(session, None).take("asked", 7)
     (told,) = session.said("snapshot")
     assert "no room to spare" in told["because"]
     assert not [path for path in tmp_path.iterdir() if "memory" in path.name]
@@ -354,7 +354,7 @@ def test_a_snapshot_leaves_room_for_the_loaders(session, tmp_path, monkeypatch):
 
 def test_what_cannot_be_written_is_told_and_not_raised(session):
     session.stem = "/nowhere/00003"
-    Snapshots(session, None).take("asked", 7)
+    SnapshotWriter(session, None).take("asked", 7)
     (told,) = session.said("snapshot")
     assert told["id"] == 7 and "No such file" in told["because"]
 
@@ -363,7 +363,7 @@ def test_without_cuda_the_host_tells_and_says_what_is_missing(session, tmp_path)
     torch = pytest.importorskip("torch")
     kept = [torch.ones(3000, 1000) for _ in range(7)]
     nowhere = [torch.empty(n, 1 << 30, device="meta") for n in range(1, 60)]  # of no size, whatever they say
-    Snapshots(session, None).take("asked", 1)
+    SnapshotWriter(session, None).take("asked", 1)
     (told,) = session.said("snapshot")
     assert "no CUDA here" in told["missing"]
     (file,) = told["files"]
@@ -383,7 +383,7 @@ class Holder:
 
 
 def test_a_list_on_an_object_is_named_with_the_line_that_adds_to_it(session):
-    census, holder, numbers = Census(session), Holder(), []
+    census, holder, numbers = ContainerCensus(session), Holder(), []
     for step in range(1, 129):
         holder.keep(bytes(10_000))
         numbers.append(step)
@@ -400,7 +400,7 @@ def test_a_list_on_an_object_is_named_with_the_line_that_adds_to_it(session):
 
 
 def test_a_ring_that_is_not_full_is_told_with_its_length(session):
-    census, rings = Census(session), [collections.deque(maxlen=length) for length in (100, 10_000)]
+    census, rings = ContainerCensus(session), [collections.deque(maxlen=length) for length in (100, 10_000)]
     for step in range(1, 129):
         for ring in rings:
             ring.append(bytes(10_000))
@@ -436,7 +436,7 @@ class Slotted:
 @pytest.mark.parametrize("into", [list, collections.OrderedDict, lambda: collections.defaultdict(int)])
 def test_records_are_as_large_as_what_is_in_each_of_them(session, kind, into):
     """Without running their code, and without what they share."""
-    census, kept = Census(session), into()
+    census, kept = ContainerCensus(session), into()
     for step in range(1, 129):
         one = kind(bytes(10_000))
         kept.append(one) if type(kept) is list else kept.update({step: one})
@@ -450,7 +450,7 @@ MODEL = [bytes(1 << 20)]
 
 @pytest.mark.parametrize("until", [60, 90, 200])
 def test_a_cache_that_is_full_is_not_in_the_last_count(session, until):
-    census, cache = Census(session), {}
+    census, cache = ContainerCensus(session), {}
     for step in range(1, 257):
         if step <= until:
             cache[step] = bytes(50_000)
@@ -460,7 +460,7 @@ def test_a_cache_that_is_full_is_not_in_the_last_count(session, until):
 
 def test_graphs_in_a_list_are_told_however_small(session):
     torch = pytest.importorskip("torch")
-    census, losses, weight = Census(session), [], torch.ones(2, requires_grad=True)
+    census, losses, weight = ContainerCensus(session), [], torch.ones(2, requires_grad=True)
     for step in range(1, 129):
         losses.append((weight * 2).sum())
         census.at(step)
@@ -483,7 +483,7 @@ def test_tensors_that_only_a_collection_frees_are_told_with_their_owner(session,
     torch = pytest.importorskip("torch")
     held = [Looped(torch.zeros(1 << 16), itself) for _ in range(12)]
     assert not asked or all(vars(one) for one in held)
-    cycles = Cycles(session)
+    cycles = CycleDetector(session)
     cycles.watch([one.tensor for one in held])
     held.clear()
     gc.collect()
@@ -582,7 +582,7 @@ def test_whoever_looks_for_a_holder_keeps_nothing_alive(session):
     torch = pytest.importorskip("torch")
 
     def elsewhere():
-        thread = threading.Thread(target=Snapshots(session, None).take, args=("asked", 1))
+        thread = threading.Thread(target=SnapshotWriter(session, None).take, args=("asked", 1))
         thread.start()
         thread.join()
         (file,) = session.said("snapshot")[0]["files"]

@@ -11,7 +11,7 @@ import torch
 
 from distdbg.evidence.memory.owners import KEY, read_owners
 from distdbg.worker.memory import owners
-from distdbg.worker.memory.snapshots import Snapshots
+from distdbg.worker.memory.snapshots import SnapshotWriter
 from tests.worker.test_memory import FakeSession, cuda, session  # noqa: F401
 
 pytestmark = pytest.mark.slow  # torch in this process
@@ -108,9 +108,9 @@ def test_nothing_is_kept_changed_or_said(net):
 
 def test_they_stand_in_the_snapshot_and_one_without_them_is_better_than_none(session, cuda, monkeypatch, tmp_path):  # noqa: F811
     cuda.begin()
-    Snapshots(session, None).take("step")
+    SnapshotWriter(session, None).take("step")
     monkeypatch.setattr(owners, "owners", lambda: 1 / 0)
-    Snapshots(session, None).take("asked")
+    SnapshotWriter(session, None).take("asked")
     files = [told["files"][0]["file"] for told in session.said("snapshot")]
     written = [pickle.loads(gzip.decompress((tmp_path / file).read_bytes())) for file in files]
     assert written[0][KEY]["schema"] == "distdbg.owners/1" and read_owners(written[0][KEY]) is not None

@@ -18,7 +18,7 @@ from distdbg.worker.agent_files import AgentFiles
 from distdbg.worker.bus import Bus
 from distdbg.worker.importing import ImportWatch
 from distdbg.worker.page import PageWriter
-from distdbg.worker.watch.dump import Dump
+from distdbg.worker.watch.dump import NonfiniteDump
 from distdbg.worker.watch.numerics import NumericsWatch
 from distdbg.worker.watch.root import RootWatch
 
@@ -46,7 +46,7 @@ class Rank:
         self.bus = Ears(ImportWatch(lambda *_: None), lambda *what: self.trouble.append(what))
         self.bus.subscribe("save", self.saves.append)
         self.link = self
-        self.watch = NumericsWatch(self, Dump(self, RootWatch(self)))
+        self.watch = NumericsWatch(self, NonfiniteDump(self, RootWatch(self)))
 
     def fact(self, kind, **fields):
         (self.told if kind == "guard" else self.trouble).append(fields)

@@ -15,7 +15,7 @@ from typing import Any
 
 from distdbg.worker.context import RankContext
 from distdbg.worker.memory import figures
-from distdbg.worker.memory.cycles import Cycles
+from distdbg.worker.memory.cycles import CycleDetector
 from distdbg.worker.memory.holders import holder_of
 from distdbg.worker.memory.live import Tensors, Untouched, objects, tensors_of
 
@@ -28,14 +28,14 @@ _AS_FAST = 0.8
 _SAMPLE, _MOST = 32, 5
 
 
-class Census:
+class ContainerCensus:
     def __init__(self, context: RankContext) -> None:
         self._context = context
         self._next = _FIRST
         #: by id: (step, epoch, length) at the counts since when it has been growing
         self._growing: dict[int, list[tuple[int, int, int]]] = {}
         self.epochs = 0
-        self._cycles = Cycles(context)
+        self._cycles = CycleDetector(context)
 
     def at(self, step: int) -> None:
         """Called at each step: next to nothing until the next count is due."""

@@ -18,7 +18,7 @@ _MOST, _COLLECTIONS = 200, 50
 _FEW, _WORTH = 8, 1 << 20
 
 
-class Cycles:
+class CycleDetector:
     def __init__(self, context: RankContext) -> None:
         self._context = context
         self._watched: list[tuple[Callable[[], Any], int]] = []

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distdbg.worker.context import RankContext
-from distdbg.worker.memory.marks import Marks
+from distdbg.worker.memory.marks import MemoryMarks
 
 #: Events in the ring: some steps of a large model, 10 MB as a pickle and 1 MB of it packed.
 ENTRIES = 100_000
@@ -25,7 +25,7 @@ class History:
         self.recording = False
         #: torch has an observer for failed requests, and it is ours
         self.observed = False
-        self._marks: Marks | None = None
+        self._marks: MemoryMarks | None = None
 
     def begin(self, ran_out: Callable[..., None]) -> None:
         """Now, or once the script begins to use CUDA. torch calls `ran_out` when a request for memory fails."""
@@ -48,7 +48,7 @@ class History:
             except TypeError:  # an older one
                 device.memory._record_memory_history(**_WANTED)
             self.recording = True
-            self._marks = Marks()
+            self._marks = MemoryMarks()
             attach = getattr(sys.modules["torch"]._C, "_cuda_attach_out_of_memory_observer", None)
             if attach is not None:
                 attach(ran_out)

@@ -14,7 +14,7 @@ PREFIX = "ddbg"
 FORWARD, BACKWARD, OPTIMIZER = "fbo"
 
 
-class Marks:
+class MemoryMarks:
     """Nothing where this torch cannot keep a text. Never raises."""
 
     def __init__(self) -> None:

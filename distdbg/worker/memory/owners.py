@@ -26,7 +26,7 @@ def owners(device: str = "cuda") -> dict[str, object]:
     modules, optimizers = _instances(everything, nn.Module), _instances(everything, optim.Optimizer)
     everything.clear()
     with Untouched():
-        found = _Found(device)
+        found = _Owners(device)
         roots = _roots(modules)
         for root in roots:
             before = f"{type(inner_of(root)).__name__}." if len(roots) > 1 else ""
@@ -68,7 +68,7 @@ def _tensors(root: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401
                         yield "gradients", f"{stem}{name}", tensor.grad
 
 
-class _Found:
+class _Owners:
     def __init__(self, device: str) -> None:
         self._device = device
         #: by device and address: bytes, kind, name, how many tensors lie in it

@@ -22,7 +22,7 @@ _MOST = 200
 _PIECE = 1 << 20
 
 
-class Snapshots:
+class SnapshotWriter:
     """`history` is None where `--memory` was not asked for: then the snapshot has a state and no history."""
 
     def __init__(self, context: RankContext, history: History | None) -> None:

@@ -11,10 +11,10 @@ import time
 
 from distdbg.worker.context import RankContext
 from distdbg.worker.memory import figures
-from distdbg.worker.memory.census import Census
+from distdbg.worker.memory.census import ContainerCensus
 from distdbg.worker.memory.history import History
 from distdbg.worker.memory.marks import BACKWARD, FORWARD, OPTIMIZER
-from distdbg.worker.memory.snapshots import Snapshots
+from distdbg.worker.memory.snapshots import SnapshotWriter
 
 _now, _spent = time.monotonic_ns, time.thread_time_ns
 #: A line may cost this part of the time since the line before; PSS and its like this part of theirs.
@@ -38,8 +38,8 @@ class MemoryWatch:
         self._epochs = 0
         self._phases: dict[str, dict[str, int]] = {}
         self.history = History(context)
-        self.snapshots = Snapshots(context, self.history)
-        self._census = Census(context)
+        self.snapshots = SnapshotWriter(context, self.history)
+        self._census = ContainerCensus(context)
         bus = context.bus
         bus.subscribe("backward", self._forward_ends)
         bus.subscribe("optimizer", self._backward_ends)

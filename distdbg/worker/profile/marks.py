@@ -33,7 +33,7 @@ _BEGINS = {
 }  # fmt: skip
 
 
-class Marks:
+class PhaseMarks:
     """Listens from its making on, in the thread that makes it; times are epoch nanoseconds."""
 
     def __init__(self, bus: Bus) -> None:

@@ -17,7 +17,7 @@ from distdbg.evidence.trace.marks import HEADER
 from distdbg.worker.context import RankContext
 from distdbg.worker.memory import figures
 from distdbg.worker.profile.lines import Lines
-from distdbg.worker.profile.marks import Marks
+from distdbg.worker.profile.marks import PhaseMarks
 from distdbg.worker.profile.writing import pack, place
 
 State = Literal["idle", "waiting", "open", "writing"]
@@ -102,7 +102,7 @@ class Profiler:
             self._profile = begin(stacks=sys.getprofile() is None)
             self._state, self._thread = "open", _thread.get_ident()
             self._rss, self._done = figures.rss(), self._wanted[0] - 1
-            self._marks = Marks(self._bus)
+            self._marks = PhaseMarks(self._bus)
             self._bus.subscribe("step", self._step_done)
             self._bus.subscribe("profiler", self._another_begins)
         except Exception as error:
@@ -152,7 +152,7 @@ class Profiler:
 
     # -- afterwards ------------------------------------------------------------------------------------------
 
-    def _write(self, profile: Any, marks: Marks, cut: str) -> None:  # noqa: ANN401
+    def _write(self, profile: Any, marks: PhaseMarks, cut: str) -> None:  # noqa: ANN401
         try:
             first = self._wanted[0]
             name = f"steps-{first}-{max(first, self._done)}.json.gz"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from distdbg.worker.context import RankContext
-    from distdbg.worker.watch.dump import Dump
+    from distdbg.worker.watch.dump import NonfiniteDump
     from distdbg.worker.watch.root import RootWatch
     from distdbg.worker.watch.search import Search
 
@@ -69,12 +69,12 @@ class Watches:
 
         return CompileWatch(context)
 
-    def _dump(self) -> Dump | None:
+    def _dump(self) -> NonfiniteDump | None:
         if os.environ.get(DUMP_VARIABLE) != "dump":
             return None
-        from distdbg.worker.watch.dump import Dump
+        from distdbg.worker.watch.dump import NonfiniteDump
 
-        return Dump(self._context, self._heard_root())
+        return NonfiniteDump(self._context, self._heard_root())
 
     def _heard_root(self) -> RootWatch:
         if self._root is None:

@@ -32,7 +32,7 @@ SCHEMA = "distdbg.nonfinite/1"
 _LONGEST_SCRIPT = 4 << 20
 
 
-class Dump:
+class NonfiniteDump:
     """One for a rank; writes once."""
 
     def __init__(self, context: RankContext, root: RootWatch) -> None:

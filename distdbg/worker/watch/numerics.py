@@ -25,7 +25,7 @@ from distdbg.worker.watch.saves import Saves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # loaded for `--on-nonfinite dump` alone
-    from distdbg.worker.watch.dump import Dump
+    from distdbg.worker.watch.dump import NonfiniteDump
 
 #: This is only loaded once torch is, and may not be what loads it.
 torch: Any = sys.modules["torch"]
@@ -38,7 +38,7 @@ _NO_MODEL = {"made": "unknown", "because": "no model was seen that is surely the
 class NumericsWatch:
     """One for a rank."""
 
-    def __init__(self, context: RankContext, dump: Dump | None = None) -> None:
+    def __init__(self, context: RankContext, dump: NonfiniteDump | None = None) -> None:
         self._context, self._dump = context, dump
         self._model: Any = lambda: None
         self._hooks: list[Any] = []

@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 from distdbg.worker.watch.figures import is_finite, is_mask, statistics
-from distdbg.worker.watch.outputs import Made
+from distdbg.worker.watch.outputs import ModuleCall
 
 _MOST_NAMES = 5
 
 
-def origin(calls: list[Made]) -> dict[str, object]:
+def origin(calls: list[ModuleCall]) -> dict[str, object]:
     """For the facts: `made` is module, before (in `module`, before `before`), data, loss (all modules' outputs are
     finite) or unknown, with the reason in `because`."""
     if not calls:
@@ -71,7 +71,7 @@ def bad_gradients(model: Any, order: list[str]) -> dict[str, object]:  # noqa: A
             "gradients": len(bad) + len(good), "bad_names": bad[:_MOST_NAMES]}  # fmt: skip
 
 
-def _by_input(call: Made, around: list[Made]) -> dict[str, object]:
+def _by_input(call: ModuleCall, around: list[ModuleCall]) -> dict[str, object]:
     state = _finite(call.inputs, lost=call.lost_input)
     fields: dict[str, object] = {"module": call.name, "input": _worst(call.inputs)}
     if state:
@@ -88,16 +88,16 @@ def _by_input(call: Made, around: list[Made]) -> dict[str, object]:
     return {"made": "near", "because": "its input was not finite", **fields}
 
 
-def _is_traceless(calls: list[Made]) -> bool:
+def _is_traceless(calls: list[ModuleCall]) -> bool:
     """Nothing that is left shows it but the batch, and finite values went into a module: it may have been masked."""
     batch = {id(one) for one in calls[-1].inputs}
     made = [one for call in calls for one in (*call.outputs, *call.inputs) if id(one) not in batch]
     return all(map(is_finite, made)) and any(call.inputs and all(map(is_finite, call.inputs)) for call in calls)
 
 
-def _around(calls: list[Made], number: int) -> list[Made]:
+def _around(calls: list[ModuleCall], number: int) -> list[ModuleCall]:
     """The modules that it was called within, from the inside: they are done after it."""
-    found: list[Made] = []
+    found: list[ModuleCall] = []
     inner = calls[number]
     for later in calls[number + 1 :]:
         if inner.is_within(later):
@@ -106,7 +106,7 @@ def _around(calls: list[Made], number: int) -> list[Made]:
     return found
 
 
-def _gives_finite(call: Made) -> bool:
+def _gives_finite(call: ModuleCall) -> bool:
     return bool(call.outputs) and _finite(call.outputs, lost=call.lost_output) is True
 
 

@@ -11,7 +11,7 @@ from distdbg.worker.models import inner_of, is_compiled
 from distdbg.worker.traced_outputs import Held, calls, names, record
 
 
-class Made:
+class ModuleCall:
     """One call of a module. Tensors that are gone, or were changed in place since, are not in `inputs` and
     `outputs`; `lost_…` is true where one is missing."""
 
@@ -22,7 +22,7 @@ class Made:
         self.inputs, self.lost_input = _there(inputs)
         self.outputs, self.lost_output = _there(outputs)
 
-    def is_within(self, other: Made) -> bool:
+    def is_within(self, other: ModuleCall) -> bool:
         return self.name != other.name and (not other.name or self.name.startswith(f"{other.name}."))
 
 
@@ -48,9 +48,9 @@ def leave() -> None:
     names.clear()
 
 
-def made() -> list[Made]:
+def made() -> list[ModuleCall]:
     """Since the last `forget`, in the order in which the modules were done."""
-    return [Made(*one) for one in calls]
+    return [ModuleCall(*one) for one in calls]
 
 
 def _there(held: Held) -> tuple[list[Any], bool]:

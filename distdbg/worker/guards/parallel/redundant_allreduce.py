@@ -25,9 +25,9 @@ class RedundantAllreduce(Guard):
     blind = "FSDP, where gradients that are not reduced cost memory: a script may reduce each micro-batch on purpose"
 
     def window(self) -> None:
-        self._of: dict[int, _Model] = {}
+        self._of: dict[int, _ReducedModel] = {}
         self._owned: dict[tuple[int, int], bool] = {}
-        self._forward: tuple[_Model, Where | None] | None = None
+        self._forward: tuple[_ReducedModel, Where | None] | None = None
         self.listen_in_window(forward=self._begins, backward=self._backward, optimizer=self._steps)
 
     def window_ends(self) -> None:
@@ -39,7 +39,7 @@ class RedundantAllreduce(Guard):
             return
         if module.process_group.size() < 2:
             return
-        model = self._of.setdefault(id(module), _Model(module))
+        model = self._of.setdefault(id(module), _ReducedModel(module))
         self._forward = model, users_line()
 
     def _backward(self, _frame: object) -> None:
@@ -60,7 +60,7 @@ class RedundantAllreduce(Guard):
             if model.times >= _TIMES:
                 self.report(places[0][1], "each micro-batch is reduced", reduced=len(places))
 
-    def _owns(self, optimizer: Any, key: int, model: _Model) -> bool:  # noqa: ANN401
+    def _owns(self, optimizer: Any, key: int, model: _ReducedModel) -> bool:  # noqa: ANN401
         """Whether a parameter of the model is this optimizer's."""
         pair = id(optimizer), key
         if pair not in self._owned:
@@ -69,7 +69,7 @@ class RedundantAllreduce(Guard):
         return self._owned[pair]
 
 
-class _Model:
+class _ReducedModel:
     def __init__(self, module: Any) -> None:  # noqa: ANN401
         self.parameter: Callable[[], Any] = weak_or_gone(dense_one(module.parameters()))
         self.places: list[tuple[Where | None, Where | None]] = []

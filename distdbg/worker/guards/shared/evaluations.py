@@ -42,7 +42,7 @@ class Evaluations:
         self.rounds = 0
         self.where: Where | None = None
         self.model: Callable[[], Any] = lambda: None
-        self._now: _Pass | None = None
+        self._now: _EvaluationPass | None = None
         self._trained_on: list[Callable[[], Any]] = []
         #: steps at the end of the last round, and the data that it went over
         self._steps, self._over = -1, set[int]()
@@ -54,7 +54,7 @@ class Evaluations:
 
     def begins(self, iterator: Any) -> None:  # noqa: ANN401
         self._close()
-        self._now = None if self.off else _Pass(iterator, self._context.counts())
+        self._now = None if self.off else _EvaluationPass(iterator, self._context.counts())
 
     def ends(self, iterator: Any) -> bool:  # noqa: ANN401
         """Whether this was the first such evaluation."""
@@ -100,7 +100,7 @@ class Evaluations:
             self._trained_on = [*self._trained_on[-_MOST:], now.data]
 
 
-class _Pass:
+class _EvaluationPass:
     """`fits` while there was one forward a batch, of one model, each as an evaluation in train mode has them."""
 
     def __init__(self, iterator: Any, since: tuple[int, int, int]) -> None:  # noqa: ANN401

@@ -34,9 +34,9 @@ class EvalModeWrong(Guard):
     )
 
     def begin(self) -> None:
-        self._of: dict[int, _Model] = {}
+        self._of: dict[int, _EvaluatedModel] = {}
         self._left = _PASSES
-        self._suspect: _Model | None = None
+        self._suspect: _EvaluatedModel | None = None
         self._evaluations = Evaluations(self.context)
         self.listen("pass", self._pass_begins)
         self.listen("data-end", self._pass_ends)
@@ -82,7 +82,7 @@ class EvalModeWrong(Guard):
             reference = weak(module)
             if reference is None or len(self._of) >= _MOST:
                 return
-            one = self._of[id(module)] = _Model(reference)
+            one = self._of[id(module)] = _EvaluatedModel(reference)
         torch, inner = sys.modules.get("torch"), inner_of(module)
         autograd = torch is None or torch.is_grad_enabled()
         one.update(inner.training, autograd, self.context.steps)
@@ -108,7 +108,7 @@ class EvalModeWrong(Guard):
             self.report(one.where, "training continues in eval mode", silenced=kinds, times=one.wrong)
 
 
-class _Model:
+class _EvaluatedModel:
     """Goes from trained to evaluated to trained in eval mode; a forward in train mode brings it back."""
 
     def __init__(self, of: Callable[[], Any]) -> None:

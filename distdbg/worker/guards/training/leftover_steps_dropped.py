@@ -24,8 +24,8 @@ class LeftoverStepsDropped(Guard):
     blind = "IterableDataset, whose end is unknown; the last epoch; passes that another loader interrupts"
 
     def begin(self) -> None:
-        self._now: _Pass | None = None
-        self._over: tuple[_Pass, int, int] | None = None
+        self._now: _AccumulationPass | None = None
+        self._over: tuple[_AccumulationPass, int, int] | None = None
         self._left = _MOST_PASSES
         self.listen("pass", self._begins)
         self.listen("data-end", self._ends)
@@ -36,7 +36,7 @@ class LeftoverStepsDropped(Guard):
             self.unsubscribe()
             return
         reference = weak(iterator)
-        self._now = None if reference is None else _Pass(reference, users_line(), self.context.counts())
+        self._now = None if reference is None else _AccumulationPass(reference, users_line(), self.context.counts())
         self._listen()
 
     def _listen(self) -> None:
@@ -62,7 +62,7 @@ class LeftoverStepsDropped(Guard):
             self._listen()
 
 
-class _Pass:
+class _AccumulationPass:
     """`each` is how many backwards make a step, 0 where they differ."""
 
     def __init__(self, of: Callable[[], Any], where: Where | None, since: tuple[int, int, int]) -> None:

@@ -33,7 +33,7 @@ class ParamsWithoutGrad(Guard):
     )
 
     def begin(self) -> None:
-        self._looks: dict[int, _Look] = {}
+        self._looks: dict[int, _GradientLook] = {}
         self._passes = _PASSES
         self.listen("data-end", self._data_ends)
 
@@ -72,7 +72,7 @@ class ParamsWithoutGrad(Guard):
         look, reference = self._looks.get(id(optimizer)), weak(optimizer)
         if self.windows == 1:
             if look is None and reference is not None and len(self._looks) < _MOST_OPTIMIZERS:
-                self._looks[id(optimizer)] = _Look(reference)
+                self._looks[id(optimizer)] = _GradientLook(reference)
             return
         model = self.context.model()
         if look is None or look.of() is not optimizer or look.window == self.windows:
@@ -90,7 +90,7 @@ class ParamsWithoutGrad(Guard):
         self._looks = {}
 
 
-class _Look:
+class _GradientLook:
     """At one optimizer: the names of those that never had a gradient in so many `steps`, by id: it keeps them alive."""
 
     def __init__(self, of: Callable[[], Any]) -> None:

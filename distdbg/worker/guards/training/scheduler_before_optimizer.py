@@ -28,13 +28,13 @@ class SchedulerBeforeOptimizer(Guard):
     )
 
     def begin(self) -> None:
-        self._schedules: list[_Schedule] = []
+        self._schedules: list[_MovingSchedule] = []
         self.listen("scheduler", self._made)
 
     def _made(self, scheduler: Any) -> None:  # noqa: ANN401
         reference = weak(scheduler)
         if reference is not None and len(self._schedules) < _MOST:
-            self._schedules.append(_Schedule(reference))
+            self._schedules.append(_MovingSchedule(reference))
 
     def window(self) -> None:
         if self._schedules:
@@ -70,7 +70,7 @@ class SchedulerBeforeOptimizer(Guard):
                 )
 
 
-class _Schedule:
+class _MovingSchedule:
     """`at_backward` is how often it had moved when the last backward began since its optimizer's last step."""
 
     def __init__(self, of: Callable[[], Any]) -> None:

@@ -25,7 +25,7 @@ class SchedulerCadence(PassGuard):
 
     def begin(self) -> None:
         super().begin()
-        self._schedules: list[_Schedule] = []
+        self._schedules: list[_PlannedSchedule] = []
         self._passes = 0
         self.listen("scheduler", self._made)
 
@@ -39,7 +39,7 @@ class SchedulerCadence(PassGuard):
     def _made(self, scheduler: Any) -> None:  # noqa: ANN401
         reference = weak(scheduler)
         if reference is not None and len(self._schedules) < _MOST:
-            self._schedules.append(_Schedule(reference, users_line(), self.context.steps))
+            self._schedules.append(_PlannedSchedule(reference, users_line(), self.context.steps))
 
     def _look(self) -> None:
         """Until a schedule is gone: that of a function does not live until the end."""
@@ -69,7 +69,7 @@ class SchedulerCadence(PassGuard):
                          passes=passes, made_for=wrong)  # fmt: skip
 
 
-class _Schedule:
+class _PlannedSchedule:
     def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
         self.of, self.where, self.since = of, where, since
         self.kind = ""

@@ -32,7 +32,7 @@ class WarmupTooLong(Guard):
     )
 
     def begin(self) -> None:
-        self._schedules: list[_Schedule] = []
+        self._schedules: list[_WarmupSchedule] = []
         self._passes = 0
         #: the newest epoch that was gone through to its end, and the steps at that end
         self._epochs, self._ended_at = self.context.epochs, -1
@@ -44,7 +44,7 @@ class WarmupTooLong(Guard):
             return
         if not self._schedules:
             self.listen("data-end", self._ends)
-        self._schedules.append(_Schedule(reference, users_line(), self.context.steps))
+        self._schedules.append(_WarmupSchedule(reference, users_line(), self.context.steps))
 
     def _ends(self, _iterator: object) -> None:
         if self.context.epochs > self._epochs:
@@ -72,7 +72,7 @@ class WarmupTooLong(Guard):
                          rate=one.rate, peak=one.peak)  # fmt: skip
 
 
-class _Schedule:
+class _WarmupSchedule:
     """What is known of one since it was last looked at: that of a function does not live until the end."""
 
     def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
