@@ -101,7 +101,7 @@ class Bus:
         """The function that delivers an event to all subscribers."""
         subscribers = self._subscribers
 
-        def deliver(subject: Any) -> None:  # noqa: ANN401
+        def deliver(subject: Any) -> None:
             for subscriber in subscribers[event]:
                 try:
                     subscriber(subject)

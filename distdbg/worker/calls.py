@@ -122,7 +122,7 @@ class CallLog:
         return 0 if self._full else number  # no line may follow a cut one: it would have its number
 
 
-def _group(group: Any, torchs: dict[str, Any]) -> str | None:  # noqa: ANN401
+def _group(group: Any, torchs: dict[str, Any]) -> str | None:
     """Torch's own name of the group, as the flight recorder has it; empty for that of all ranks, however the call names
     it; None where this rank is no member, and torch is about to warn and return."""
     if group is None:

@@ -42,7 +42,7 @@ class RankContext:
         """Send one of this rank's facts to the agent; False where it was dropped. Never blocks, never raises."""
         return self.link.send("fact", {"kind": kind, **fields})
 
-    def mapped_or_private(self, what: str, make: Callable[[str | None], Any], path: str) -> Any:  # noqa: ANN401
+    def mapped_or_private(self, what: str, make: Callable[[str | None], Any], path: str) -> Any:
         """Make an object with a file that the agent reads; without the file where the node's memory is full."""
         try:
             return make(path)

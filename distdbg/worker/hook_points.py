@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     Install = Callable[[Any, Channel], None]
 
 
-def loaders(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def loaders(module: Any, channel: Channel) -> None:
     _next(module._BaseDataLoaderIter, channel)
 
 
-def stateful_loaders(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def stateful_loaders(module: Any, channel: Channel) -> None:
     """torchdata's, where its own `__next__` does not call torch's, which has its events already."""
     for cls in list(vars(module).values()):
         if isinstance(cls, type) and cls.__name__.endswith("DataLoaderIter") and cls.__module__ == module.__name__:
@@ -40,13 +40,13 @@ def stateful_loaders(module: Any, channel: Channel) -> None:  # noqa: ANN401
                 _next(cls, channel)
 
 
-def _next(cls: Any, channel: Channel) -> None:  # noqa: ANN401
+def _next(cls: Any, channel: Channel) -> None:
     """An iterator that has given all batches of its sampler is about to end: it loads nothing, though it is called."""
     if "__next__" not in vars(cls):
         return
     data, data_end, begins = channel("data"), channel("data-end"), channel("pass")
 
-    def wanted(iterator: Any) -> bool:  # noqa: ANN401
+    def wanted(iterator: Any) -> bool:
         attributes = iterator.__dict__
         batches = attributes.get("_distdbg_batches")
         if batches is None:
@@ -65,7 +65,7 @@ def _next(cls: Any, channel: Channel) -> None:  # noqa: ANN401
     cls.__next__ = next_hook(cls.__next__, wanted, channel("batch"), channel("pass-begins"))
 
 
-def _batches_of(iterator: Any) -> int:  # noqa: ANN401
+def _batches_of(iterator: Any) -> int:
     """-1 where it is not known: with an IterableDataset, or a sampler without a length."""
     try:
         if iterator._dataset_kind == 0:  # _DatasetKind.Map
@@ -85,7 +85,7 @@ def roots_of(caller: FrameType) -> tuple[Any, ...]:
 def on_call(event: str, *names: str) -> Install:
     """Functions of the module: the event's subject is the frame that calls."""
 
-    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    def install(module: Any, channel: Channel) -> None:
         for name in names:
             setattr(module, name, CallHook(getattr(module, name), channel(event)))
 
@@ -95,7 +95,7 @@ def on_call(event: str, *names: str) -> Install:
 def on_constructor(event: str, cls: str) -> Install:
     """Subclasses call `__init__`, too: from the instance or from the class."""
 
-    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    def install(module: Any, channel: Channel) -> None:
         owner = getattr(module, cls)
         owner.__init__ = MethodHook(owner.__init__, channel(event))
 
@@ -103,7 +103,7 @@ def on_constructor(event: str, cls: str) -> Install:
 
 
 def on_ddp(event: str, name: str) -> Install:
-    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    def install(module: Any, channel: Channel) -> None:
         _method(module.DistributedDataParallel, name, unless_traced(channel(event)))
 
     return install
@@ -112,14 +112,14 @@ def on_ddp(event: str, name: str) -> Install:
 def on_optimizer(event: str, register: str) -> Install:
     """All optimizers' own hooks: torch calls them before and after `step`, not around it."""
 
-    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    def install(module: Any, channel: Channel) -> None:
         getattr(module, register)(unless_traced(channel(event)))
 
     return install
 
 
 def on_fsdp1(event: str, name: str) -> Install:
-    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    def install(module: Any, channel: Channel) -> None:
         deliver = channel(event)
 
         def called(caller: FrameType) -> None:
@@ -135,10 +135,10 @@ def on_fsdp1(event: str, name: str) -> Install:
 def on_fsdp2(event: str, name: str, *, ends: bool = False) -> Install:
     """`fully_shard` makes a state for each of its units; the outermost one prepares the root. Never traced."""
 
-    def install(module: Any, channel: Channel) -> None:  # noqa: ANN401
+    def install(module: Any, channel: Channel) -> None:
         deliver = channel(event)
 
-        def called(state: Any) -> None:  # noqa: ANN401
+        def called(state: Any) -> None:
             if state._state_ctx.iter_forward_root is (state if ends else None):
                 deliver(next(iter(getattr(state, "_modules", ())), None))
 
@@ -147,20 +147,20 @@ def on_fsdp2(event: str, name: str, *, ends: bool = False) -> Install:
     return install
 
 
-def backward(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def backward(module: Any, channel: Channel) -> None:
     """The function that `Tensor.backward`, `autograd.backward` and `autograd.grad` call. No event marks its end."""
     hook = CallHook(module._engine_run_backward, channel("backward"))
     module._engine_run_backward = module.graph._engine_run_backward = hook
 
 
-def autocasts(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def autocasts(module: Any, channel: Channel) -> None:
     """A region that is entered notes the dtype before, and then sets its own."""
     name = "prev_fastdtype"
     if name in module.autocast.__enter__.__code__.co_names:
         setattr(module.autocast, name, WriteHook(name, channel("autocast")))
 
 
-def clipping(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def clipping(module: Any, channel: Channel) -> None:
     """Functions that clip gradients first call a helper that never fails: ours replaces it.
 
     torch.compile can trace it, and a compiled clip sends no event.
@@ -171,14 +171,14 @@ def clipping(module: Any, channel: Channel) -> None:  # noqa: ANN401
             setattr(module, name, called_by(getattr(module, name), by, called))
 
 
-def save(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def save(module: Any, channel: Channel) -> None:
     """torch.save opens one of two writers; `with` takes `__enter__` from it."""
     called = _with_path(channel("save"))
     for cls in (module._open_zipfile_writer_file, module._open_zipfile_writer_buffer):
         _method(cls, "__enter__", called)
 
 
-def save_end(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def save_end(module: Any, channel: Channel) -> None:
     """Each writer reads this attribute last."""
     called = _with_path(channel("save-end"))
     writers = (module._open_zipfile_writer_file, "file_stream"), (module._open_zipfile_writer_buffer, "buffer")
@@ -192,12 +192,12 @@ def _with_path(deliver: Callback) -> Callback:
     return lambda writer: deliver(getattr(writer, "name", None))
 
 
-def tensor_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def tensor_files(module: Any, channel: Channel) -> None:
     """safetensors, and with it save_pretrained."""
     module.serialize_file = CallHook(module.serialize_file, _local("filename", "save_file", channel("write")))
 
 
-def array_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def array_files(module: Any, channel: Channel) -> None:
     """np.save opens its file itself, np.savez by a helper."""
     called = channel("write")
     if hasattr(module, "zipfile_factory"):  # of numpy's two modules of that name one only passes names on
@@ -215,7 +215,7 @@ def _local(name: str, function: str, deliver: Callback) -> Callback:
     return called
 
 
-def sharded_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def sharded_files(module: Any, channel: Channel) -> None:
     """torch.distributed.checkpoint where a rank saves for itself alone: else each writes files of its own."""
     deliver, main = channel("write"), _thread.get_ident()
 
@@ -228,7 +228,7 @@ def sharded_files(module: Any, channel: Channel) -> None:  # noqa: ANN401
     module._save_state_dict = CallHook(module._save_state_dict, called)
 
 
-def process_groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def process_groups(module: Any, channel: Channel) -> None:
     """`init_process_group` sets the default group at its end."""
     cls = type(module._world)
     plain, deliver = vars(cls)["default_pg"], channel("init")
@@ -241,7 +241,7 @@ def process_groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
     cls.default_pg = property(plain.fget, write, plain.fdel, plain.__doc__)
 
 
-def groups(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def groups(module: Any, channel: Channel) -> None:
     """torch keeps the members of each group in one dict, and notes them once the group is complete."""
     deliver = channel("group")
 
@@ -259,7 +259,7 @@ def timeout_of(caller: FrameType) -> float | None:
     return None if seconds is None else float(seconds())
 
 
-def calls(module: Any, channel: Channel) -> None:  # noqa: ANN401
+def calls(module: Any, channel: Channel) -> None:
     """All functions that communicate call it first; `get_rank` and similar functions call it, too.
 
     A flag of this kind in the module's own globals survives `from torch.distributed import all_reduce`.
@@ -273,7 +273,7 @@ def calls(module: Any, channel: Channel) -> None:  # noqa: ANN401
     module._rank_not_in_group = CallHook(module._rank_not_in_group, communicates)
 
 
-def _method(cls: Any, name: str, called: Callback) -> None:  # noqa: ANN401
+def _method(cls: Any, name: str, called: Callback) -> None:
     setattr(cls, name, method(getattr(cls, name), called))
 
 
@@ -333,7 +333,7 @@ HOOK_POINTS: dict[str, tuple[tuple[str, Install], ...]] = {
 _TRACED = ("traced", "shrunk/")
 
 
-def hide_from_compiler(trace_rules: Any) -> None:  # noqa: ANN401
+def hide_from_compiler(trace_rules: Any) -> None:
     """Once torch.compile is loaded, as every optimizer loads it: it must not compile our code, but for traced*.py.
 
     Else it would compile our code like the script's, wherever it runs below a function that is compiled in parts.

@@ -27,14 +27,14 @@ class CallHook:
     The interpreter looks `__call__` up in the class, where a property calls back and returns the original.
     """
 
-    def __init__(self, original: Any, callback: Callback) -> None:  # noqa: ANN401
+    def __init__(self, original: Any, callback: Callback) -> None:
         self.__wrapped__ = original
         self._callback = callback
         for name in ("__name__", "__qualname__", "__module__", "__doc__"):
             setattr(self, name, getattr(original, name, None))
 
     @property
-    def __call__(self) -> Any:  # noqa: ANN401
+    def __call__(self) -> Any:
         self._callback(sys._getframe(1))
         return self.__wrapped__
 
@@ -47,7 +47,7 @@ class BuiltinHook(CallHook):
         self._name = name
 
     @property
-    def __call__(self) -> Any:  # noqa: ANN401
+    def __call__(self) -> Any:
         self._callback(sys._getframe(1))
         return getattr(builtins, self._name)
 
@@ -59,13 +59,13 @@ class ReadHook:
         self._name = name
         self._callback = callback
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:  # noqa: ANN401
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None or self._name not in instance.__dict__:
             raise AttributeError(f"{(owner or type(instance)).__name__!r} object has no attribute {self._name!r}")
         self._callback(instance)
         return instance.__dict__[self._name]
 
-    def __set__(self, instance: Any, value: Any) -> None:  # noqa: ANN401
+    def __set__(self, instance: Any, value: Any) -> None:
         instance.__dict__[self._name] = value
 
 
@@ -77,7 +77,7 @@ class WriteHook:
         self._name = name
         self._callback = callback
 
-    def __set__(self, instance: Any, value: Any) -> None:  # noqa: ANN401
+    def __set__(self, instance: Any, value: Any) -> None:
         instance.__dict__[self._name] = value
         self._callback(instance)
 
@@ -85,18 +85,18 @@ class WriteHook:
 class MethodHook:
     """In a class in place of a method that others may look up in the class itself: calls back with each instance."""
 
-    def __init__(self, original: Any, callback: Callback) -> None:  # noqa: ANN401
+    def __init__(self, original: Any, callback: Callback) -> None:
         self.__wrapped__ = original
         self._callback = callback
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:  # noqa: ANN401
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self.__wrapped__
         self._callback(instance)
         return self.__wrapped__.__get__(instance, owner)
 
 
-def next_hook(original: Any, wanted: Callable[[Any], bool], came: Callback, began: Callback) -> Any:  # noqa: ANN401
+def next_hook(original: Any, wanted: Callable[[Any], bool], came: Callback, began: Callback) -> Any:
     """For a class in place of `__next__`: `wanted` is called before an item, `came` after it. Where `wanted` returns
     that it is the first one, `began` gets the instance with that item.
 
@@ -104,7 +104,7 @@ def next_hook(original: Any, wanted: Callable[[Any], bool], came: Callback, bega
     StopIteration, too.
     """
 
-    def take(_self: object, instance: object, _owner: type | None = None) -> Any:  # noqa: ANN401
+    def take(_self: object, instance: object, _owner: type | None = None) -> Any:
         if instance is None:
             return original
 

@@ -62,7 +62,7 @@ class Losses:
         self._open.clear()
 
 
-def _scale(frame: FrameType | None) -> Any:  # noqa: ANN401
+def _scale(frame: FrameType | None) -> Any:
     """The factor of an enabled GradScaler: it changes by itself, and would look like a loss that does."""
     for _ in range(_FRAMES):
         frame = frame.f_back if frame is not None else None

@@ -27,7 +27,7 @@ class LastModel:
 
             self._last = ref(module)
 
-    def newest(self) -> Any:  # noqa: ANN401
+    def newest(self) -> Any:
         return self._last()
 
     def without_gradient(self) -> dict[str, object]:
@@ -65,18 +65,18 @@ def _is_a(model: object, name: str) -> bool:
     return any(cls.__name__ == name for cls in type(model).__mro__)
 
 
-def is_compiled(module: Any) -> bool:  # noqa: ANN401
+def is_compiled(module: Any) -> bool:
     """As a whole: by torch.compile, by its own `compile()`, or as a script."""
     known = type(module).__name__ in ("OptimizedModule", "RecursiveScriptModule", "ScriptModule")
     return known or getattr(module, "_compiled_call_impl", None) is not None
 
 
-def inner_of(model: Any) -> Any:  # noqa: ANN401
+def inner_of(model: Any) -> Any:
     """The module that DDP wraps; any other model itself."""
     return model.module if is_ddp(model) else model
 
 
-def parameters_of(optimizer: Any) -> Iterator[Any]:  # noqa: ANN401
+def parameters_of(optimizer: Any) -> Iterator[Any]:
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 

@@ -220,11 +220,11 @@ class PageWriter:
 
         return count
 
-    def pass_begins(self, iterator: Any) -> None:  # noqa: ANN401
+    def pass_begins(self, iterator: Any) -> None:
         """A loader's iterator begins; it carries the note, as passes lie within one another and are broken off."""
         iterator.__dict__["_distdbg_begun"] = self._words[STEPS]
 
-    def pass_ends(self, iterator: Any) -> None:  # noqa: ANN401
+    def pass_ends(self, iterator: Any) -> None:
         """The pass is complete: an epoch, where the optimizer made steps in it."""
         if self._words[STEPS] > iterator.__dict__.get("_distdbg_begun", self._words[STEPS]):
             self._words[_EPOCHS] += 1

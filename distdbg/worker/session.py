@@ -176,7 +176,7 @@ class Session(RankContext):
         if self._guards is not None:
             self._guards.subscriber_failed(subscriber, error)
 
-    def _torch_imported(self, torch: Any) -> None:  # noqa: ANN401
+    def _torch_imported(self, torch: Any) -> None:
         """Start what the environment asks for. A feature that fails to start does not stop the others."""
         for start_feature in (
             self._start_guards, self._start_memory, self._start_watches, self._start_profiler, self._start_overfit

@@ -33,7 +33,7 @@ shaped: Any = None
 calls: deque[tuple[str, Held, Held]] = deque(maxlen=_MOST)
 
 
-def record(module: Any, args: Any, kwargs: Any, output: Any = ...) -> None:  # noqa: ANN401
+def record(module: Any, args: Any, kwargs: Any, output: Any = ...) -> None:
     """Returns nothing, so that the output stays what it is."""
     if is_dynamo_compiling() or output is ... or not is_grad_enabled():
         return
@@ -52,7 +52,7 @@ def _held(value: object) -> Held:
     return tuple([(ref(tensor), tensor._version) for tensor in found if tensor.is_floating_point()])
 
 
-def begins(module: Any, args: Any, kwargs: Any = None) -> None:  # noqa: ANN401
+def begins(module: Any, args: Any, kwargs: Any = None) -> None:
     """Returns nothing, so that the arguments stay what they are."""
     if is_dynamo_compiling() or began is None or kwargs is None:
         return
@@ -62,7 +62,7 @@ def begins(module: Any, args: Any, kwargs: Any = None) -> None:  # noqa: ANN401
         return
 
 
-def has_shape(module: Any, args: Any, kwargs: Any, output: Any = ...) -> None:  # noqa: ANN401
+def has_shape(module: Any, args: Any, kwargs: Any, output: Any = ...) -> None:
     if is_dynamo_compiling() or shaped is None or output is ...:
         return
     try:

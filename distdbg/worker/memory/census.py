@@ -104,7 +104,7 @@ def _steady(points: list[tuple[int, int, int]]) -> bool:
     return min(rates) >= _RATE and rates[-1] >= _AS_FAST * max(rates)
 
 
-def _describe(one: Any, points: list[tuple[int, int, int]]) -> dict[str, object]:  # noqa: ANN401
+def _describe(one: Any, points: list[tuple[int, int, int]]) -> dict[str, object]:
     """With the size of its newest entries; empty for a container that is too small to report."""
     entries = _newest(one)
     parts = list(_parts(entries))
@@ -133,7 +133,7 @@ _WORTH = 4096
 _DEPTH, _MOST_PARTS, _LONG = 3, 1024, 65_536
 
 
-def _newest(one: Any) -> list[object]:  # noqa: ANN401
+def _newest(one: Any) -> list[object]:
     if type(one) is list:
         return one[-_SAMPLE:]
     return list(one.values() if isinstance(one, dict) else one)[-_SAMPLE:]

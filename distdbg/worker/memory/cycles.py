@@ -63,7 +63,7 @@ class CycleDetector:
         self._watched, self._alive = [], []
 
 
-def _size(tensor: Any) -> int:  # noqa: ANN401
+def _size(tensor: Any) -> int:
     try:
         return int(tensor.untyped_storage().nbytes())
     except Exception:  # one without a storage

@@ -20,7 +20,7 @@ from typing import Any
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def cuda() -> Any:  # noqa: ANN401
+def cuda() -> Any:
     """torch.cuda where the script uses a GPU; else None. We do not begin it."""
     found = getattr(sys.modules.get("torch"), "cuda", None)
     return found if found is not None and found.is_initialized() else None
@@ -66,7 +66,7 @@ def _statm() -> tuple[int, int, int]:
         os.close(descriptor)
 
 
-def allocator(device: Any) -> dict[str, int]:  # noqa: ANN401
+def allocator(device: Any) -> dict[str, int]:
     """One question to torch for all four, where it has that; its functions for each ask it anew."""
     nested = getattr(getattr(device, "memory", None), "memory_stats_as_nested_dict", None)
     stats = nested() if nested is not None else {}

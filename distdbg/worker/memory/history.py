@@ -40,7 +40,7 @@ class History:
         if self._marks is not None:
             self._marks.mark(step, phase)
 
-    def _record(self, device: Any, ran_out: Callable[..., None]) -> None:  # noqa: ANN401
+    def _record(self, device: Any, ran_out: Callable[..., None]) -> None:
         """Called within torch's own start of CUDA: what it raises would be the script's error."""
         try:
             try:

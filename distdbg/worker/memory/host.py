@@ -17,7 +17,7 @@ _MOST_GROUPS, _MOST_NAMED, _MOST_TYPES = 40, 5, 20
 SCHEMA = "distdbg.host-memory/1"
 
 
-def snapshot(model: Any) -> dict[str, object]:  # noqa: ANN401
+def snapshot(model: Any) -> dict[str, object]:
     """As JSON can hold it. `model` is the DDP or FSDP module, None where there is none: it gives parameters names."""
     from collections import Counter
 
@@ -25,7 +25,8 @@ def snapshot(model: Any) -> dict[str, object]:  # noqa: ANN401
     types = Counter(map(type, everything))
     with Untouched():
         tensors = tensors_of(everything)
-        names = _names(model)
+        named = () if model is None else (*model.named_parameters(), *model.named_buffers())
+        names = {id(tensor): name for name, tensor in named}
         tensors += [p.grad for p in tensors if p.is_leaf and getattr(p, "grad", None) is not None]
         tensors = list({id(t): t for t in tensors}.values())
         live = Tensors(tensors)
@@ -41,13 +42,6 @@ def snapshot(model: Any) -> dict[str, object]:  # noqa: ANN401
         "groups": groups,
         "largest": held,
     }  # fmt: skip
-
-
-def _names(model: Any) -> dict[int, str]:  # noqa: ANN401
-    if model is None:
-        return {}
-    named = [*model.named_parameters(), *model.named_buffers()]
-    return {id(tensor): name for name, tensor in named}
 
 
 def _groups(tensors: list[Any], names: dict[int, str]) -> tuple[list[dict[str, Any]], list[tuple[dict[str, Any], Any]]]:
@@ -72,7 +66,7 @@ def _groups(tensors: list[Any], names: dict[int, str]) -> tuple[list[dict[str, A
     return groups, loose[:_MOST_NAMED]
 
 
-def _kind(tensor: Any, names: dict[int, str], gradients: set[int]) -> str:  # noqa: ANN401
+def _kind(tensor: Any, names: dict[int, str], gradients: set[int]) -> str:
     if id(tensor) in gradients:
         return "gradient"
     if type(tensor).__name__ == "Parameter":

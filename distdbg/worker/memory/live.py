@@ -18,7 +18,7 @@ class Tensors:
         for tensor in tensors:
             self._add(tensor)
 
-    def _add(self, tensor: Any) -> None:  # noqa: ANN401
+    def _add(self, tensor: Any) -> None:
         try:
             storage = tensor.untyped_storage()
             key, size, device = storage._cdata, storage.nbytes(), tensor.device.type
@@ -32,11 +32,8 @@ class Tensors:
             self.bytes[device] = self.bytes.get(device, 0) + size
 
 
-def tensors_of(objects: Iterable[object]) -> list[Any]:
-    """Those that are tensors, by their class alone: no code of an object runs."""
-    base = getattr(sys.modules.get("torch"), "Tensor", None)
-    if base is None:
-        return []
+def instances_of(objects: Iterable[object], base: type) -> list[Any]:
+    """By their class alone: no code of an object runs."""
     kinds: dict[type, bool] = {}
     found = []
     for one in objects:
@@ -46,6 +43,11 @@ def tensors_of(objects: Iterable[object]) -> list[Any]:
         if kinds[kind]:
             found.append(one)
     return found
+
+
+def tensors_of(objects: Iterable[object]) -> list[Any]:
+    base = getattr(sys.modules.get("torch"), "Tensor", None)
+    return [] if base is None else instances_of(objects, base)
 
 
 def objects() -> list[object]:

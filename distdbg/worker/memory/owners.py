@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from distdbg.worker.memory.live import Untouched, objects
-from distdbg.worker.models import inner_of
+from distdbg.worker.memory.live import Untouched, instances_of, objects
+from distdbg.worker.models import inner_of, plain_name
 
 KEY, SCHEMA = "distdbg", "distdbg.owners/1"
 _MOST_BLOCKS, _MOST_CLASSES, _MOST_PATHS = 50_000, 400, 8
@@ -23,7 +23,7 @@ def owners(device: str = "cuda") -> dict[str, object]:
     if nn is None or optim is None:
         return {}
     everything = objects()
-    modules, optimizers = _instances(everything, nn.Module), _instances(everything, optim.Optimizer)
+    modules, optimizers = instances_of(everything, nn.Module), instances_of(everything, optim.Optimizer)
     everything.clear()
     with Untouched():
         found = _Owners(device)
@@ -36,25 +36,13 @@ def owners(device: str = "cuda") -> dict[str, object]:
     return {"schema": SCHEMA, "left_out": found.left_out, "blocks": found.blocks(), "forwards": found.forwards()}
 
 
-def _instances(everything: list[object], base: type) -> list[Any]:
-    """By their class alone: no code of an object runs."""
-    kinds: dict[type, bool] = {}
-    return [one for one in everything if _is(type(one), base, kinds)]
-
-
-def _is(kind: type, base: type, known: dict[type, bool]) -> bool:
-    if kind not in known:
-        known[kind] = issubclass(kind, base)
-    return known[kind]
-
-
 def _roots(modules: list[Any]) -> list[Any]:
     """Those that are no part of another and have tensors; where DDP or FSDP wraps a model, the wrapper."""
     parts = {id(child) for module in modules for child in module._modules.values()}
     return [m for m in modules if id(m) not in parts and next(_tensors(m), None) is not None]
 
 
-def _tensors(root: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401
+def _tensors(root: Any) -> Iterator[tuple[str, str, Any]]:
     """(kind, name, tensor) of all below it, each parameter and its gradient once."""
     seen: set[int] = set()
     for path, module in root.named_modules():
@@ -77,17 +65,17 @@ class _Owners:
         self._classes: dict[type, dict[str, None]] = {}
         self.left_out = 0
 
-    def model(self, root: Any, before: str) -> None:  # noqa: ANN401
+    def model(self, root: Any, before: str) -> None:
         for kind, name, tensor in _tensors(root):
-            words = f"{before}{_plain(name)}"
+            words = f"{before}{plain_name(name)}"
             if kind == "parameters":
                 self._names[id(tensor)] = words
             self._add(kind, words, tensor)
         for path, module in root.named_modules():
             if type(module) in self._classes or len(self._classes) < _MOST_CLASSES:
-                self._classes.setdefault(type(module), {})[_folded(f"{before}{_plain(path)}".rstrip("."))] = None
+                self._classes.setdefault(type(module), {})[_folded(f"{before}{plain_name(path)}".rstrip("."))] = None
 
-    def optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
+    def optimizer(self, optimizer: Any) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if id(parameter) not in self._names:  # of no module: mostly a copy in another precision
@@ -98,7 +86,7 @@ class _Owners:
                 if hasattr(value, "untyped_storage"):
                     self._add("optimizer state", f"{name} of {of}", value)
 
-    def _add(self, kind: str, name: str, tensor: Any) -> None:  # noqa: ANN401
+    def _add(self, kind: str, name: str, tensor: Any) -> None:
         try:
             part = getattr(tensor, "_local_tensor", tensor)
             if part.device.type != self._device:
@@ -130,13 +118,6 @@ class _Owners:
                 found.append([code.co_filename, code.co_firstlineno, max(lines, default=code.co_firstlineno),
                               cls.__name__, shown])  # fmt: skip
         return found
-
-
-def _plain(path: str) -> str:
-    """Without what FSDP, checkpointing and compilation put between."""
-    for word in ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod."):
-        path = path.replace(word, "")
-    return path
 
 
 def _folded(path: str) -> str:

@@ -60,8 +60,10 @@ class SnapshotWriter:
                 self._report(asked, because=f"{_MOST} snapshots are enough")
                 return
             self._taken += 1
-            self._report(asked, files=self._files(why), why=why, step=self._context.page.steps(),
-                       missing=self._missing())  # fmt: skip
+            with figures.own_device():
+                files = self._files(why)
+            step = self._context.page.steps()
+            self._report(asked, files=files, why=why, step=step, missing=self._missing())
         except Exception as error:
             self._report(asked, because=repr(error), error=repr(error))
         finally:
@@ -71,10 +73,6 @@ class SnapshotWriter:
         self._context.link.send("snapshot", {"id": asked, **fields}, last_words=True)
 
     def _files(self, why: str) -> list[dict[str, str]]:
-        with figures.own_device():
-            return self._files_of_device(why)
-
-    def _files_of_device(self, why: str) -> list[dict[str, str]]:
         stem = f"{why}-step{self._context.page.steps():06d}-{self._taken:03d}"
         files = []
         device = figures.cuda()

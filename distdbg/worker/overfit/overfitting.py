@@ -43,7 +43,7 @@ class Overfitting:
         self._repeating.backward()
         self._losses.add(frame)
 
-    def _optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _optimizer(self, optimizer: Any) -> None:
         self._parameters.look(optimizer)
         if self._first is None:
             self._first = id(optimizer)

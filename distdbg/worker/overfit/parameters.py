@@ -21,14 +21,13 @@ class Parameters:
         self._owned: dict[int, Any] = {}
         self._got: set[int] = set()
 
-    def look(self, optimizer: Any) -> None:  # noqa: ANN401
+    def look(self, optimizer: Any) -> None:
         if self._roots is None:
             self._roots = list(_roots())
         for parameter in parameters_of(optimizer):
             self._owned[id(parameter)] = parameter
-        for _, parameter in self._all():
-            if parameter.grad is not None:
-                self._got.add(id(parameter))
+        held = (p for root in self._roots for p in root.parameters())
+        self._got.update(id(p) for p in (*self._owned.values(), *held) if p.grad is not None)
 
     def summary(self) -> dict[str, object]:
         """Without modules that are not trained (a teacher, an average of weights)."""
@@ -49,13 +48,7 @@ class Parameters:
                 fields[word] = {"count": len(found), "names": shown}
         return fields
 
-    def _all(self) -> Iterator[tuple[int, Any]]:
-        seen = dict(self._owned)
-        for root in self._roots or ():
-            seen.update((id(p), p) for p in root.parameters())
-        return iter(seen.items())
-
-    def _is_trained(self, root: Any) -> bool:  # noqa: ANN401
+    def _is_trained(self, root: Any) -> bool:
         return any(id(p) in self._owned or id(p) in self._got for p in root.parameters())
 
     def _dropout(self) -> int:

@@ -60,20 +60,20 @@ class Repeating:
         sampler = _sampler(iterator)
         self._given.setdefault(id(sampler), (sampler, ref(iterator), _copy(batch)))
 
-    def _ends(self, iterator: Any) -> None:  # noqa: ANN401
+    def _ends(self, iterator: Any) -> None:
         """Before any backward: that was no training."""
         self._given.pop(id(_sampler(iterator)), None)
 
-    def _anew(self, iterator: Any) -> None:  # noqa: ANN401
+    def _anew(self, iterator: Any) -> None:
         """Of the same loader, or of another one."""
         found = self._batches.get(id(_sampler(iterator)))
         if found is not None and sys.modules["torch"].is_grad_enabled():
             self._hold(iterator, found[1])
 
-    def _hold(self, iterator: Any, batch: Any) -> None:  # noqa: ANN401
+    def _hold(self, iterator: Any, batch: Any) -> None:
         """In the place of what loads: `__next__` stays torch's, and so do its hooks."""
 
-        def again() -> Any:  # noqa: ANN401
+        def again() -> Any:
             self._unused += 1
             if self._unused > _NOT_TRAINING:
                 self._batches.clear()
@@ -87,11 +87,11 @@ class Repeating:
         iterator._distdbg_batches = -1
 
 
-def _sampler(iterator: Any) -> Any:  # noqa: ANN401
+def _sampler(iterator: Any) -> Any:
     return getattr(iterator, "_index_sampler", None)
 
 
-def _copy(batch: Any) -> Any:  # noqa: ANN401
+def _copy(batch: Any) -> Any:
     """A batch that cannot be copied is repeated as it is."""
     from copy import deepcopy
 

@@ -21,7 +21,7 @@ _MOST_S = 5.0
 _OURS = "distdbg/worker/profile/profiler.py"
 
 
-def _frames(fields: Any) -> tuple[str, int, str]:  # noqa: ANN401
+def _frames(fields: Any) -> tuple[str, int, str]:
     """The caller's file and line, and the file of what is called; empty for what is no call.
 
     A few names are in memory that torch has freed (2.13, where `torch.save` imports a module): those are no text.
@@ -38,7 +38,7 @@ def _frames(fields: Any) -> tuple[str, int, str]:  # noqa: ANN401
 class Lines:
     """`missing` says why some lines are not there, `count` how many events the trace has."""
 
-    def __init__(self, results: Any) -> None:  # noqa: ANN401
+    def __init__(self, results: Any) -> None:
         self._files: dict[str, str] = {}
         self.missing = ""
         self.count = 0

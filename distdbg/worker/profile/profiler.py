@@ -152,7 +152,7 @@ class Profiler:
 
     # -- afterwards ------------------------------------------------------------------------------------------
 
-    def _write(self, profile: Any, marks: PhaseMarks, cut: str) -> None:  # noqa: ANN401
+    def _write(self, profile: Any, marks: PhaseMarks, cut: str) -> None:
         try:
             first = self._wanted[0]
             name = f"steps-{first}-{max(first, self._done)}.json.gz"
@@ -194,7 +194,7 @@ class Profiler:
         self._context.link.send("profile", {"id": asked, "wanted": wanted, **fields}, last_words=True)
 
 
-def begin(*, stacks: bool) -> Any:  # noqa: ANN401
+def begin(*, stacks: bool) -> Any:
     """torch.profiler's lower half: the upper one imports inductor, and has a count of steps that is the script's."""
     torch: Any = sys.modules["torch"]
     profile = torch.autograd.profiler.profile(

@@ -27,16 +27,16 @@ class KeepLayers:
         self._report = report
         self.kept: dict[str, tuple[int, int]] = {}
 
-    def patch_transformers(self, module: Any) -> None:  # noqa: ANN401
+    def patch_transformers(self, module: Any) -> None:
         plain, keep = module.PreTrainedModel.post_init, self.shorten
 
-        def post_init(model: Any) -> None:  # noqa: ANN401
+        def post_init(model: Any) -> None:
             keep(model)
             plain(model)
 
         module.PreTrainedModel.post_init = post_init
 
-    def shorten(self, model: Any) -> None:  # noqa: ANN401
+    def shorten(self, model: Any) -> None:
         """The model's own stacks; those of models within it have been shortened at the end of their own building."""
         for path, stack in list(stacks(model)):
             layers = list(stack.children())
@@ -54,7 +54,7 @@ class KeepLayers:
             self._report()
 
 
-def _last_new_kind(layers: list[Any], config: Any) -> int:  # noqa: ANN401
+def _last_new_kind(layers: list[Any], config: Any) -> int:
     """The place of the layer that is the first of its kind, of the kind that comes last."""
     kinds: dict[object, int] = {}
     lists = [v for v in vars(config).values() if _is_per_layer(v, len(layers))] if config is not None else []
@@ -70,7 +70,7 @@ def _is_per_layer(value: object, count: int) -> bool:
     return isinstance(value, list) and len(value) == count and all(isinstance(v, (str, bool, int)) for v in value)
 
 
-def _shorten_config(config: Any, count: int, layers: int) -> None:  # noqa: ANN401
+def _shorten_config(config: Any, count: int, layers: int) -> None:
     """What the model reads while it runs (how many layers, which kind each is), and what it would save.
 
     A config that checks itself and refuses keeps what it has."""

@@ -25,11 +25,11 @@ class PassThrough:
         for layer in layers[count:]:
             self._replace(layer)
 
-    def _watch(self, layer: Any) -> None:  # noqa: ANN401
+    def _watch(self, layer: Any) -> None:
         plain = layer.forward
 
         @functools.wraps(plain)
-        def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def forward(*args: Any, **kwargs: Any) -> Any:
             output = plain(*args, **kwargs)
             self._known = hasattr(output, "new_zeros") or type(output) is tuple
             self._rest = tuple(map(_detached, output[1:])) if type(output) is tuple else None
@@ -37,11 +37,11 @@ class PassThrough:
 
         layer.forward = forward
 
-    def _replace(self, layer: Any) -> None:  # noqa: ANN401
+    def _replace(self, layer: Any) -> None:
         plain = layer.forward
 
         @functools.wraps(plain)
-        def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def forward(*args: Any, **kwargs: Any) -> Any:
             states = args[0] if args else kwargs.get(_NAME)
             if not self._known or not hasattr(states, "new_zeros"):
                 return plain(*args, **kwargs)
@@ -51,24 +51,24 @@ class PassThrough:
         layer.forward = forward
 
 
-def _detached(value: Any) -> Any:  # noqa: ANN401
+def _detached(value: Any) -> Any:
     """Its graph is the running layer's, and may be gone when this layer is computed again for a checkpoint."""
     return value.detach() if hasattr(value, "detach") else value
 
 
 @functools.cache
-def _function() -> Any:  # noqa: ANN401
+def _function() -> Any:
     import torch
 
     class Passed(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, states: Any, *parameters: Any) -> Any:  # noqa: ANN401
+        def forward(ctx: Any, states: Any, *parameters: Any) -> Any:
             # Not the parameters: FSDP frees what they hold after the forward pass.
             ctx.forms = [(p.shape, p.dtype, p.device, p.requires_grad) for p in parameters]
             return states.view_as(states)
 
         @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:  # noqa: ANN401
+        def backward(ctx: Any, gradient: Any) -> Any:
             zeros = (torch.zeros(s, dtype=t, device=d) if needed else None for s, t, d, needed in ctx.forms)
             return gradient, *zeros
 

@@ -52,7 +52,7 @@ class Shrinking:
             self._skip.patch_transformers(module)
             _after_post_init(module)
 
-    def _place(self, model: Any) -> None:  # noqa: ANN401
+    def _place(self, model: Any) -> None:
         """A plain module is known from the first forward of its DDP or FSDP wrapper."""
         if not getattr(model, "_distdbg_placed", False):
             make_ready()
@@ -93,10 +93,10 @@ def refuse(context: RankContext, error: Exception) -> None:
     ) from error
 
 
-def _after_post_init(module: Any) -> None:  # noqa: ANN401
+def _after_post_init(module: Any) -> None:
     plain = module.PreTrainedModel.post_init
 
-    def post_init(model: Any) -> None:  # noqa: ANN401
+    def post_init(model: Any) -> None:
         plain(model)
         place_modules(model)
 

@@ -40,22 +40,22 @@ class SkipAttention:
         self.kept: set[int] = set()
         self.unplaced = 0
 
-    def patch_transformers(self, module: Any) -> None:  # noqa: ANN401
+    def patch_transformers(self, module: Any) -> None:
         plain = module.AttentionInterface.get_interface
         make_ready()
 
-        def get_interface(interface: Any, implementation: Any, default: Any) -> Any:  # noqa: ANN401
+        def get_interface(interface: Any, implementation: Any, default: Any) -> Any:
             return functools.partial(_attention, plain(interface, implementation, default), self.of)
 
         module.AttentionInterface.get_interface = get_interface
 
-    def patch_functional(self, module: Any) -> None:  # noqa: ANN401
+    def patch_functional(self, module: Any) -> None:
         module.scaled_dot_product_attention = self._plain(module.scaled_dot_product_attention)
 
-    def patch_flex(self, module: Any) -> None:  # noqa: ANN401
+    def patch_flex(self, module: Any) -> None:
         module.flex_attention = self._plain(module.flex_attention)
 
-    def of(self, module: Any) -> bool:  # noqa: ANN401
+    def of(self, module: Any) -> bool:
         """Is this module's attention skipped? Decided once a module."""
         known = module.__dict__.get(SKIPPED)
         if known is not None:
@@ -69,9 +69,9 @@ class SkipAttention:
         module.__dict__[SKIPPED] = skips
         return skips
 
-    def _plain(self, original: Any) -> Any:  # noqa: ANN401
+    def _plain(self, original: Any) -> Any:
         @functools.wraps(original)
-        def attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        def attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
             module = _caller()
             if module is not None and self.of(module):
                 return skipped(query, key, value, heads_last=False)
@@ -80,7 +80,7 @@ class SkipAttention:
         return attention
 
 
-def _caller() -> Any:  # noqa: ANN401
+def _caller() -> Any:
     """The module whose method called torch's attention, where it is in a stack."""
     frame = sys._getframe(2)
     names = frame.f_code.co_varnames[:1] if frame.f_code.co_argcount else ()
@@ -88,7 +88,7 @@ def _caller() -> Any:  # noqa: ANN401
     return module if hasattr(module, "_parameters") and PLACE in module.__dict__ else None
 
 
-def _attention(real: Any, skips: Callable[[Any], bool], module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+def _attention(real: Any, skips: Callable[[Any], bool], module: Any, *args: Any, **kwargs: Any) -> Any:
     """In the place of transformers' attention function, whose first arguments are query, key and value."""
     if not skips(module) or len(args) < 3:
         return real(module, *args, **kwargs)
@@ -97,7 +97,7 @@ def _attention(real: Any, skips: Callable[[Any], bool], module: Any, *args: Any,
     return skipped(*args[:3], *others, heads_last=True), None
 
 
-def skipped(query: Any, key: Any, value: Any, *others: Any, heads_last: bool) -> Any:  # noqa: ANN401
+def skipped(query: Any, key: Any, value: Any, *others: Any, heads_last: bool) -> Any:
     """query: (batch, heads, length, width); the output has the value's width, and with `heads_last` length before
     heads, as transformers wants it. `others` get gradients of zeros, too."""
     if _Made.function is None:
@@ -117,12 +117,12 @@ def make_ready() -> None:
         _Made.function = _function()
 
 
-def _function() -> Any:  # noqa: ANN401
+def _function() -> Any:
     import torch
 
     class Skipped(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
-        def forward(ctx: Any, heads_last: bool, query: Any, key: Any, value: Any, *others: Any) -> Any:  # noqa: ANN401
+        def forward(ctx: Any, heads_last: bool, query: Any, key: Any, value: Any, *others: Any) -> Any:
             batch, heads, length = query.shape[:-1]
             # Fused attention lays its output out by length, so that what follows needs no copy of it.
             output = query.new_zeros((batch, length, heads, value.shape[-1]))
@@ -131,7 +131,7 @@ def _function() -> Any:  # noqa: ANN401
             return output if heads_last else output.transpose(1, 2)
 
         @staticmethod
-        def backward(ctx: Any, _gradient: Any) -> Any:  # noqa: ANN401
+        def backward(ctx: Any, _gradient: Any) -> Any:
             query, key, value, _, _, *others = ctx.saved_tensors
             return None, *(torch.zeros_like(tensor) for tensor in (query, key, value, *others))
 

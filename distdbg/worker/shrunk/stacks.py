@@ -15,7 +15,7 @@ PLACE = "_distdbg_layer"
 _FEWEST = 2
 
 
-def stacks(model: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def stacks(model: Any) -> Iterator[tuple[str, Any]]:
     """(path, ModuleList) of each stack: lists of at least two modules of one class, most of them with parameters."""
     from torch.nn import ModuleList
 
@@ -29,7 +29,7 @@ def stacks(model: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
             yield path, module
 
 
-def place_modules(model: Any) -> int:  # noqa: ANN401
+def place_modules(model: Any) -> int:
     """Note the layer of each module below a stack; returns the number of layers."""
     count = 0
     for _, stack in stacks(model):

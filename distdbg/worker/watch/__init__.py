@@ -44,14 +44,17 @@ class Watches:
             return
         try:
             if level != "compile" and self._search is None and self._model() is None:
-                self._look_for_model()
+                from distdbg.worker.watch.search import Search
+
+                # before the level: the search gets an optimizer first, so that layers have names
+                self._search = Search(self._context, self._holds, self._found)
             watch = self._levels[level] = self._made(level)
             if (model := self._model()) is not None:
                 watch.model(model)
         except Exception as error:
             self._context.fact("watch-failed", watch=level, error=repr(error))
 
-    def _made(self, level: str) -> Any:  # noqa: ANN401
+    def _made(self, level: str) -> Any:
         context = self._context
         if level == "numerics":
             from distdbg.worker.watch.numerics import NumericsWatch
@@ -83,13 +86,7 @@ class Watches:
             self._root = RootWatch(self._context)
         return self._root
 
-    def _look_for_model(self) -> None:
-        """Before a level begins: the search gets an optimizer first, so that layers have names."""
-        from distdbg.worker.watch.search import Search
-
-        self._search = Search(self._context, self._holds, self._found)
-
-    def model(self, model: Any) -> None:  # noqa: ANN401
+    def model(self, model: Any) -> None:
         """The script names its model: for models that no DDP or FSDP wraps."""
         if callable(getattr(model, "named_modules", None)):
             self._stop_searching()
@@ -97,12 +94,12 @@ class Watches:
         else:
             self._context.fact("watch-failed", watch="model", error=f"{type(model).__name__} is no module")
 
-    def _found(self, model: Any) -> None:  # noqa: ANN401
+    def _found(self, model: Any) -> None:
         """The model that is trained; None where it is not certain any more."""
         self._model = weak_or_gone(model)
         self._each(lambda watch: watch.model(model))
 
-    def _holds(self, module: Any) -> None:  # noqa: ANN401
+    def _holds(self, module: Any) -> None:
         """The module has all optimized parameters: layers have names before the model is known."""
         if "gradients" in self._levels:
             self._levels["gradients"].model(module)

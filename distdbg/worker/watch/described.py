@@ -39,7 +39,7 @@ def _words(value: object, deepest: int) -> str:
     return type(value).__name__
 
 
-def _tensor(tensor: Any) -> str:  # noqa: ANN401
+def _tensor(tensor: Any) -> str:
     text = f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(str(size) for size in tensor.shape)}]"
     part = getattr(tensor, "_local_tensor", None)
     return text if part is None else f"{text} (here [{', '.join(str(size) for size in part.shape)}])"

@@ -21,6 +21,7 @@ from typing import Any
 
 from distdbg.worker.agent_files import AgentFiles, no_room
 from distdbg.worker.context import RankContext
+from distdbg.worker.link import encode
 from distdbg.worker.models import inner_of, is_ddp, is_fsdp1
 from distdbg.worker.watch.figures import is_finite, probe
 from distdbg.worker.watch.plain import Plain, nbytes, plain_states, random_states, state_of
@@ -43,7 +44,7 @@ class NonfiniteDump:
         self._because: dict[str, str] = {}
         root.listen(self._begins)
 
-    def model(self, model: Any) -> None:  # noqa: ANN401
+    def model(self, model: Any) -> None:
         self._root.model(model)
 
     def last(self) -> dict[str, Any] | None:
@@ -57,14 +58,14 @@ class NonfiniteDump:
         self._last = None
         self._root.unsubscribe(self._begins)
 
-    def _begins(self, _module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+    def _begins(self, _module: Any, args: Any, kwargs: Any) -> None:
         if torch.is_grad_enabled():
             self._last = {"args": args, "kwargs": kwargs, "rng": random_states(), "autocast": _autocast()}
 
     def write(
         self,
         held: dict[str, Any] | None,
-        model: Any,  # noqa: ANN401
+        model: Any,
         fields: dict[str, object],
         optimizer: str,
         *,
@@ -82,7 +83,7 @@ class NonfiniteDump:
                 self._try("state.pt", lambda: self._state(model, alone=first is None))
             self._try("script.py", self._script)
             about = self._about(model, fields, optimizer, left_out, elsewhere)
-            self._try("about.json", lambda: self._json(about))
+            self._try("about.json", lambda: self._files.write("about.json", encode(about).encode()))
             self._files.send()
         finally:
             heard_again()
@@ -90,7 +91,7 @@ class NonfiniteDump:
                 **({"left_out": left_out} if left_out else {}),
                 **({"model_of_rank": elsewhere} if elsewhere is not None else {})}  # fmt: skip
 
-    def _try(self, name: str, write: Any) -> Any:  # noqa: ANN401
+    def _try(self, name: str, write: Any) -> Any:
         try:
             result = write()
         except Exception as error:
@@ -119,7 +120,7 @@ class NonfiniteDump:
             self._files.write_through("batch.pt", lambda path: torch.save(kept, path))
         return plain.left_out
 
-    def _state(self, model: Any, *, alone: bool) -> None:  # noqa: ANN401
+    def _state(self, model: Any, *, alone: bool) -> None:
         why = "the model is gone" if model is None else _sharded(model)
         if why:
             self._because |= {"state.pt": why, "model.pkl": why}
@@ -145,7 +146,7 @@ class NonfiniteDump:
 
     def _about(
         self,
-        model: Any,  # noqa: ANN401
+        model: Any,
         fields: dict[str, object],
         optimizer: str,
         left_out: list[str] | None,
@@ -163,13 +164,8 @@ class NonfiniteDump:
                 "saved": self._saved, "because": self._because, "left_out": left_out or [],
                 "model_of_rank": elsewhere}  # fmt: skip
 
-    def _json(self, about: dict[str, object]) -> None:
-        from distdbg.worker.link import encode
 
-        self._files.write("about.json", encode(about).encode())
-
-
-def _first_of_group(model: Any) -> int | None:  # noqa: ANN401
+def _first_of_group(model: Any) -> int | None:
     """The global rank that holds the same parameters under DDP and comes first; None where that is this one."""
     group = getattr(model, "process_group", None) if is_ddp(model) else None
     if group is None or group.rank() == 0:
@@ -177,7 +173,7 @@ def _first_of_group(model: Any) -> int | None:  # noqa: ANN401
     return int(torch.distributed.get_process_group_ranks(group)[0])
 
 
-def _others_see(model: Any, fields: dict[str, object]) -> bool:  # noqa: ANN401
+def _others_see(model: Any, fields: dict[str, object]) -> bool:
     """Whether the other ranks of a group of DDP report it at this step: their weights and gradients are the same.
     A GPU's gradients are read too late for that; and one copy of weights that are bad already is enough.
     """
@@ -188,7 +184,7 @@ def _others_see(model: Any, fields: dict[str, object]) -> bool:  # noqa: ANN401
     return bool(bad) and len(bad) == len(gradients) and all(bad)
 
 
-def _sharded(model: Any) -> str:  # noqa: ANN401
+def _sharded(model: Any) -> str:
     parts = any(hasattr(p, "_local_tensor") for p in model.parameters())
     if parts or is_fsdp1(model):
         return "its parameters are sharded: each rank has a part of them"

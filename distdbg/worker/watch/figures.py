@@ -28,28 +28,28 @@ def tensors_in(value: object, most: int = 8) -> list[Any]:
     return found
 
 
-def local(tensor: Any) -> Any:  # noqa: ANN401
+def local(tensor: Any) -> Any:
     """This rank's part of a DTensor: to ask for the whole would be a collective."""
     return getattr(tensor, "_local_tensor", tensor).detach()
 
 
-def probe(tensor: Any) -> Any:  # noqa: ANN401
+def probe(tensor: Any) -> Any:
     """A part of a gradient, quickly looked at."""
     return local(tensor).reshape(-1)[:_PROBED]
 
 
-def is_finite(tensor: Any) -> bool:  # noqa: ANN401
+def is_finite(tensor: Any) -> bool:
     """Waits for a tensor's device."""
     return bool(torch.isfinite(local(tensor)).all())
 
 
-def is_mask(tensor: Any) -> bool:  # noqa: ANN401
+def is_mask(tensor: Any) -> bool:
     """-inf is all that is not finite in it, as in a mask of attention."""
     values = local(tensor)
     return not bool((torch.isnan(values) | torch.isposinf(values)).any())
 
 
-def statistics(tensor: Any) -> dict[str, object]:  # noqa: ANN401
+def statistics(tensor: Any) -> dict[str, object]:
     """Shape, dtype, how many NaN, inf and -inf, and minimum, maximum, mean of what is finite."""
     values = local(tensor)
     finite = values[torch.isfinite(values)].double()

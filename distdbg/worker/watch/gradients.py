@@ -38,7 +38,7 @@ class GradientWatch:
         self._series: dict[int, Series] = {}
         self._unsubscribe = context.bus.subscribe_all(("forward", self.model), ("optimizer", self._optimizer))
 
-    def model(self, model: Any) -> None:  # noqa: ANN401
+    def model(self, model: Any) -> None:
         """The source of the names of layers."""
         if self._models and self._models[-1]() is model:
             return
@@ -55,7 +55,7 @@ class GradientWatch:
     def end(self) -> None:
         self._unsubscribe()
 
-    def _optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _optimizer(self, optimizer: Any) -> None:
         series = self._series.get(id(optimizer))
         if series is None or series.of() is not optimizer:
             reference = weak(optimizer)
@@ -78,7 +78,7 @@ class Series:
         self._due = self._written = 0
         self._cost: int | None = None
 
-    def turn(self, optimizer: Any, models: list[Callable[[], Any]]) -> None:  # noqa: ANN401
+    def turn(self, optimizer: Any, models: list[Callable[[], Any]]) -> None:
         """It is about to step."""
         self._count += 1
         if self._count < self._next or _now() < self._due:
@@ -104,7 +104,7 @@ class Series:
             if self._written > _DOUBLES_AFTER:
                 self._written, self._every = 0, 2 * self._every
 
-    def _take(self, optimizer: Any, models: list[Any]) -> None:  # noqa: ANN401
+    def _take(self, optimizer: Any, models: list[Any]) -> None:
         self.deliver()
         if self._layers is None or not self._layers.still(optimizer):
             if self._tables + 1 >= _MOST_TABLES:

@@ -17,7 +17,7 @@ class LateFigures:
         self._event: Any = None
         self._about: Any = None
 
-    def send(self, figures: Any, about: object) -> bool:  # noqa: ANN401
+    def send(self, figures: Any, about: object) -> bool:
         """False where the vector before has not arrived."""
         if self._about is not None:
             return False
@@ -47,7 +47,7 @@ class LateNumber:
     def __init__(self) -> None:
         self._figures = LateFigures()
 
-    def swap(self, tensor: Any) -> float:  # noqa: ANN401
+    def swap(self, tensor: Any) -> float:
         """Send the sum of this tensor; return the number that was sent before, 0.0 where it has not arrived."""
         if tensor.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from distdbg.worker.models import inner_of, is_ddp, is_fsdp1, parameters_of
+from distdbg.worker.models import inner_of, is_ddp, is_fsdp1, parameters_of, plain_name
 from distdbg.worker.watch.figures import local
 
 #: This is only loaded once torch is, and may not be what loads it.
@@ -19,7 +19,7 @@ _CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 class Layers:
     """`entries` are (layer, name in it, parameter's place in the optimizer); no tensor is kept."""
 
-    def __init__(self, optimizer: Any, models: list[Any]) -> None:  # noqa: ANN401
+    def __init__(self, optimizer: Any, models: list[Any]) -> None:
         parameters = [p for p in parameters_of(optimizer) if p.requires_grad]
         self._ids = [id(p) for p in parameters]
         own = set(self._ids)
@@ -55,7 +55,7 @@ class Layers:
     def count(self) -> int:
         return len(self.names)
 
-    def still(self, optimizer: Any) -> bool:  # noqa: ANN401
+    def still(self, optimizer: Any) -> bool:
         return [id(p) for p in parameters_of(optimizer) if p.requires_grad] == self._ids
 
     def description(self) -> dict[str, object]:
@@ -98,13 +98,13 @@ def _names(models: list[Any], own: set[int]) -> dict[int, tuple[int, str, Any, s
                     number, first, _, kind = found[key]
                     found[key] = number, first, None, kind
                     continue
-                words = path.replace("_fsdp_wrapped_module.", "").replace("_orig_mod.", "")
+                words = plain_name(path)
                 is_unit = module if name == "weight" else None
                 found[key] = len(found), before + words, is_unit, type(module).__name__
     return found
 
 
-def _has_units(module: Any, parameter: Any) -> bool:  # noqa: ANN401
+def _has_units(module: Any, parameter: Any) -> bool:
     """Whether the rows of this parameter are a layer's output units, all of each of them held here."""
     if not isinstance(module, (torch.nn.Linear, *_CONVOLUTIONS)) or parameter.dim() < 2:
         return False
@@ -113,7 +113,7 @@ def _has_units(module: Any, parameter: Any) -> bool:  # noqa: ANN401
     return whole and local(parameter).dim() > 1 and local(parameter).shape[0] >= _FEWEST_ROWS
 
 
-def _is_sharded(parameter: Any) -> bool:  # noqa: ANN401
+def _is_sharded(parameter: Any) -> bool:
     return hasattr(parameter, "_local_tensor")
 
 

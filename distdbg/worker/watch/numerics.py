@@ -54,7 +54,7 @@ class NumericsWatch:
         )  # fmt: skip
         self._saves = Saves(context, self._unhook, self._hook)
 
-    def model(self, model: Any) -> None:  # noqa: ANN401
+    def model(self, model: Any) -> None:
         """The model, where no DDP or FSDP wraps it; None where it is not certain any more."""
         self._unhook()
         self._model = weak_or_gone(model)
@@ -78,7 +78,7 @@ class NumericsWatch:
         if self._dump is not None:
             self._dump.end()
 
-    def _forward(self, model: Any) -> None:  # noqa: ANN401
+    def _forward(self, model: Any) -> None:
         if self._model() is not model:
             self.model(model)
         else:
@@ -101,7 +101,7 @@ class NumericsWatch:
             self._look_at(root)
         outputs.forget()
 
-    def _look_at(self, root: Any) -> None:  # noqa: ANN401
+    def _look_at(self, root: Any) -> None:
         if root.device.type == "cpu" or self._armed:
             value = float(root.detach())
         else:
@@ -140,7 +140,7 @@ class NumericsWatch:
             return {**fields, **_NO_MODEL}
         return {**fields, "late": self._armed, **origin(outputs.made()), **bad_weights(model)}
 
-    def _optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _optimizer(self, optimizer: Any) -> None:
         """About to step; a scaler whose optimizers skip steps themselves gives them `found_inf`."""
         if getattr(optimizer, "found_inf", None) is not None:
             self._pending = None
@@ -177,7 +177,7 @@ class NumericsWatch:
         self._pending = fields, users_line()
         self._hold()
 
-    def _stepped(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _stepped(self, optimizer: Any) -> None:
         before, self._before = self._before, None
         if before is not None and self._pending is not None:
             stepped = _have_changed(optimizer, before)
@@ -211,12 +211,12 @@ class NumericsWatch:
             fields["dump"] = self._dump.write(self._held, self._model(), fields, named, failed=failed)
 
 
-def _is_on_cpu(model: Any) -> bool:  # noqa: ANN401
+def _is_on_cpu(model: Any) -> bool:
     first = next(model.parameters(), None)
     return first is None or first.device.type == "cpu"
 
 
-def _probe(optimizer: Any) -> Any:  # noqa: ANN401
+def _probe(optimizer: Any) -> Any:
     """A part of the first parameter's gradient. A value that is not finite spreads through the rest of the
     backward, and so reaches it."""
     for group in optimizer.param_groups:
@@ -226,13 +226,13 @@ def _probe(optimizer: Any) -> Any:  # noqa: ANN401
     return None
 
 
-def _bad_ones(optimizer: Any) -> dict[int, int]:  # noqa: ANN401
+def _bad_ones(optimizer: Any) -> dict[int, int]:
     """id of each parameter whose gradient is not finite -> its version."""
     dense = (p for p in parameters_of(optimizer) if p.grad is not None and not p.grad.is_sparse)
     return {id(p): local(p)._version for p in dense if not is_finite(p.grad)}
 
 
-def _have_changed(optimizer: Any, before: dict[int, int]) -> bool:  # noqa: ANN401
+def _have_changed(optimizer: Any, before: dict[int, int]) -> bool:
     """A change through `.data` changes no version: then the weights themselves show it."""
     bad = [p for p in parameters_of(optimizer) if id(p) in before]
     return any(local(p)._version != before[id(p)] for p in bad) or not all(map(is_finite, bad))

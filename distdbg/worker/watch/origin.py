@@ -44,14 +44,14 @@ def origin(calls: list[ModuleCall]) -> dict[str, object]:
     return {"made": "loss", "output": _worst(calls[-1].outputs)}
 
 
-def bad_weights(model: Any) -> dict[str, object]:  # noqa: ANN401
+def bad_weights(model: Any) -> dict[str, object]:
     """How many parameters are not finite, of how many, and some of their names."""
     found = [(name, is_finite(p)) for name, p in model.named_parameters()]
     bad = [name.removeprefix("module.") for name, finite in found if not finite]
     return {"bad_weights": len(bad), "weights": len(found), "bad_weight_names": bad[:_MOST_NAMES]}
 
 
-def bad_gradients(model: Any, order: list[str]) -> dict[str, object]:  # noqa: ANN401
+def bad_gradients(model: Any, order: list[str]) -> dict[str, object]:
     """The module, latest in `order` (that of a forward), that has a parameter whose gradient is not finite: a backward
     reaches it first. `after` is the module that the backward ran through before."""
     bad: list[str] = []

@@ -26,7 +26,7 @@ class ModuleCall:
         return self.name != other.name and (not other.name or self.name.startswith(f"{other.name}."))
 
 
-def listen_to(model: Any) -> list[Any]:  # noqa: ANN401
+def listen_to(model: Any) -> list[Any]:
     """Hooks on all modules of a model, by the names that they have within DDP's wrapper; the handles that end them."""
     handles: list[Any] = []
     compiled: list[str] = []

@@ -40,7 +40,7 @@ class Plain:
         return None
 
 
-def state_of(module: Any) -> tuple[dict[str, Any], bytes | None, str]:  # noqa: ANN401
+def state_of(module: Any) -> tuple[dict[str, Any], bytes | None, str]:
     """The tensors by name, the pickle, and why there is none."""
     state = {name: p.detach() for name, p in module.named_parameters(remove_duplicate=False)}
     state |= dict(module.named_buffers(remove_duplicate=False))
@@ -56,14 +56,14 @@ def state_of(module: Any) -> tuple[dict[str, Any], bytes | None, str]:  # noqa: 
 class _Pickler(pickle.Pickler):
     """A tensor becomes ("parameter" or "tensor", name, whether it wants a gradient)."""
 
-    def __init__(self, file: Any, module: Any, state: dict[str, Any]) -> None:  # noqa: ANN401
+    def __init__(self, file: Any, module: Any, state: dict[str, Any]) -> None:
         super().__init__(file, protocol=4)
         self._state = state
         named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
         self._names = {id(tensor): name for name, tensor in named}
         self._kept: list[Any] = []
 
-    def persistent_id(self, value: Any) -> tuple[str, str, bool] | None:  # noqa: ANN401
+    def persistent_id(self, value: Any) -> tuple[str, str, bool] | None:
         if not isinstance(value, torch.Tensor):
             return None
         name = self._names.get(id(value))
@@ -75,7 +75,7 @@ class _Pickler(pickle.Pickler):
         return kind, name, bool(value.requires_grad)
 
 
-def nbytes(tensor: Any) -> int:  # noqa: ANN401
+def nbytes(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 

@@ -34,7 +34,7 @@ class RootWatch:
         if not self._listeners:
             self.end()
 
-    def model(self, model: Any) -> None:  # noqa: ANN401
+    def model(self, model: Any) -> None:
         """The model that is trained; None where it is not certain any more."""
         if self._model() is not model:
             self._unhook()
@@ -55,7 +55,7 @@ class RootWatch:
             traced_outputs.began = self._began
             self._handle = inner.register_forward_pre_hook(traced_outputs.begins, with_kwargs=True)
 
-    def _began(self, module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+    def _began(self, module: Any, args: Any, kwargs: Any) -> None:
         """A copy of the model has the hook, too, but is not the trained model."""
         if module is not self._inner():
             return

@@ -23,7 +23,7 @@ class Sample:
     weights, zeros that were counted, rows without any gradient so far, and the scale of the gradients with whether the
     step is left out."""
 
-    def __init__(self, layers: Layers, optimizer: Any, head: dict[str, object]) -> None:  # noqa: ANN401
+    def __init__(self, layers: Layers, optimizer: Any, head: dict[str, object]) -> None:
         self._layers, self._head = layers, head
         parameters = [p for p in parameters_of(optimizer) if p.requires_grad]
         self._present: list[tuple[int, int]] = []
@@ -33,7 +33,7 @@ class Sample:
         with torch.no_grad():
             self._look(optimizer, parameters)
 
-    def _look(self, optimizer: Any, parameters: list[Any]) -> None:  # noqa: ANN401
+    def _look(self, optimizer: Any, parameters: list[Any]) -> None:
         gradients: list[Any] = []
         weights: list[Any] = []
         for layer, place in self._layers.places:
@@ -112,19 +112,19 @@ class Sample:
         return dead
 
 
-def _is_read(gradient: Any, units: int, groups: int) -> Any:  # noqa: ANN401
+def _is_read(gradient: Any, units: int, groups: int) -> Any:
     """Which of the units that a layer takes have a gradient there; of a convolution's channels a linear one takes each
     as several features."""
     sizes = gradient.unflatten(0, (groups, -1)).abs()
     return sizes.sum((1, *range(3, sizes.dim()))).reshape(units, -1).sum(1) != 0
 
 
-def _held(tensor: Any) -> Any:  # noqa: ANN401
+def _held(tensor: Any) -> Any:
     """This rank's part of a DTensor. No view is made of it: nothing here has a graph."""
     return getattr(tensor, "_local_tensor", tensor)
 
 
-def _norms(tensors: list[Any], order: int, kind: Any) -> Iterable[Any]:  # noqa: ANN401
+def _norms(tensors: list[Any], order: int, kind: Any) -> Iterable[Any]:
     """Each a number; of order 0 the count of what is not zero. One call from Python for all of them."""
     at_once = getattr(torch, "_foreach_norm", None)
     if at_once is not None:
@@ -133,7 +133,7 @@ def _norms(tensors: list[Any], order: int, kind: Any) -> Iterable[Any]:  # noqa:
     return [torch.linalg.vector_norm(tensor, order, dtype=kind) for tensor in tensors]
 
 
-def _spaced(tensor: Any) -> Any:  # noqa: ANN401
+def _spaced(tensor: Any) -> Any:
     """At most 2 * _COUNTED of its numbers, all of a small one; a view, in the order in which they lie in memory."""
     size = tensor.numel()
     if size < 2 * _COUNTED:

@@ -52,7 +52,7 @@ class Search:
         if not self._known and self._left > _MOST_SEARCHES // 2:
             self._look([])
 
-    def _optimizer(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _optimizer(self, optimizer: Any) -> None:
         known = self._known.get(id(optimizer))
         if known is None or known() is not optimizer:
             self._look([optimizer])
@@ -94,13 +94,13 @@ class Search:
             traced_outputs.began = self._called
             self._hooks = [one.register_forward_pre_hook(traced_outputs.begins, with_kwargs=True) for one in maybe]
 
-    def _called(self, module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+    def _called(self, module: Any, args: Any, kwargs: Any) -> None:
         if torch.is_grad_enabled() and any(one() is module for one in self._maybe):
             self._drop()
             self._take(module)
             traced_outputs.begins(module, args, kwargs)  # others observe this forward, too
 
-    def _take(self, model: Any) -> None:  # noqa: ANN401
+    def _take(self, model: Any) -> None:
         self._model = weak_or_gone(model)
         self._found(model)
 

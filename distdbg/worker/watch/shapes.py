@@ -31,7 +31,7 @@ class ShapeWatch:
         if context.rank == 0:
             root.listen(self._begins)
 
-    def model(self, model: Any) -> None:  # noqa: ANN401
+    def model(self, model: Any) -> None:
         if self._context.rank == 0:
             self._root.model(model)
 
@@ -44,7 +44,7 @@ class ShapeWatch:
         self._unhook()
         self._root.unsubscribe(self._begins)
 
-    def _begins(self, module: Any, args: Any, kwargs: Any) -> None:  # noqa: ANN401
+    def _begins(self, module: Any, args: Any, kwargs: Any) -> None:
         if self._table is not None:  # the forward before has raised
             self._forward_ends()
         like = signature((args, kwargs))
@@ -59,7 +59,7 @@ class ShapeWatch:
         if len(self._known) >= _MOST_TABLES:
             self._root.unsubscribe(self._begins)
 
-    def _shaped(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:  # noqa: ANN401
+    def _shaped(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         if self._table is not None and self._table.take(module, args, kwargs, output):
             self._forward_ends()
 
@@ -82,7 +82,7 @@ class ShapeWatch:
 class Table:
     """One forward's. It keeps names and descriptions, no module."""
 
-    def __init__(self, model: Any, step: int) -> None:  # noqa: ANN401
+    def __init__(self, model: Any, step: int) -> None:
         self._step, self._whole = step, False
         self._names = {id(inner): name for name, inner in model.named_modules()}
         self._classes = {name: type(inner).__name__ for name, inner in model.named_modules()}
@@ -90,7 +90,7 @@ class Table:
         self._calls: dict[str, tuple[str, str, int]] = {}
         self._again: dict[str, int] = {}
 
-    def take(self, module: Any, args: Any, kwargs: Any, output: Any) -> bool:  # noqa: ANN401
+    def take(self, module: Any, args: Any, kwargs: Any, output: Any) -> bool:
         """True for the model itself, which comes last. Of a module that is called again the first call counts."""
         name = self._names.get(id(module))
         if name is not None and name not in self._calls:

@@ -29,7 +29,7 @@ class AutocastDtypesMixed(Guard):
         self._times: dict[str, int] = {}
         self.listen_in_window(autocast=self._enters)
 
-    def _enters(self, region: Any) -> None:  # noqa: ANN401
+    def _enters(self, region: Any) -> None:
         if not getattr(region, "prev", False) or not region._enabled or region.fast_dtype == region.prev_fastdtype:
             return
         inner, outer = region.fast_dtype, region.prev_fastdtype

@@ -48,7 +48,7 @@ class CheckpointModulePrefix(Guard):
             return
 
 
-def _saved_object() -> Any:  # noqa: ANN401
+def _saved_object() -> Any:
     """The argument of torch.save or of safetensors' save_file, from a frame of the stack."""
     for frame in frames_above(12):
         given = _GIVEN.get((frame.f_globals.get("__name__", ""), frame.f_code.co_name))
@@ -57,7 +57,7 @@ def _saved_object() -> Any:  # noqa: ANN401
     return None
 
 
-def _states(saved: Any) -> list[Any]:  # noqa: ANN401
+def _states(saved: Any) -> list[Any]:
     """The dicts of tensors in what is saved: itself, or what it holds under a name."""
     if not isinstance(saved, dict):
         return []

@@ -47,7 +47,7 @@ class CheckpointNotAtomic(Guard):
             self.report(users_line(), path=target, bytes=before.st_size, fixed=True)
         self._remember(target, (0, 0, 0))
 
-    def _begins(self, path: Any) -> None:  # noqa: ANN401
+    def _begins(self, path: Any) -> None:
         """torch has opened it by now, and cut it to nothing."""
         before = self._written.get(path) if isinstance(path, str) else None
         if before is None:
@@ -57,7 +57,7 @@ class CheckpointNotAtomic(Guard):
         if (file.st_dev, file.st_ino) == before[:2] and not self._has_other(path, size):
             self.report(users_line(), path=os.path.realpath(path), bytes=size)
 
-    def _ends(self, path: Any) -> None:  # noqa: ANN401
+    def _ends(self, path: Any) -> None:
         if not isinstance(path, str):
             return
         if self.context.saves is not None and self.context.saves.writing(path):

@@ -32,11 +32,11 @@ class CheckpointRace(Guard):
         if self.mode == "fix":
             self.context.atomic_saves(self.id).publish.append(self._publish)
 
-    def _save(self, path: Any) -> None:  # noqa: ANN401
+    def _save(self, path: Any) -> None:
         if isinstance(path, str) and self.context.distributed():
             self._began[path] = time.time()
 
-    def _saved(self, path: Any) -> None:  # noqa: ANN401
+    def _saved(self, path: Any) -> None:
         saved = self.context.saves.writing(path) if self.context.saves is not None and isinstance(path, str) else None
         if not isinstance(path, str) or path not in self._began or (saved is not None and self.mode == "fix"):
             return  # `_publish` reports it
@@ -48,7 +48,7 @@ class CheckpointRace(Guard):
         own = file if saved is None else os.stat(os.path.dirname(real))
         self._report_save(real, (own.st_dev, own.st_ino), began, file.st_size)
 
-    def _writes(self, path: Any) -> None:  # noqa: ANN401
+    def _writes(self, path: Any) -> None:
         """It may not be there yet, nor its folder: what is known is the device."""
         if not isinstance(path, (str, os.PathLike)) or not self.context.distributed():
             return
@@ -81,7 +81,7 @@ class CheckpointRace(Guard):
 class _Claims:
     """What the ranks of a node have saved under one name at the newest step: a line each, `rank step device inode`."""
 
-    def __init__(self, target: str, context: Any) -> None:  # noqa: ANN401
+    def __init__(self, target: str, context: Any) -> None:
         from hashlib import sha256
 
         name = f"{os.environ.get('DISTDBG_ATTEMPT', '1')}-{sha256(os.fsencode(target)).hexdigest()[:24]}"

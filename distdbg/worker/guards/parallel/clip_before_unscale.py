@@ -36,7 +36,7 @@ class ClipBeforeUnscale(Guard):
     def window_ends(self) -> None:
         self._of = {}
 
-    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps(self, optimizer: Any) -> None:
         scaler, known = scaler_of_step(), self._of.get(id(optimizer))
         if scaler is None:
             self._of.pop(id(optimizer), None)

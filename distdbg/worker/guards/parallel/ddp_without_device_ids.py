@@ -27,7 +27,7 @@ class DdpWithoutDeviceIds(Guard):
         self._times: dict[int, int] = {}
         self.listen_in_window(forward=self._forward)
 
-    def _forward(self, module: Any) -> None:  # noqa: ANN401
+    def _forward(self, module: Any) -> None:
         if not is_ddp(module) or module.device_ids or module.device_type != "cuda" or module.is_multi_device_module:
             return
         cuda = sys.modules["torch"].cuda

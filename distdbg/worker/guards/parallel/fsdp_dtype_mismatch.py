@@ -18,7 +18,7 @@ class FsdpDtypeMismatch(UnitsGuard):
     costs = "once, about 1 ms for 1,000 parameters"
     blind = "optimizers that keep float32 copies of their own"
 
-    def judge(self, _module: Any, units: list[Unit]) -> None:  # noqa: ANN401
+    def judge(self, _module: Any, units: list[Unit]) -> None:
         judged = {_judged(unit) for unit in units if unit.trained}
         only = judged.pop() if len(judged) == 1 else None
         if only is not None:
@@ -38,7 +38,7 @@ def _judged(unit: Unit) -> tuple[str, str, str] | None:
     return ("widens", *names) if kept.itemsize < asked.itemsize else None
 
 
-def _asks_more(policy: Any) -> bool:  # noqa: ANN401
+def _asks_more(policy: Any) -> bool:
     """For another type in reductions, buffers or outputs: then it is of use."""
     others = (getattr(policy, name, None) for name in ("reduce_dtype", "buffer_dtype", "output_dtype"))
     return any(other not in (None, policy.param_dtype) for other in others)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from distdbg.worker.guards.shared.units import CONTAINERS, LARGE, Unit, UnitsGuard, kind_of
+from distdbg.worker.models import plain_name
 from distdbg.worker.user_code import users_line
 
 #: A layer that is much smaller than its siblings may well have been left out by a policy that goes by size.
@@ -18,7 +19,7 @@ class FsdpLayerLeftOut(UnitsGuard):
     costs = "once, about 2 ms for 1,000 modules"
     blind = "models of under 10 million parameters; layers in no ModuleList, ModuleDict or Sequential"
 
-    def judge(self, module: Any, units: list[Unit]) -> None:  # noqa: ANN401
+    def judge(self, module: Any, units: list[Unit]) -> None:
         found = _left_out(module, units) if sum(unit.size for unit in units) >= LARGE else None
         if found is not None:
             names, kind, size, siblings = found
@@ -26,7 +27,7 @@ class FsdpLayerLeftOut(UnitsGuard):
                      layers=len(names) + siblings)  # fmt: skip
 
 
-def _left_out(module: Any, units: list[Unit]) -> tuple[list[str], str, int, int] | None:  # noqa: ANN401
+def _left_out(module: Any, units: list[Unit]) -> tuple[list[str], str, int, int] | None:
     """Names of the layers, their class, their parameters, and how many siblings are units; the largest such lot."""
     heads = {id(head) for unit in units for head in unit.heads}
     shares: dict[int, int] = {}
@@ -48,6 +49,6 @@ def _left_out(module: Any, units: list[Unit]) -> tuple[list[str], str, int, int]
         for kind, left in left_of_kind.items():
             own = units_of_kind.get(kind, [])
             if len(own) > len(left) and min(left)[0] >= _AS_LARGE * min(own):
-                names = [name.replace("_fsdp_wrapped_module.", "") for _, name in left]
+                names = [plain_name(name) for _, name in left]
                 lots.append((names, kind, sum(size for size, _ in left), len(own)))
     return max(lots, key=lambda lot: lot[2], default=None)

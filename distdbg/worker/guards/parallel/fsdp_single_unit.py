@@ -16,7 +16,7 @@ class FsdpSingleUnit(UnitsGuard):
     costs = "once, about 1 ms for 1,000 modules"
     blind = "models of under 10 million parameters; what lies whole on each rank, as over a mesh of one"
 
-    def judge(self, module: Any, units: list[Unit]) -> None:  # noqa: ANN401
+    def judge(self, module: Any, units: list[Unit]) -> None:
         sizes = [unit.size for unit in units if unit.over != 1] or [0]
         total, largest = sum(sizes), max(sizes)
         layers = _repeated(module) if total >= LARGE and largest >= _SHARE * total else None
@@ -24,7 +24,7 @@ class FsdpSingleUnit(UnitsGuard):
             self.report(users_line(), units=len(units), largest=largest, total=total, layer=layers[0], layers=layers[1])
 
 
-def _repeated(module: Any) -> tuple[str, int] | None:  # noqa: ANN401
+def _repeated(module: Any) -> tuple[str, int] | None:
     """The kind of layer of which a list or dict within the model has most, and how many: what would be units."""
     found: tuple[str, int] | None = None
     for one in module.modules():

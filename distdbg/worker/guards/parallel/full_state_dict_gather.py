@@ -41,7 +41,7 @@ class FullStateDictGather(Guard):
             self.report(users_line(), bytes=size, parameters=parameters, device=device, with_optimizer=bool(optimizers))
 
 
-def _whole_size(model: Any) -> tuple[int, int, str]:  # noqa: ANN401
+def _whole_size(model: Any) -> tuple[int, int, str]:
     """Numbers, bytes and device of the parameters as they are when gathered; 0 for a model that is not sharded."""
     numbers = size = 0
     # after an evaluation the outermost unit of FSDP2 is still gathered, and shows no shards

@@ -34,7 +34,7 @@ class LossOutsideAutocast(Guard):
         self._times = 0
         self.listen_in_window(forward=self._forward, backward=self._backward)
 
-    def _forward(self, module: Any) -> None:  # noqa: ANN401
+    def _forward(self, module: Any) -> None:
         self._dtype = autocast_of(module)
 
     def _backward(self, frame: FrameType) -> None:

@@ -54,7 +54,7 @@ class MixedDevices(Guard):
         self._left = 1
         self.listen("forward", self._forward)
 
-    def _forward(self, module: Any) -> None:  # noqa: ANN401
+    def _forward(self, module: Any) -> None:
         self._left -= 1
         if self._left <= 0:
             self.unsubscribe("forward")
@@ -67,7 +67,7 @@ class MixedDevices(Guard):
             self._open = id(module), users_line(), elsewhere, str(own)
             self.listen("forward-end", self._ends)
 
-    def _ends(self, module: Any) -> None:  # noqa: ANN401
+    def _ends(self, module: Any) -> None:
         """The forward can use them."""
         if self._open is not None and self._open[0] == id(module):
             self._open = None

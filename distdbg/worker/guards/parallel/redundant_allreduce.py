@@ -33,7 +33,7 @@ class RedundantAllreduce(Guard):
     def window_ends(self) -> None:
         self._of, self._owned, self._forward = {}, {}, None
 
-    def _begins(self, module: Any) -> None:  # noqa: ANN401
+    def _begins(self, module: Any) -> None:
         self._forward = None
         if not module.training or getattr(module, "require_backward_grad_sync", None) is not True:
             return
@@ -50,7 +50,7 @@ class RedundantAllreduce(Guard):
             model.places.clear()
         model.places.append((line, users_line()))
 
-    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps(self, optimizer: Any) -> None:
         for key, model in self._of.items():
             if not model.places or not self._owns(optimizer, key, model):
                 continue
@@ -60,7 +60,7 @@ class RedundantAllreduce(Guard):
             if model.times >= _TIMES:
                 self.report(places[0][1], "each micro-batch is reduced", reduced=len(places))
 
-    def _owns(self, optimizer: Any, key: int, model: _ReducedModel) -> bool:  # noqa: ANN401
+    def _owns(self, optimizer: Any, key: int, model: _ReducedModel) -> bool:
         """Whether a parameter of the model is this optimizer's."""
         pair = id(optimizer), key
         if pair not in self._owned:
@@ -70,12 +70,12 @@ class RedundantAllreduce(Guard):
 
 
 class _ReducedModel:
-    def __init__(self, module: Any) -> None:  # noqa: ANN401
+    def __init__(self, module: Any) -> None:
         self.parameter: Callable[[], Any] = weak_or_gone(dense_one(module.parameters()))
         self.places: list[tuple[Where | None, Where | None]] = []
         self.times = 0
 
 
-def _cleared(parameter: Any) -> bool:  # noqa: ANN401
+def _cleared(parameter: Any) -> bool:
     gradient = None if parameter is None else parameter.grad
     return gradient is None or is_filled(gradient) is False

@@ -50,10 +50,10 @@ class ScalerMisused(ScalerGuard):
         #: the scaler's own: update() puts another in its place, and only where gradients were unscaled
         self._states: object = None
 
-    def _forward(self, module: Any) -> None:  # noqa: ANN401
+    def _forward(self, module: Any) -> None:
         self._dtypes.add(autocast_of(module) or self._policy_of(module))
 
-    def _policy_of(self, module: Any) -> str:  # noqa: ANN401
+    def _policy_of(self, module: Any) -> str:
         if not module.training or not sys.modules["torch"].is_grad_enabled():
             return ""
         if id(module) not in self._policies:
@@ -73,13 +73,14 @@ class ScalerMisused(ScalerGuard):
         else:
             self._plain += 1
 
-    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps(self, optimizer: Any) -> None:
         scaled_by, steps_with = self._scaler(), scaler_of_step()
         kind = ""
         if not self._by_hand and self._backwards:
             if scaled_by is not None and steps_with is None:
                 # an optimizer of a loss that was never scaled steps by itself, whatever others do
-                kind = "past" if not self._plain and self._is_scaled_still(scaled_by, optimizer) else ""
+                still = scaled_by._per_optimizer_states is self._states and stage_of(scaled_by, optimizer) == "READY"
+                kind = "past" if still and not self._plain else ""
             elif scaled_by is None and steps_with is None and self._dtypes == {"float16"}:
                 kind = "float16"
             elif scaled_by is not None and scaled_by is steps_with and self._dtypes == {"bfloat16"}:
@@ -90,6 +91,3 @@ class ScalerMisused(ScalerGuard):
         self._times[id(optimizer), kind] = times
         if kind and times == _TIMES and not (kind == "past" and mentioned(CHANGES_GRADIENTS)):
             self.report(users_line(), _SENTENCES[kind], misuse=kind, times=times)
-
-    def _is_scaled_still(self, scaler: Any, optimizer: object) -> bool:  # noqa: ANN401
-        return scaler._per_optimizer_states is self._states and stage_of(scaler, optimizer) == "READY"

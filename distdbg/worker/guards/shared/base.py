@@ -82,7 +82,7 @@ class GuardContext:
         return self.saves
 
 
-def parameter_groups(state: Any) -> list[Any]:  # noqa: ANN401
+def parameter_groups(state: Any) -> list[Any]:
     """The groups of parameters of one of FSDP2's states: newer torch can have several, each on its own mesh."""
     several = getattr(state, "_fsdp_param_groups", None)
     if several is not None:

@@ -30,7 +30,7 @@ _FORWARDS = {
 }
 
 
-def fingerprint(batch: Any) -> int | None:  # noqa: ANN401
+def fingerprint(batch: Any) -> int | None:
     """A checksum; None with fewer than four different numbers and words."""
     from array import array
     from zlib import crc32
@@ -47,11 +47,11 @@ def fingerprint(batch: Any) -> int | None:  # noqa: ANN401
     return checksum if len(different) >= 4 else None
 
 
-def shapes_of(batch: Any) -> list[Shape]:  # noqa: ANN401
+def shapes_of(batch: Any) -> list[Shape]:
     return [tuple(thing.shape) for thing in _things(batch) if isinstance(thing, sys.modules["torch"].Tensor)]
 
 
-def first_input() -> Any:  # noqa: ANN401
+def first_input() -> Any:
     """The first tensor that the forward of DDP or FSDP on the stack was given; None where it got none."""
     for frame in frames_above(_FRAMES):
         function, variable = _FORWARDS.get(module_path(frame.f_code.co_filename), ("", ""))
@@ -72,12 +72,12 @@ def is_one_of(given: Shape, shapes: list[Shape]) -> bool:
     )
 
 
-def _things(thing: Any) -> Iterator[Any]:  # noqa: ANN401
+def _things(thing: Any) -> Iterator[Any]:
     """Tensors, numbers and words."""
     return islice(_inside(thing, _LEVELS), _THINGS)
 
 
-def _inside(thing: Any, levels: int) -> Iterator[Any]:  # noqa: ANN401
+def _inside(thing: Any, levels: int) -> Iterator[Any]:
     if isinstance(thing, (sys.modules["torch"].Tensor, str, int, float)):
         yield thing
     elif levels and isinstance(thing, dict):
@@ -90,7 +90,7 @@ def _inside(thing: Any, levels: int) -> Iterator[Any]:  # noqa: ANN401
         yield from _inside(thing.data, levels - 1)
 
 
-def _numbers(tensor: Any) -> list[float]:  # noqa: ANN401
+def _numbers(tensor: Any) -> list[float]:
     """Of a tensor on the CPU, dense or not; the places are far from any row's length, and the same on all ranks."""
     torch, size = sys.modules["torch"], tensor.numel()
     plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_complex()

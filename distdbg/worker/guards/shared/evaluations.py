@@ -52,11 +52,11 @@ class Evaluations:
     def repeated(self) -> bool:
         return not self.off and self.rounds >= _ROUNDS
 
-    def begins(self, iterator: Any) -> None:  # noqa: ANN401
+    def begins(self, iterator: Any) -> None:
         self._close()
         self._now = None if self.off else _EvaluationPass(iterator, self._context.counts())
 
-    def ends(self, iterator: Any) -> bool:  # noqa: ANN401
+    def ends(self, iterator: Any) -> bool:
         """Whether this was the first such evaluation."""
         now, before = self._now, self.rounds
         self._close()
@@ -103,7 +103,7 @@ class Evaluations:
 class _EvaluationPass:
     """`fits` while there was one forward a batch, of one model, each as an evaluation in train mode has them."""
 
-    def __init__(self, iterator: Any, since: tuple[int, int, int]) -> None:  # noqa: ANN401
+    def __init__(self, iterator: Any, since: tuple[int, int, int]) -> None:
         self.of = weak_or_gone(iterator)
         self.data = weak(getattr(iterator, "_dataset", None))
         self.since = since

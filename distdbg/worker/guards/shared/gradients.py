@@ -24,23 +24,23 @@ class Probe:
 
     __slots__ = ("_gradient", "_parameter", "version")
 
-    def __init__(self, parameter: Any) -> None:  # noqa: ANN401
+    def __init__(self, parameter: Any) -> None:
         self._parameter, self._gradient = weak(parameter), weak(parameter.grad)
         self.version = parameter.grad._version
 
-    def gradient(self) -> Any:  # noqa: ANN401
+    def gradient(self) -> Any:
         """The gradient, where it is the very one that there was; else None."""
         parameter = self._parameter() if self._parameter is not None else None
         gradient = None if parameter is None else parameter.grad
         same = gradient is not None and self._gradient is not None and self._gradient() is gradient
         return gradient if same else None
 
-    def is_of(self, model: Any) -> bool:  # noqa: ANN401
+    def is_of(self, model: Any) -> bool:
         parameter = self._parameter() if self._parameter is not None else None
         return any(one is parameter for one in model.parameters())
 
 
-def probe_of(parameters: Any) -> Probe | None:  # noqa: ANN401
+def probe_of(parameters: Any) -> Probe | None:
     """The first one that has a gradient which is not zero, as far as that can be seen."""
     for parameter in parameters:
         if parameter.grad is not None and is_filled(parameter.grad) is not False:
@@ -48,13 +48,13 @@ def probe_of(parameters: Any) -> Probe | None:  # noqa: ANN401
     return None
 
 
-def dense_one(parameters: Any) -> Any:  # noqa: ANN401
+def dense_one(parameters: Any) -> Any:
     """One whose gradient, where it has one, is not zero: a bias or a norm. That of an embedding mostly is. Or None."""
     wanted = [parameter for parameter in parameters if parameter.requires_grad]
     return next((parameter for parameter in wanted if parameter.dim() == 1), wanted[0] if wanted else None)
 
 
-def is_filled(gradient: Any) -> bool | None:  # noqa: ANN401
+def is_filled(gradient: Any) -> bool | None:
     """Whether its first row holds anything; None where that is not to be read from a device."""
     if gradient.device.type != "cpu" or gradient.is_sparse or type(gradient).__name__ == "DTensor":
         return None

@@ -20,7 +20,7 @@ class Token:
     __slots__ = ("__weakref__",)
 
 
-def chain_of(root: Any) -> Iterator[Any]:  # noqa: ANN401
+def chain_of(root: Any) -> Iterator[Any]:
     """The nodes from the root on, as long as each has one before it: what was done to the loss, and the loss."""
     node = getattr(root, "grad_fn", None)
     for _ in range(_MOST_NODES):
@@ -31,7 +31,7 @@ def chain_of(root: Any) -> Iterator[Any]:  # noqa: ANN401
         node = before[0] if len(before) == 1 else None
 
 
-def is_scaled_by_hand(root: Any) -> bool:  # noqa: ANN401
+def is_scaled_by_hand(root: Any) -> bool:
     """Whether something was multiplied after the loss was made, or may have been, in a function of the script's own."""
     for node in chain_of(root):
         kind = kind_of(node)
@@ -42,12 +42,12 @@ def is_scaled_by_hand(root: Any) -> bool:  # noqa: ANN401
     return False
 
 
-def kind_of(node: Any) -> str:  # noqa: ANN401
+def kind_of(node: Any) -> str:
     """`MulBackward0` is `Mul`."""
     return type(node).__name__.partition("Backward")[0]
 
 
-def dtype_of(node: Any) -> str:  # noqa: ANN401
+def dtype_of(node: Any) -> str:
     """The dtype of what the node made, `float16`; empty where this torch does not show it."""
     metadata = getattr(node, "_input_metadata", None)
     return str(metadata[0].dtype).removeprefix("torch.") if metadata else ""
@@ -55,10 +55,7 @@ def dtype_of(node: Any) -> str:  # noqa: ANN401
 
 def begins_with_ones(frame: FrameType) -> bool:
     """A backward that was given no gradient of its own to begin with."""
-    return frame.f_code.co_name != "grad" and not any(
-        one is not None for one in _sequence(frame.f_locals.get("grad_tensors"))
-    )
-
-
-def _sequence(given: Any) -> Any:  # noqa: ANN401
-    return given if isinstance(given, (list, tuple)) else (given,)
+    if frame.f_code.co_name == "grad":
+        return False
+    given = frame.f_locals.get("grad_tensors")
+    return all(one is None for one in given) if isinstance(given, (list, tuple)) else given is None

@@ -39,7 +39,7 @@ class PassGuard(Guard):
         self.listen("pass", self._pass_begins)
         self.listen("data-end", self._data_ends)
 
-    def pass_begins(self, now: Pass, iterator: Any) -> bool:  # noqa: ANN401
+    def pass_begins(self, now: Pass, iterator: Any) -> bool:
         """Whether to observe this pass."""
         raise NotImplementedError
 
@@ -50,12 +50,12 @@ class PassGuard(Guard):
     def finish(self) -> None:
         self._close()
 
-    def now_of(self, iterator: Any) -> Pass | None:  # noqa: ANN401
+    def now_of(self, iterator: Any) -> Pass | None:
         """The present pass, where it is this iterator's and observed."""
         ours = self._now is not None and self._now[0]() is getattr(iterator, "_index_sampler", None)
         return self._now[1] if self._now is not None and ours else None
 
-    def _pass_begins(self, iterator: Any) -> None:  # noqa: ANN401
+    def _pass_begins(self, iterator: Any) -> None:
         self._close()
         self._left -= 1
         if self._left < 0:
@@ -72,7 +72,7 @@ class PassGuard(Guard):
         if self.pass_begins(now, iterator):
             self._now = reference, now
 
-    def _data_ends(self, iterator: Any) -> None:  # noqa: ANN401
+    def _data_ends(self, iterator: Any) -> None:
         if self._now is not None and self._now[0]() is getattr(iterator, "_index_sampler", None):
             self._close()
 
@@ -92,7 +92,7 @@ class PassGuard(Guard):
             del self._trained[next(iter(self._trained))]
 
 
-def samplers_of(iterator: Any) -> Iterator[Any]:  # noqa: ANN401
+def samplers_of(iterator: Any) -> Iterator[Any]:
     """The iterator's sampler, and those inside of it: a batch sampler has one, and frameworks wrap them again."""
     sampler = getattr(iterator, "_index_sampler", None)
     for _ in range(6):

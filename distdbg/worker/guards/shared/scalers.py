@@ -26,12 +26,12 @@ class ScalerGuard(Guard):
         self._scalers: list[Callable[[], Any]] = []
         self.listen("scaler", self._made)
 
-    def _made(self, scaler: Any) -> None:  # noqa: ANN401
+    def _made(self, scaler: Any) -> None:
         reference = weak(scaler)
         if reference is not None and len(self._scalers) < _MOST:
             self._scalers.append(reference)
 
-    def scaler_of(self, root: Any) -> Callable[[], Any] | None:  # noqa: ANN401
+    def scaler_of(self, root: Any) -> Callable[[], Any] | None:
         """The one whose own factor what a backward begins from was multiplied by, and with nothing done to it since."""
         factor = getattr(getattr(root, "grad_fn", None), "_saved_other", None) if self._scalers else None
         if factor is None:
@@ -39,7 +39,7 @@ class ScalerGuard(Guard):
         return next((s for s in self._scalers if getattr(s(), "_scale", None) is factor), None)
 
 
-def scaler_of_step() -> Any:  # noqa: ANN401
+def scaler_of_step() -> Any:
     """The enabled one whose `step` is on the stack of an optimizer's step; None where it steps by itself."""
     for frame in frames_above(_FRAMES):
         if frame.f_code.co_name == "step" and frame.f_code.co_filename.endswith(_FILES):
@@ -48,13 +48,13 @@ def scaler_of_step() -> Any:  # noqa: ANN401
     return None
 
 
-def stage_of(scaler: Any, optimizer: object) -> str:  # noqa: ANN401
+def stage_of(scaler: Any, optimizer: object) -> str:
     """READY, UNSCALED or STEPPED, as the scaler itself keeps it since its last update."""
     state = scaler._per_optimizer_states.get(id(optimizer))
     return "READY" if state is None else str(state["stage"].name)
 
 
-def autocast_of(module: Any) -> str:  # noqa: ANN401
+def autocast_of(module: Any) -> str:
     """`float16` or `bfloat16` where autocast is on for the device of a module that trains, else empty.
 
     Only where its parameters have another dtype: autocast does nothing for a model that is of half precision itself.

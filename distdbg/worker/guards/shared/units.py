@@ -27,7 +27,7 @@ class Unit:
         heads: Iterable[Any],
         shares: list[tuple[Any, int]],
         trained: set[Any],
-        policy: Any,  # noqa: ANN401
+        policy: Any,
         over: int = 0,
     ) -> None:
         self.heads, self.shares, self.trained, self.policy = tuple(heads), shares, trained, policy
@@ -45,17 +45,17 @@ class UnitsGuard(Guard):
         self._seen: set[int] = set()
         self.listen_in_window(forward=self._forward)
 
-    def judge(self, module: Any, units: list[Unit]) -> None:  # noqa: ANN401
+    def judge(self, module: Any, units: list[Unit]) -> None:
         """`units` is empty where it is no FSDP model."""
         raise NotImplementedError
 
-    def _forward(self, module: Any) -> None:  # noqa: ANN401
+    def _forward(self, module: Any) -> None:
         if id(module) not in self._seen:
             self._seen.add(id(module))
             self.judge(module, units_of(module))
 
 
-def units_of(module: Any) -> list[Unit]:  # noqa: ANN401
+def units_of(module: Any) -> list[Unit]:
     """Those with parameters; empty for what is no FSDP module. The states of FSDP2 know one another."""
     if is_fsdp2(module):
         states = module._get_fsdp_state()._state_ctx.all_states
@@ -66,7 +66,7 @@ def units_of(module: Any) -> list[Unit]:  # noqa: ANN401
     return [_first(unit) for unit in fsdp_modules(module) if getattr(unit, "_handle", None) is not None]
 
 
-def holds_unreduced(module: Any) -> bool:  # noqa: ANN401
+def holds_unreduced(module: Any) -> bool:
     """Whether FSDP2 keeps gradients of a backward that it did not reduce: the parameters themselves have none then."""
     states = module._get_fsdp_state()._state_ctx.all_states if is_fsdp2(module) else ()
     parameters = (p for state in states for group in parameter_groups(state) for p in group.fsdp_params)
@@ -77,7 +77,7 @@ def holds_unreduced(module: Any) -> bool:  # noqa: ANN401
     )
 
 
-def kind_of(module: Any) -> str:  # noqa: ANN401
+def kind_of(module: Any) -> str:
     """The class that the script gave a layer, below what FSDP, checkpointing and torch.compile put around it."""
     while (inner := next((getattr(module, name) for name in _WRAPPED if name in module._modules), None)) is not None:
         module = inner
@@ -94,14 +94,14 @@ def policy_dtype(units: Iterable[Unit]) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _second(group: Any) -> Unit:  # noqa: ANN401
+def _second(group: Any) -> Unit:
     shares = [(p._module_info.module, p._orig_size.numel()) for p in group.fsdp_params]
     trained = {p.sharded_param.dtype for p in group.fsdp_params if p.sharded_param.requires_grad}
     over = getattr(group.mesh_info, "shard_mesh_size", 1)
     return Unit(group.modules, shares, trained, group.mp_policy, over)
 
 
-def _first(unit: Any) -> Unit:  # noqa: ANN401
+def _first(unit: Any) -> Unit:
     handle = unit._handle
     flat = handle.flat_param
     shares = [(info.module, shape.numel()) for info, shape in zip(flat._param_infos, flat._shapes, strict=True)]

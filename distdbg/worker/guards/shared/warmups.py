@@ -15,13 +15,13 @@ class Warmup:
         self.moves, self.planned, self.peak = moves, planned, peak
 
 
-def warmup_of(scheduler: Any) -> Warmup | None:  # noqa: ANN401
+def warmup_of(scheduler: Any) -> Warmup | None:
     """None where it has none, or is of another kind, or has its rate in a tensor, which may be on a device."""
     found = _read(scheduler)
     return found if found is not None and isinstance(found.peak, (int, float)) else None
 
 
-def _read(scheduler: Any) -> Warmup | None:  # noqa: ANN401
+def _read(scheduler: Any) -> Warmup | None:
     kind = type(scheduler).__name__
     if kind == "LinearLR":
         if scheduler.start_factor < scheduler.end_factor:
@@ -39,7 +39,7 @@ def _read(scheduler: Any) -> Warmup | None:  # noqa: ANN401
     return None
 
 
-def _arguments_of(function: Any) -> dict[str, Any]:  # noqa: ANN401
+def _arguments_of(function: Any) -> dict[str, Any]:
     """The numbers that a partial was given, or that a function within another has from there."""
     if isinstance(given := getattr(function, "keywords", None), dict):
         return given
@@ -48,7 +48,7 @@ def _arguments_of(function: Any) -> dict[str, Any]:  # noqa: ANN401
     return {name: _value(cell) for name, cell in zip(names, cells, strict=False) if name in (_WARMUP, _TOTAL)}
 
 
-def _value(cell: Any) -> Any:  # noqa: ANN401
+def _value(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # nothing in it yet

@@ -33,7 +33,7 @@ class DataNotSharded(PassGuard):
         self._batches_left, self._forwards_left = _BATCHES, 0
         self.listen("pass-begins", self._first_batch)
 
-    def pass_begins(self, now: Pass, _iterator: Any) -> bool:  # noqa: ANN401
+    def pass_begins(self, now: Pass, _iterator: Any) -> bool:
         if now.total < 2 or self._batches_left <= 0 or not self.context.distributed():
             return False
         now.where = users_line()
@@ -78,7 +78,7 @@ class _Batch:
     """The first one of a pass. `part` is that of the data that the sampler deals out: its own number where they are
     several, so that data of equal items counts as sharded, too."""
 
-    def __init__(self, found: int, shapes: list[Shape], iterator: Any) -> None:  # noqa: ANN401
+    def __init__(self, found: int, shapes: list[Shape], iterator: Any) -> None:
         self.fingerprint, self.shapes = found, shapes
         self.entered = False
         samplers = list(samplers_of(iterator))
@@ -90,7 +90,7 @@ class _Batch:
         except Exception:
             self.items = -1
 
-    def enters(self, given: Any) -> None:  # noqa: ANN401
+    def enters(self, given: Any) -> None:
         """What can be read without waiting for a device must be the same, too."""
         from zlib import crc32
 

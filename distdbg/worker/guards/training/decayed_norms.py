@@ -33,7 +33,7 @@ class DecayedNorms(Guard):
     def window(self) -> None:
         self.listen_in_window(optimizer=self._steps)
 
-    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps(self, optimizer: Any) -> None:
         model = self.context.model()
         if id(optimizer) in self._seen or len(self._seen) >= _MOST_OPTIMIZERS or model is None or is_fsdp1(model):
             return
@@ -51,17 +51,17 @@ class DecayedNorms(Guard):
                      names=vectors[:_MOST_NAMES], count=len(vectors), exempt=len(spared))  # fmt: skip
 
 
-def _groups(optimizer: Any) -> tuple[list[Any], list[Any]]:  # noqa: ANN401
+def _groups(optimizer: Any) -> tuple[list[Any], list[Any]]:
     """Those that decay nothing, and those that decay."""
     groups = [group for group in optimizer.param_groups if isinstance(group.get("weight_decay"), (int, float))]
     return [g for g in groups if g["weight_decay"] == 0], [g for g in groups if g["weight_decay"] > 0]
 
 
-def _is_vector(parameter: Any) -> bool:  # noqa: ANN401
+def _is_vector(parameter: Any) -> bool:
     return bool(parameter.requires_grad and parameter.dim() <= 1)
 
 
-def _norms_and_biases(model: Any) -> dict[int, tuple[str, bool]]:  # noqa: ANN401
+def _norms_and_biases(model: Any) -> dict[int, tuple[str, bool]]:
     """id of a vector -> its name, and whether it is a norm's: all that a norm has, and what is called a bias."""
     found = {}
     for path, module in inner_of(model).named_modules():

@@ -41,11 +41,11 @@ class EvalModeWrong(Guard):
         self.listen("pass", self._pass_begins)
         self.listen("data-end", self._pass_ends)
 
-    def _pass_begins(self, iterator: Any) -> None:  # noqa: ANN401
+    def _pass_begins(self, iterator: Any) -> None:
         self._evaluations.begins(iterator)
         self._look_anew()
 
-    def _pass_ends(self, iterator: Any) -> None:  # noqa: ANN401
+    def _pass_ends(self, iterator: Any) -> None:
         """After an evaluation in the middle of an epoch an older pass continues."""
         evaluations = self._evaluations
         if evaluations.ends(iterator):
@@ -73,7 +73,7 @@ class EvalModeWrong(Guard):
         self._forwards = _FORWARDS
         self.listen("forward", self._forward)
 
-    def _forward(self, module: Any) -> None:  # noqa: ANN401
+    def _forward(self, module: Any) -> None:
         self._forwards -= 1
         if self._forwards <= 0:
             self.unsubscribe("forward")
@@ -93,7 +93,7 @@ class EvalModeWrong(Guard):
             self.unsubscribe("optimizer")
             self.listen("optimizer", self._steps)
 
-    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps(self, optimizer: Any) -> None:
         """The first one after a suspicion decides."""
         self.unsubscribe("optimizer")
         one, self._suspect = self._suspect, None
@@ -130,7 +130,7 @@ class _EvaluatedModel:
             self.wrong += 1
 
 
-def _kinds(module: Any, *, training: bool) -> list[str]:  # noqa: ANN401
+def _kinds(module: Any, *, training: bool) -> list[str]:
     """The kinds of its dropouts and batch norms, where all of them are in this mode. Frozen batch norms know no mode,
     and are of another class than torch's."""
     norm = sys.modules["torch"].nn.modules.batchnorm._NormBase

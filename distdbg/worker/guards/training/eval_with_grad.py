@@ -60,7 +60,7 @@ class EvalWithGrad(Guard):
     def _backward(self, _frame: object) -> None:
         self._at_rest()
 
-    def _forward(self, module: Any) -> None:  # noqa: ANN401
+    def _forward(self, module: Any) -> None:
         batch = self.context.batches
         if module.training or batch - self._from > 2 * _BATCHES:
             self._at_rest()
@@ -81,14 +81,14 @@ class EvalWithGrad(Guard):
         self.report(where, "an evaluation builds graphs", batches=_BATCHES)
 
 
-def _hung_on(node: Any) -> Callable[[], Any]:  # noqa: ANN401
+def _hung_on(node: Any) -> Callable[[], Any]:
     from _weakref import ref
 
     token = node.metadata[_KEY] = Token()
     return ref(token)
 
 
-def _output() -> Any:  # noqa: ANN401
+def _output() -> Any:
     """What the forward of DDP or FSDP1 is about to give back, or the outermost unit of FSDP2."""
     for frame in frames_above(8):
         if "output" in frame.f_code.co_varnames and frame.f_code.co_name in ("forward", "_post_forward"):
@@ -96,7 +96,7 @@ def _output() -> Any:  # noqa: ANN401
     return None
 
 
-def _graph_of(output: Any) -> Any:  # noqa: ANN401
+def _graph_of(output: Any) -> Any:
     if isinstance(output, dict):
         output = tuple(output.values())
     if not isinstance(output, (list, tuple)):

@@ -75,7 +75,7 @@ class GraphRetained(Guard):
                 self.report(list(place) or None, kept=count, of=planted, after=self.context.steps - self._planted)
 
 
-def _some_of(node: Any) -> Iterator[Any]:  # noqa: ANN401
+def _some_of(node: Any) -> Iterator[Any]:
     """Nodes of a graph ever further from the loss, and one of the furthest: a tensor keeps all nodes that made it,
     and none that used it. Nodes of parameters always live, and are left out."""
     seen, level, depth = {node}, [node], 0

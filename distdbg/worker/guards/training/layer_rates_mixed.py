@@ -34,7 +34,7 @@ class LayerRatesMixed(Guard):
     def window(self) -> None:
         self.listen_in_window(optimizer=self._steps)
 
-    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps(self, optimizer: Any) -> None:
         model = self.context.model()
         if id(optimizer) in self._seen or len(self._seen) >= _MOST_OPTIMIZERS or model is None or is_fsdp1(model):
             return
@@ -51,7 +51,7 @@ class LayerRatesMixed(Guard):
                          layers=shown, count=len(odd), of=len(layers))  # fmt: skip
 
 
-def _rates(optimizer: Any) -> dict[int, float]:  # noqa: ANN401
+def _rates(optimizer: Any) -> dict[int, float]:
     """As they were before a schedule moved. One that is a tensor may be on a device, and is not read."""
     found: dict[int, float] = {}
     for group in optimizer.param_groups:

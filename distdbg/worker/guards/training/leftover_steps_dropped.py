@@ -30,7 +30,7 @@ class LeftoverStepsDropped(Guard):
         self.listen("pass", self._begins)
         self.listen("data-end", self._ends)
 
-    def _begins(self, iterator: Any) -> None:  # noqa: ANN401
+    def _begins(self, iterator: Any) -> None:
         self._left -= 1
         if self._left < 0:
             self.unsubscribe()
@@ -52,7 +52,7 @@ class LeftoverStepsDropped(Guard):
         if self._now is None or self._now.steps_at(backwards) >= _STEPS:
             self.unsubscribe("optimizer")
 
-    def _ends(self, iterator: Any) -> None:  # noqa: ANN401
+    def _ends(self, iterator: Any) -> None:
         now, self._now = self._now, None
         if now is None or now.of() is not iterator:
             return

@@ -32,7 +32,7 @@ class LoaderLengthsDiffer(Guard):
         self.listen("pass", self._begins)
         self.listen("data-end", self._ends)
 
-    def _begins(self, iterator: Any) -> None:  # noqa: ANN401
+    def _begins(self, iterator: Any) -> None:
         self._left -= 1
         if self._left < 0:
             self.unsubscribe()
@@ -60,7 +60,7 @@ class LoaderLengthsDiffer(Guard):
             begun.number = number
             self.report(begun.where, "", (number, "begins"), number=number, batches=begun.total, among=ranks)
 
-    def _ends(self, iterator: Any) -> None:  # noqa: ANN401
+    def _ends(self, iterator: Any) -> None:
         begun = self._begun
         if begun is not None and begun.of() is iterator:
             self._begun = None

@@ -53,7 +53,7 @@ class LossNotDivided(ScalerGuard):
             self._places.clear()
         self._places.append((users_line(), begins_with_ones(frame) and self._is_mean(root)))
 
-    def _is_mean(self, root: Any) -> bool:  # noqa: ANN401
+    def _is_mean(self, root: Any) -> bool:
         nodes = list(chain_of(root))
         if self.scaler_of(root) is not None:
             nodes = nodes[1:]
@@ -71,7 +71,7 @@ class LossNotDivided(ScalerGuard):
             return not holds_unreduced(self.context.model())
         return is_filled(gradient) is False
 
-    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps(self, optimizer: Any) -> None:
         places, batches, loaders = self._places, self._batches, len(self._loaders)
         self._begin_step()
         if self._probe is None or self._probe() is None:

@@ -36,7 +36,7 @@ class MissingSetEpoch(PassGuard):
         self._waiting: list[_Sampler] = []
         self.listen("pass-begins", self._first_batch)
 
-    def pass_begins(self, now: Pass, iterator: Any) -> bool:  # noqa: ANN401
+    def pass_begins(self, now: Pass, iterator: Any) -> bool:
         for sampler in samplers_of(iterator):
             epoch = getattr(sampler, "epoch", None)
             if type(epoch) is int and hasattr(sampler, "set_epoch") and _shuffles(sampler):
@@ -93,7 +93,7 @@ class MissingSetEpoch(PassGuard):
 class _Sampler:
     """`changed`: anyone but us has changed the epoch. `named`: the script names set_epoch."""
 
-    def __init__(self, sampler: Any) -> None:  # noqa: ANN401
+    def __init__(self, sampler: Any) -> None:
         self.kind, self.epoch = type(sampler).__name__, sampler.epoch
         plain = sys.modules["torch.utils.data.distributed"].DistributedSampler
         self.own_order = getattr(type(sampler), "__iter__", None) is not plain.__iter__
@@ -116,7 +116,7 @@ class _Order:
         return drawn and self.epoch == other.epoch
 
 
-def _shuffles(sampler: Any) -> bool:  # noqa: ANN401
+def _shuffles(sampler: Any) -> bool:
     """It says so; or it has a seed beside the epoch, as batch samplers do that always shuffle."""
     said = getattr(sampler, "shuffle", None)
     return said is True or (said is None and type(getattr(sampler, "seed", None)) is int)

@@ -38,10 +38,10 @@ class MissingZeroGrad(Guard):
     def window_ends(self) -> None:
         self._of = {}
 
-    def _forward(self, module: Any) -> None:  # noqa: ANN401
+    def _forward(self, module: Any) -> None:
         self._models[id(module)] = weak(module)
 
-    def _stepped(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _stepped(self, optimizer: Any) -> None:
         state = self._of.setdefault(id(optimizer), _State())
         state.probe, state.backwards, state.kept = probe_of(parameters_of(optimizer)), 0, True
 
@@ -53,7 +53,7 @@ class MissingZeroGrad(Guard):
                 state.kept = _is_kept(state.probe, state.backwards)
                 state.backwards += 1
 
-    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps(self, optimizer: Any) -> None:
         state = self._of.get(id(optimizer))
         if state is None or state.probe is None:
             return

@@ -51,7 +51,7 @@ class ParamsNotOptimized(Guard):
         if 0 < self.windows < self.most_windows:
             self._judge()
 
-    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps(self, optimizer: Any) -> None:
         self._hold(optimizer)
         model = self.context.model()
         if model is None or self._looked or is_fsdp1(model):
@@ -63,13 +63,13 @@ class ParamsNotOptimized(Guard):
         self._parameters, self._own = len(wanted), {id(p) for _, p in named}
         self._free = {name: (id(p), _size(p)) for name, p in wanted if p.grad is not None}
 
-    def _steps_between(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps_between(self, optimizer: Any) -> None:
         known = self._known.get(id(optimizer))
         if known is None or known() is not optimizer:
             self._known[id(optimizer)] = weak(optimizer)
             self._hold(optimizer)
 
-    def _hold(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _hold(self, optimizer: Any) -> None:
         if len(self._held) < 1_000_000:
             self._held.update((id(p), _size(p)) for p in parameters_of(optimizer))
 
@@ -92,6 +92,6 @@ class ParamsNotOptimized(Guard):
         self._held, self._free, self._known = {}, {}, {}
 
 
-def _size(parameter: Any) -> int:  # noqa: ANN401
+def _size(parameter: Any) -> int:
     """Of a DTensor what this rank has of it: that is what it would have a copy of."""
     return int(getattr(parameter, "_local_tensor", parameter).numel())

@@ -67,7 +67,7 @@ class ParamsWithoutGrad(Guard):
             if look.names and optimizer is not None:
                 look.take_again(optimizer, self.context.steps)
 
-    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps(self, optimizer: Any) -> None:
         """Only optimizers that stepped in the first window: a later one is too young."""
         look, reference = self._looks.get(id(optimizer)), weak(optimizer)
         if self.windows == 1:
@@ -99,16 +99,16 @@ class _GradientLook:
         self.where: Where | None = None
         self.window = self.steps = self.parameters = 0
 
-    def take(self, optimizer: Any, model: Any, steps: int) -> None:  # noqa: ANN401
+    def take(self, optimizer: Any, model: Any, steps: int) -> None:
         without = self._without(optimizer, steps)
         self.names = {id(p): name for name, p in model.named_parameters() if id(p) in without}
 
-    def take_again(self, optimizer: Any, steps: int) -> None:  # noqa: ANN401
+    def take_again(self, optimizer: Any, steps: int) -> None:
         """Without the model: after a forward without a backward FSDP2 has replaced its parameters."""
         without = self._without(optimizer, steps)
         self.names = {own: name for own, name in self.names.items() if own in without}
 
-    def _without(self, optimizer: Any, steps: int) -> set[int]:  # noqa: ANN401
+    def _without(self, optimizer: Any, steps: int) -> set[int]:
         """Empty where the optimizer's state does not show which parameters had a gradient."""
         wanted = [p for p in parameters_of(optimizer) if p.requires_grad and p.numel()]
         state = optimizer.state

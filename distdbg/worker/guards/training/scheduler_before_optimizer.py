@@ -31,7 +31,7 @@ class SchedulerBeforeOptimizer(Guard):
         self._schedules: list[_MovingSchedule] = []
         self.listen("scheduler", self._made)
 
-    def _made(self, scheduler: Any) -> None:  # noqa: ANN401
+    def _made(self, scheduler: Any) -> None:
         reference = weak(scheduler)
         if reference is not None and len(self._schedules) < _MOST:
             self._schedules.append(_MovingSchedule(reference))
@@ -47,7 +47,7 @@ class SchedulerBeforeOptimizer(Guard):
             self.unsubscribe()
             self._schedules = []
 
-    def _stepped(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _stepped(self, optimizer: Any) -> None:
         for one in self._schedules:
             if one.optimizer() is optimizer:
                 one.stepped, one.at_backward = True, None
@@ -57,7 +57,7 @@ class SchedulerBeforeOptimizer(Guard):
             if one.stepped:
                 one.at_backward = one.moves()
 
-    def _steps(self, optimizer: Any) -> None:  # noqa: ANN401
+    def _steps(self, optimizer: Any) -> None:
         for one in self._schedules:
             if one.at_backward is None or one.optimizer() is not optimizer:
                 continue
@@ -79,7 +79,7 @@ class _MovingSchedule:
         self.at_backward: int | None = None
         self.times = 0
 
-    def optimizer(self) -> Any:  # noqa: ANN401
+    def optimizer(self) -> Any:
         return getattr(self.of(), "optimizer", None)
 
     def moves(self) -> int | None:

@@ -29,14 +29,14 @@ class SchedulerCadence(PassGuard):
         self._passes = 0
         self.listen("scheduler", self._made)
 
-    def pass_begins(self, _now: Pass, _iterator: Any) -> bool:  # noqa: ANN401
+    def pass_begins(self, _now: Pass, _iterator: Any) -> bool:
         return True
 
     def trained(self, _now: Pass) -> None:
         self._passes += 1
         self._look()
 
-    def _made(self, scheduler: Any) -> None:  # noqa: ANN401
+    def _made(self, scheduler: Any) -> None:
         reference = weak(scheduler)
         if reference is not None and len(self._schedules) < _MOST:
             self._schedules.append(_PlannedSchedule(reference, users_line(), self.context.steps))

@@ -42,7 +42,7 @@ class SeedsIdentical(Guard):
             self.report(users_line(), "", self.windows, before=before, after=after, dropouts=drops, among=ranks)
 
 
-def _generator_state(model: Any) -> tuple[str, int, int] | None:  # noqa: ANN401
+def _generator_state(model: Any) -> tuple[str, int, int] | None:
     """The device's kind, the seed, and the state of its numbers; None where it is not available."""
     parameter = next(model.parameters(), None)
     device, torch = getattr(parameter, "device", None), sys.modules["torch"]
@@ -57,7 +57,7 @@ def _generator_state(model: Any) -> tuple[str, int, int] | None:  # noqa: ANN401
     return "cuda", generator.initial_seed(), generator.get_offset()
 
 
-def _dropouts(model: Any) -> int:  # noqa: ANN401
+def _dropouts(model: Any) -> int:
     """How many of its modules drop something now."""
     return sum(
         1 for m in model.modules() if m.training and "Dropout" in type(m).__name__ and 0 < getattr(m, "p", 0) < 1

@@ -38,7 +38,7 @@ class WarmupTooLong(Guard):
         self._epochs, self._ended_at = self.context.epochs, -1
         self.listen("scheduler", self._made)
 
-    def _made(self, scheduler: Any) -> None:  # noqa: ANN401
+    def _made(self, scheduler: Any) -> None:
         reference = weak(scheduler)
         if reference is None or len(self._schedules) >= _MOST:
             return
