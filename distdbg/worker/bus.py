@@ -112,7 +112,7 @@ class Bus:
         return deliver
 
     def _install_later(self, module: str, install: Install) -> None:
-        """After the whole import of torch: in the middle of it nothing of it may be used."""
+        """After the import of torch: during the import no part of it may be used."""
         self._imports.after(
             "torch", lambda _torch: self._imports.after(module, lambda loaded: install(loaded, self.channel))
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from distdbg.worker.user_code import belongs_to_user
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -25,7 +27,7 @@ def describe(error: BaseException, traceback: TracebackType | None, thread: str 
 
 
 def being_handled(own_thread: int) -> list[dict[str, object]]:
-    """What each other thread is handling: the body of an `except` or a `finally` that an exception led to."""
+    """The exceptions that other threads are handling: in an `except` or a `finally` after one."""
     current: dict[int, BaseException | tuple[object, ...] | None]
     current = getattr(sys, "_current_exceptions", dict)()
     threading = sys.modules.get("threading")
@@ -43,7 +45,7 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:
-        return "its text could not be made"
+        return "its text is not available"
 
 
 def _format(error: BaseException, traceback: TracebackType | None) -> str:
@@ -67,16 +69,3 @@ def _where(traceback: TracebackType | None) -> list[object] | None:
         is_users = is_users or users
         traceback = traceback.tb_next
     return chosen
-
-
-def belongs_to_user(filename: str) -> bool:
-    """Inside a rank, torch and the standard library are known by their folders, too."""
-    from distdbg.evidence.frames import is_user
-
-    if not is_user(filename):
-        return False
-    for name in ("os", "torch"):
-        file = getattr(sys.modules.get(name), "__file__", None) or ""
-        if file and filename.startswith(file.rpartition("/")[0] + "/"):
-            return False
-    return True

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class ImportWatch:
-    """A finder for sys.meta_path that finds nothing by itself. It stays there: to take it out of the list while another
-    thread walks along that list could make it miss the next finder. `failed(module, error)` is called for a callback
+    """A finder for sys.meta_path that finds nothing by itself. It stays there: to remove it while another thread
+    iterates over the list could make that skip the next finder. `failed(module, error)` is called for a callback
     that raised: no import fails because of it."""
 
     def __init__(self, failed: Failed) -> None:

@@ -19,7 +19,7 @@ _LAST_WORDS_S = 0.2  # the script has ended: the last messages may wait a little
 
 
 def encode(value: object) -> str:
-    """JSON of None, bool, numbers, text, lists, tuples and dicts; anything else as its text."""
+    """JSON of None, bool, numbers, text, lists, tuples and dicts; other objects as their text."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int):
@@ -49,7 +49,7 @@ class Link:
         self._file = os.fstat(self._socket.fileno())
 
     def send(self, op: str, fields: dict[str, object], *, last_words: bool = False) -> bool:
-        """One message. False where the agent does not take it at once: then it is dropped, and never half a line sent.
+        """One message. False where the agent does not take it at once: then it is dropped, and never sent in part.
 
         With `last_words` it may wait for 0.2 s.
         """

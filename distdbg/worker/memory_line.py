@@ -17,7 +17,7 @@ _last: dict[str, float] = {}
 
 
 def lines(message: str, *, collect: bool) -> str:
-    """Three lines. Raises nothing that a machine's lack of a GPU or of /proc could bring."""
+    """Three lines. Does not raise on a machine without a GPU or /proc."""
     if collect:
         import gc
 

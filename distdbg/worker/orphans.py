@@ -30,7 +30,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def end_with_parent() -> int:
-    """Returns the parent's pid. Raises ImportError, OSError or AttributeError where there is no way to ask for it."""
+    """Returns the parent's pid. Raises ImportError, OSError or AttributeError where the kernel has no such call."""
     parent = os.getppid()
     _prctl(_PR_SET_PDEATHSIG, _SIGTERM)
     if os.getppid() != parent:  # it ended in between, and the kernel has no parent to watch

@@ -100,7 +100,7 @@ def read_page(raw: bytes) -> Page | None:
 
 
 def mapped(path: str, size: int) -> mmap.mmap:
-    """A new file of zeros that is there to the last byte: on a full file system a store into a hole is a SIGBUS.
+    """A new file of zeros without holes: on a full file system a store into a hole is a SIGBUS.
 
     Raises OSError, and then leaves no file.
     """
@@ -135,7 +135,7 @@ class PageWriter:
         words[_PHASE] = code
 
     def ticker(self, phase: int, count: int | None = None) -> Callable[[object], None]:
-        """A function that begins a phase and counts one up (STEPS, BATCHES, …); what it is called with is ignored.
+        """A function that begins a phase and increments a count (STEPS, BATCHES, …); it ignores its argument.
 
         One call, no attribute: 0.2 us. It keeps to the page that it was made for, also after `close`.
         """
@@ -187,7 +187,7 @@ class PageWriter:
             ring()
 
     def reset_counts(self) -> None:
-        """Steps and batches count from 0 once more."""
+        """Count steps and batches from 0 again."""
         self._words[STEPS] = self._words[BATCHES] = 0
         self._rings.clear()
         self._due[0] = -1
@@ -202,7 +202,7 @@ class PageWriter:
         return self._words[BACKWARDS]
 
     def caller(self) -> Callable[[], None]:
-        """A function that counts a call of torch.distributed; the phase stays what it is."""
+        """A function that counts a call of torch.distributed; the phase does not change."""
         words, now, count, at = self._words, _now, CALLS, _CALL_TIME
 
         def call() -> None:
@@ -221,7 +221,7 @@ class PageWriter:
         return count
 
     def pass_begins(self, iterator: Any) -> None:
-        """A loader's iterator begins; it carries the note, as passes lie within one another and are broken off."""
+        """A loader's iterator begins; it keeps the count itself, since passes can be nested and can end early."""
         iterator.__dict__["_distdbg_begun"] = self._words[STEPS]
 
     def pass_ends(self, iterator: Any) -> None:
@@ -233,7 +233,7 @@ class PageWriter:
         return self._words[_EPOCHS]
 
     def user_step(self, step: int | None) -> None:
-        """The script's own count; None counts one up. What does not fit into 64 bits raises ValueError."""
+        """The script's own count; None increments it. A number of more than 64 bits raises ValueError."""
         words = self._words
         words[_USER_STEP] = words[_USER_STEP] + 1 if step is None else step
         words[_STEP_TIME] = _now()

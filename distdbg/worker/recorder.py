@@ -29,7 +29,7 @@ def serve(path: str) -> bool:
 
 
 class _Quiet:
-    """The server announces itself on standard error, which is the script's: for this moment only errors are printed."""
+    """The server prints a line on standard error, which is the script's: meanwhile only errors are printed."""
 
     def __enter__(self) -> None:
         from ctypes import CDLL, c_int  # torch has loaded both

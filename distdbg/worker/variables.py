@@ -16,7 +16,7 @@ _HOLD_IT = {"locals", "exec"}
 
 
 def _references() -> int:
-    """Of a dict that only its frame and one variable hold; 0 where there is none, as from Python 3.13 on."""
+    """The reference count of a dict held by its frame and one variable; 0 without one, as from Python 3.13 on."""
     kept = sys._getframe().f_locals
     return sys.getrefcount(kept) if type(kept) is dict else 0
 
@@ -42,7 +42,7 @@ def variables(frame: FrameType) -> dict[str, object]:
 
 
 def _traced(frame: FrameType) -> bool:
-    """By a function of Python's: when that returns, the interpreter takes the variables back from this very dict."""
+    """By a Python function: when that returns, the interpreter restores the variables from this dict."""
     threading = sys.modules.get("threading")
     hooks = (getattr(threading, name, None) for name in ("_trace_hook", "_profile_hook"))
     if sys.gettrace() is not None or sys.getprofile() is not None or any(hook is not None for hook in hooks):

@@ -41,7 +41,7 @@ class History:
             self._marks.mark(step, phase)
 
     def _record(self, device: Any, ran_out: Callable[..., None]) -> None:
-        """Called within torch's own start of CUDA: what it raises would be the script's error."""
+        """Called while torch starts CUDA: an exception would be the script's error."""
         try:
             try:
                 device.memory._record_memory_history(**_WANTED, global_record_annotations=True)

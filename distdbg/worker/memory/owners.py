@@ -18,7 +18,7 @@ _MOST_BLOCKS, _MOST_CLASSES, _MOST_PATHS = 50_000, 400, 8
 
 
 def owners(device: str = "cuda") -> dict[str, object]:
-    """As a pickle of plain containers can hold it; empty where torch is not there. Raises for what it cannot read."""
+    """In plain containers, for a pickle; empty without torch. Raises where it cannot read an object."""
     nn, optim = sys.modules.get("torch.nn"), sys.modules.get("torch.optim")
     if nn is None or optim is None:
         return {}
@@ -37,7 +37,7 @@ def owners(device: str = "cuda") -> dict[str, object]:
 
 
 def _roots(modules: list[Any]) -> list[Any]:
-    """Those that are no part of another and have tensors; where DDP or FSDP wraps a model, the wrapper."""
+    """Modules outside any other, with tensors; where DDP or FSDP wraps a model, the wrapper."""
     parts = {id(child) for module in modules for child in module._modules.values()}
     return [m for m in modules if id(m) not in parts and next(_tensors(m), None) is not None]
 

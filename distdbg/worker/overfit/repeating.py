@@ -34,7 +34,7 @@ class Repeating:
         bus.subscribe("pass", self._anew)
 
     def backward(self) -> None:
-        """One is about to begin: what has given a batch by now is what is trained on."""
+        """A backward begins: the loaders that have given a batch are the training's."""
         self._unused = 0
         if self._batches or not self._given:
             return
@@ -61,7 +61,7 @@ class Repeating:
         self._given.setdefault(id(sampler), (sampler, ref(iterator), _copy(batch)))
 
     def _ends(self, iterator: Any) -> None:
-        """Before any backward: that was no training."""
+        """A pass that ends before any backward is no training."""
         self._given.pop(id(_sampler(iterator)), None)
 
     def _anew(self, iterator: Any) -> None:
@@ -71,7 +71,7 @@ class Repeating:
             self._hold(iterator, found[1])
 
     def _hold(self, iterator: Any, batch: Any) -> None:
-        """In the place of what loads: `__next__` stays torch's, and so do its hooks."""
+        """Replace the method that loads: `__next__` stays torch's, and so do its hooks."""
 
         def again() -> Any:
             self._unused += 1

@@ -22,7 +22,7 @@ _OURS = "distdbg/worker/profile/profiler.py"
 
 
 def _frames(fields: Any) -> tuple[str, int, str]:
-    """The caller's file and line, and the file of what is called; empty for what is no call.
+    """The caller's file and line, and the file of the called function; empty for other events.
 
     A few names are in memory that torch has freed (2.13, where `torch.save` imports a module): those are no text.
     """

@@ -34,7 +34,7 @@ _BEGINS = {
 
 
 class PhaseMarks:
-    """Listens from its making on, in the thread that makes it; times are epoch nanoseconds."""
+    """Listens from the start, in the thread that makes it; times are epoch nanoseconds."""
 
     def __init__(self, bus: Bus) -> None:
         self._thread = _thread.get_ident()
@@ -63,7 +63,7 @@ class PhaseMarks:
         self._unsubscribe()
 
     def events(self, pid: int, base_ns: int) -> Iterator[dict[str, object]]:
-        """Complete events of a track of their own: they cross torch's, and a track's must nest. `ts` in us."""
+        """Complete events in a separate track: they overlap torch's, and those of a track must nest. `ts` in us."""
         named = {"ph": "M", "pid": pid, "tid": TRACK, "ts": 0}
         yield {**named, "name": "thread_name", "args": {"name": TRACK_NAME}}
         yield {**named, "name": "thread_sort_index", "args": {"sort_index": -1}}

@@ -37,7 +37,7 @@ class KeepLayers:
         module.PreTrainedModel.post_init = post_init
 
     def shorten(self, model: Any) -> None:
-        """The model's own stacks; those of models within it have been shortened at the end of their own building."""
+        """The model's own stacks; those of inner models are shorter since they were built."""
         for path, stack in list(stacks(model)):
             layers = list(stack.children())
             count = max(self._count, _last_new_kind(layers, getattr(model, "config", None)) + 1)
@@ -55,7 +55,7 @@ class KeepLayers:
 
 
 def _last_new_kind(layers: list[Any], config: Any) -> int:
-    """The place of the layer that is the first of its kind, of the kind that comes last."""
+    """The index of the first layer of the kind that begins last."""
     kinds: dict[object, int] = {}
     lists = [v for v in vars(config).values() if _is_per_layer(v, len(layers))] if config is not None else []
     for place, layer in enumerate(layers):

@@ -66,7 +66,7 @@ class Shrinking:
         self._report()
 
     def _report(self) -> None:
-        """At the first step; of layers, at once, since a rank may die before it."""
+        """At the first step; layers at once, since a rank may die before it."""
         fields: dict[str, Any] = {}
         if self._keep is not None:
             fields["kept"] = {path: list(counts) for path, counts in self._keep.kept.items()}

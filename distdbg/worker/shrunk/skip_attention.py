@@ -106,7 +106,7 @@ def skipped(query: Any, key: Any, value: Any, *others: Any, heads_last: bool) ->
 
 
 class _Made:
-    """The function below, which cannot be written down before torch is there."""
+    """The function below, which needs torch to be defined."""
 
     function: Any = None
 

@@ -18,7 +18,7 @@ def describe(value: object) -> str:
 
 
 def signature(value: object, deepest: int = _DEEPEST) -> tuple[object, ...]:
-    """The shapes and dtypes in it, and nothing else: to compare by."""
+    """Only the shapes and dtypes of a value, for comparison."""
     return tuple((tensor.shape, tensor.dtype) for tensor in _tensors(value, deepest))
 
 

@@ -71,8 +71,9 @@ class NonfiniteDump:
         *,
         failed: bool,
     ) -> dict[str, object]:
-        """Which files there are, and why not the others. `held` is what `last` gave when it was found. Our own
-        saves send no events."""
+        """The files that exist, and why others do not. `held` is the result of `last` at the time of the finding.
+
+        Our own saves send no events."""
         self._root.unhook()  # a model is saved without us
         heard_again = self._context.bus.mute("save", "save-end")
         try:
@@ -102,7 +103,7 @@ class NonfiniteDump:
         return result
 
     def _fits(self, name: str, size: int, writers: int | None = None) -> bool:
-        """With as much again left for others."""
+        """Whether as much again stays free for others."""
         if because := no_room(self._files.folder, 2 * size, writers):
             self._because[name] = f"it is {size >> 20} MiB: {because}"
         return name not in self._because
@@ -166,7 +167,7 @@ class NonfiniteDump:
 
 
 def _first_of_group(model: Any) -> int | None:
-    """The global rank that holds the same parameters under DDP and comes first; None where that is this one."""
+    """The global rank of the first rank with the same parameters under DDP; None where that is this one."""
     group = getattr(model, "process_group", None) if is_ddp(model) else None
     if group is None or group.rank() == 0:
         return None

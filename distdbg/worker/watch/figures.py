@@ -29,12 +29,12 @@ def tensors_in(value: object, most: int = 8) -> list[Any]:
 
 
 def local(tensor: Any) -> Any:
-    """This rank's part of a DTensor: to ask for the whole would be a collective."""
+    """This rank's part of a DTensor: the whole would need a collective."""
     return getattr(tensor, "_local_tensor", tensor).detach()
 
 
 def probe(tensor: Any) -> Any:
-    """A part of a gradient, quickly looked at."""
+    """A part of a gradient, for a quick test."""
     return local(tensor).reshape(-1)[:_PROBED]
 
 
@@ -50,7 +50,7 @@ def is_mask(tensor: Any) -> bool:
 
 
 def statistics(tensor: Any) -> dict[str, object]:
-    """Shape, dtype, how many NaN, inf and -inf, and minimum, maximum, mean of what is finite."""
+    """Shape, dtype, how many NaN, inf and -inf, and minimum, maximum, mean of the finite values."""
     values = local(tensor)
     finite = values[torch.isfinite(values)].double()
     found: dict[str, object] = {

@@ -105,7 +105,7 @@ def _names(models: list[Any], own: set[int]) -> dict[int, tuple[int, str, Any, s
 
 
 def _has_units(module: Any, parameter: Any) -> bool:
-    """Whether the rows of this parameter are a layer's output units, all of each of them held here."""
+    """Whether the rows of this parameter are a layer's output units, and complete on this rank."""
     if not isinstance(module, (torch.nn.Linear, *_CONVOLUTIONS)) or parameter.dim() < 2:
         return False
     placements = getattr(parameter, "placements", ())

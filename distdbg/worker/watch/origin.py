@@ -45,7 +45,7 @@ def origin(calls: list[ModuleCall]) -> dict[str, object]:
 
 
 def bad_weights(model: Any) -> dict[str, object]:
-    """How many parameters are not finite, of how many, and some of their names."""
+    """The number of parameters that are not finite, of all, and some names."""
     found = [(name, is_finite(p)) for name, p in model.named_parameters()]
     bad = [name.removeprefix("module.") for name, finite in found if not finite]
     return {"bad_weights": len(bad), "weights": len(found), "bad_weight_names": bad[:_MOST_NAMES]}
@@ -89,14 +89,14 @@ def _by_input(call: ModuleCall, around: list[ModuleCall]) -> dict[str, object]:
 
 
 def _is_traceless(calls: list[ModuleCall]) -> bool:
-    """Nothing that is left shows it but the batch, and finite values went into a module: it may have been masked."""
+    """Whether only the batch still has the value and some module got finite inputs: it may have been masked."""
     batch = {id(one) for one in calls[-1].inputs}
     made = [one for call in calls for one in (*call.outputs, *call.inputs) if id(one) not in batch]
     return all(map(is_finite, made)) and any(call.inputs and all(map(is_finite, call.inputs)) for call in calls)
 
 
 def _around(calls: list[ModuleCall], number: int) -> list[ModuleCall]:
-    """The modules that it was called within, from the inside: they are done after it."""
+    """The modules around the call, the innermost first: they end after it."""
     found: list[ModuleCall] = []
     inner = calls[number]
     for later in calls[number + 1 :]:

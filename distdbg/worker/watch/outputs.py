@@ -27,7 +27,7 @@ class ModuleCall:
 
 
 def listen_to(model: Any) -> list[Any]:
-    """Hooks on all modules of a model, by the names that they have within DDP's wrapper; the handles that end them."""
+    """Hook all modules of a model, by their names inside DDP's wrapper; returns the handles of the hooks."""
     handles: list[Any] = []
     compiled: list[str] = []
     for name, module in inner_of(model).named_modules():
@@ -49,7 +49,7 @@ def leave() -> None:
 
 
 def made() -> list[ModuleCall]:
-    """Since the last `forget`, in the order in which the modules were done."""
+    """The calls since the last `forget`, in the order of their ends."""
     return [ModuleCall(*one) for one in calls]
 
 

@@ -41,7 +41,7 @@ class Plain:
 
 
 def state_of(module: Any) -> tuple[dict[str, Any], bytes | None, str]:
-    """The tensors by name, the pickle, and why there is none."""
+    """The tensors by name, the pickle, and the reason where there is no pickle."""
     state = {name: p.detach() for name, p in module.named_parameters(remove_duplicate=False)}
     state |= dict(module.named_buffers(remove_duplicate=False))
     file = io.BytesIO()
@@ -54,7 +54,7 @@ def state_of(module: Any) -> tuple[dict[str, Any], bytes | None, str]:
 
 
 class _Pickler(pickle.Pickler):
-    """A tensor becomes ("parameter" or "tensor", name, whether it wants a gradient)."""
+    """A tensor becomes ("parameter" or "tensor", name, whether it requires a gradient)."""
 
     def __init__(self, file: Any, module: Any, state: dict[str, Any]) -> None:
         super().__init__(file, protocol=4)
@@ -80,7 +80,7 @@ def nbytes(tensor: Any) -> int:
 
 
 def random_states() -> dict[str, Any]:
-    """Those of libraries that are loaded: torch's own, CUDA's current device's, Python's and NumPy's. About 15 us."""
+    """The states of loaded libraries: torch, the current CUDA device, Python and NumPy. About 15 us."""
     states: dict[str, Any] = {"torch": torch.get_rng_state()}
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():
         states["cuda"] = torch.cuda.get_rng_state()

@@ -98,7 +98,7 @@ class Sample:
                 "dead": dead, "samples": self._layers.samples}  # fmt: skip
 
     def _dead(self, counts: list[float]) -> dict[str, int]:
-        """By layer; those with enough that live are left out from here on."""
+        """By layer; a layer with enough living rows is left out from now on."""
         layers = self._layers
         layers.samples += 1
         of = {place: layer for layer, place in layers.places}
@@ -113,8 +113,8 @@ class Sample:
 
 
 def _is_read(gradient: Any, units: int, groups: int) -> Any:
-    """Which of the units that a layer takes have a gradient there; of a convolution's channels a linear one takes each
-    as several features."""
+    """Which input units of a layer have a gradient there; a linear layer reads each channel of a convolution as several
+    features."""
     sizes = gradient.unflatten(0, (groups, -1)).abs()
     return sizes.sum((1, *range(3, sizes.dim()))).reshape(units, -1).sum(1) != 0
 
@@ -125,7 +125,7 @@ def _held(tensor: Any) -> Any:
 
 
 def _norms(tensors: list[Any], order: int, kind: Any) -> Iterable[Any]:
-    """Each a number; of order 0 the count of what is not zero. One call from Python for all of them."""
+    """One number each; order 0 counts values that are not zero. One call from Python for all."""
     at_once = getattr(torch, "_foreach_norm", None)
     if at_once is not None:
         found: Iterable[Any] = at_once(tensors, order, dtype=kind)

@@ -128,7 +128,7 @@ def everything() -> tuple[list[Any], list[Any], bool]:
 
 
 def wholes(modules: list[Any], optimizers: list[Any]) -> list[Any]:
-    """Those that hold all that is optimized, and as many parameters as any module around it; from the inside out."""
+    """Modules with all optimized parameters, and as many parameters as any module around them; the innermost first."""
     wanted = {id(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer)}
     one = next(iter(wanted), None)
     above: dict[int, dict[int, Any]] = {}

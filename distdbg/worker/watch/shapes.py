@@ -80,7 +80,7 @@ class ShapeWatch:
 
 
 class Table:
-    """One forward's. It keeps names and descriptions, no module."""
+    """The table of one forward. It keeps names and descriptions, no module."""
 
     def __init__(self, model: Any, step: int) -> None:
         self._step, self._whole = step, False
@@ -91,7 +91,7 @@ class Table:
         self._again: dict[str, int] = {}
 
     def take(self, module: Any, args: Any, kwargs: Any, output: Any) -> bool:
-        """True for the model itself, which comes last. Of a module that is called again the first call counts."""
+        """True for the model itself, which is last. For a module that is called again the first call counts."""
         name = self._names.get(id(module))
         if name is not None and name not in self._calls:
             own = sum(p.numel() for p in module.parameters(recurse=False))

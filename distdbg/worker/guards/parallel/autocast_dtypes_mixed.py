@@ -51,7 +51,7 @@ class AutocastDtypesMixed(Guard):
 
 
 def _entered_at() -> Where | None:
-    """The script's `with`, or its function that is decorated; None where it is not the script that enters."""
+    """The script's `with`, or its decorated function; None where other code enters."""
     entered = False
     for frame in frames_above(_FRAMES):
         code = frame.f_code

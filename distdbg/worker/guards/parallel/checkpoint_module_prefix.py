@@ -58,7 +58,7 @@ def _saved_object() -> Any:
 
 
 def _states(saved: Any) -> list[Any]:
-    """The dicts of tensors in what is saved: itself, or what it holds under a name."""
+    """The dicts of tensors in the saved object: itself, or one of its values."""
     if not isinstance(saved, dict):
         return []
     return [one for one in (saved, *list(saved.values())[:20]) if isinstance(one, dict) and _is_state(one)]

@@ -82,7 +82,7 @@ class CheckpointNotAtomic(Guard):
 
 
 def _is_there(path: str, size: int, own: int) -> bool:
-    """Whether a file of at least half the size has the name still. A link is none."""
+    """Whether another file of at least half the size still has this name. A link is none."""
     try:
         file = os.stat(path)
     except OSError:

@@ -49,7 +49,7 @@ class CheckpointRace(Guard):
         self._report_save(real, (own.st_dev, own.st_ino), began, file.st_size)
 
     def _writes(self, path: Any) -> None:
-        """It may not be there yet, nor its folder: what is known is the device."""
+        """The file may not exist yet, nor its folder: only the device is known."""
         if not isinstance(path, (str, os.PathLike)) or not self.context.distributed():
             return
         real = folder = os.path.realpath(path)
@@ -67,7 +67,7 @@ class CheckpointRace(Guard):
                  ended=None if size is None else time.time(), bytes=size, **more)  # fmt: skip
 
     def _publish(self, save: Save, _before: object) -> None:
-        """Give a file that is whole the name it gets: its own, or one with the rank in it."""
+        """Rename a complete file: to its own name, or to one with the rank in it."""
         began = self._began.pop(save.name, None)
         if began is None:
             return
@@ -79,7 +79,7 @@ class CheckpointRace(Guard):
 
 
 class _Claims:
-    """What the ranks of a node have saved under one name at the newest step: a line each, `rank step device inode`."""
+    """The saves of a node's ranks under one name at the newest step: a line each, `rank step device inode`."""
 
     def __init__(self, target: str, context: Any) -> None:
         from hashlib import sha256
@@ -89,7 +89,7 @@ class _Claims:
         self._target, self._rank, self._step = target, context.rank, context.steps
 
     def publish(self, part: str) -> str:
-        """The path that the file has afterwards."""
+        """Returns the new path."""
         import fcntl
 
         with open(self._file, "a+", encoding="ascii") as claims:

@@ -39,6 +39,6 @@ def _judged(unit: Unit) -> tuple[str, str, str] | None:
 
 
 def _asks_more(policy: Any) -> bool:
-    """For another type in reductions, buffers or outputs: then it is of use."""
+    """Whether reductions, buffers or outputs have another dtype: then mixed precision has an effect."""
     others = (getattr(policy, name, None) for name in ("reduce_dtype", "buffer_dtype", "output_dtype"))
     return any(other not in (None, policy.param_dtype) for other in others)

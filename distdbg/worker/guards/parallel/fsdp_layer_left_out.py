@@ -28,7 +28,7 @@ class FsdpLayerLeftOut(UnitsGuard):
 
 
 def _left_out(module: Any, units: list[Unit]) -> tuple[list[str], str, int, int] | None:
-    """Names of the layers, their class, their parameters, and how many siblings are units; the largest such lot."""
+    """Names, class and parameters of left-out layers, and the number of siblings that are units; the largest set."""
     heads = {id(head) for unit in units for head in unit.heads}
     shares: dict[int, int] = {}
     for unit in units:

@@ -25,7 +25,7 @@ class FsdpSingleUnit(UnitsGuard):
 
 
 def _repeated(module: Any) -> tuple[str, int] | None:
-    """The kind of layer of which a list or dict within the model has most, and how many: what would be units."""
+    """The most frequent kind of layer in a list or dict of the model, and its number: these could be units."""
     found: tuple[str, int] | None = None
     for one in module.modules():
         if not CONTAINERS & {cls.__name__ for cls in type(one).__mro__}:  # FSDP2 puts a class before each

@@ -42,7 +42,7 @@ class FullStateDictGather(Guard):
 
 
 def _whole_size(model: Any) -> tuple[int, int, str]:
-    """Numbers, bytes and device of the parameters as they are when gathered; 0 for a model that is not sharded."""
+    """Elements, bytes and device of the gathered parameters; 0 for a model that is not sharded."""
     numbers = size = 0
     # after an evaluation the outermost unit of FSDP2 is still gathered, and shows no shards
     device, sharded = "", is_fsdp1(model) or any(map(is_fsdp2, model.modules()))

@@ -80,7 +80,7 @@ class MixedDevices(Guard):
 
 
 def _inputs() -> Iterator[tuple[str, Any]]:
-    """Tensors that DDP's forward was given, with their devices; a CPU's single number goes with all devices."""
+    """Tensor arguments of DDP's forward, with their devices; a single number on the CPU fits all devices."""
     for frame in frames_above(_FRAMES):
         code = frame.f_code
         if code.co_name == "forward" and module_path(code.co_filename) == "torch/nn/parallel/distributed.py":

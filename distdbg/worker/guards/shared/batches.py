@@ -52,7 +52,7 @@ def shapes_of(batch: Any) -> list[Shape]:
 
 
 def first_input() -> Any:
-    """The first tensor that the forward of DDP or FSDP on the stack was given; None where it got none."""
+    """The first tensor argument of the forward of DDP or FSDP on the stack, or None."""
     for frame in frames_above(_FRAMES):
         function, variable = _FORWARDS.get(module_path(frame.f_code.co_filename), ("", ""))
         if frame.f_code.co_name == function:
@@ -63,8 +63,8 @@ def first_input() -> Any:
 
 
 def is_one_of(given: Shape, shapes: list[Shape]) -> bool:
-    """Whether a tensor of this shape can be one of those, reshaped, or all of it but a margin, as tokens without the
-    last. Half of one is a rank's own part."""
+    """Whether a tensor of this shape can be one of those, reshaped, or nearly all of it, as tokens without the last.
+    Half of one is a rank's own part."""
     return any(
         (prod(given) == prod(whole) and given[0] in whole)
         or (len(given) == len(whole) and all(map(int.__le__, given, whole)) and 2 * prod(given) > prod(whole))
@@ -91,7 +91,7 @@ def _inside(thing: Any, levels: int) -> Iterator[Any]:
 
 
 def _numbers(tensor: Any) -> list[float]:
-    """Of a tensor on the CPU, dense or not; the places are far from any row's length, and the same on all ranks."""
+    """Some numbers of a tensor on the CPU; their distance matches no row's length, and is the same on all ranks."""
     torch, size = sys.modules["torch"], tensor.numel()
     plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_complex()
     if not plain or tensor.device.type != "cpu":

@@ -91,7 +91,7 @@ class Evaluations:
         return self._left <= 0
 
     def _close(self) -> None:
-        """Data is trained on where there were steps before the next pass began, or this one ended."""
+        """Data counts as training data where steps were made before the next pass began, or this one ended."""
         now, self._now = self._now, None
         if now is None or now.data is None or self._context.steps <= now.since[2]:
             return

@@ -20,7 +20,7 @@ CHANGES_GRADIENTS = re.compile(
 
 
 class Probe:
-    """Made of a tensor that has a gradient now."""
+    """For a tensor that has a gradient now."""
 
     __slots__ = ("_gradient", "_parameter", "version")
 
@@ -29,7 +29,7 @@ class Probe:
         self.version = parameter.grad._version
 
     def gradient(self) -> Any:
-        """The gradient, where it is the very one that there was; else None."""
+        """The gradient, where it is still the same object; else None."""
         parameter = self._parameter() if self._parameter is not None else None
         gradient = None if parameter is None else parameter.grad
         same = gradient is not None and self._gradient is not None and self._gradient() is gradient
@@ -41,7 +41,7 @@ class Probe:
 
 
 def probe_of(parameters: Any) -> Probe | None:
-    """The first one that has a gradient which is not zero, as far as that can be seen."""
+    """For the first parameter whose gradient is not known to be zero."""
     for parameter in parameters:
         if parameter.grad is not None and is_filled(parameter.grad) is not False:
             return Probe(parameter)
@@ -49,13 +49,13 @@ def probe_of(parameters: Any) -> Probe | None:
 
 
 def dense_one(parameters: Any) -> Any:
-    """One whose gradient, where it has one, is not zero: a bias or a norm. That of an embedding mostly is. Or None."""
+    """A parameter whose gradient is dense, as that of a bias or a norm and not of an embedding. Or None."""
     wanted = [parameter for parameter in parameters if parameter.requires_grad]
     return next((parameter for parameter in wanted if parameter.dim() == 1), wanted[0] if wanted else None)
 
 
 def is_filled(gradient: Any) -> bool | None:
-    """Whether its first row holds anything; None where that is not to be read from a device."""
+    """Whether its first row has a value other than zero; None where it would be read from a device."""
     if gradient.device.type != "cpu" or gradient.is_sparse or type(gradient).__name__ == "DTensor":
         return None
     part = gradient.detach()

@@ -21,7 +21,7 @@ class Token:
 
 
 def chain_of(root: Any) -> Iterator[Any]:
-    """The nodes from the root on, as long as each has one before it: what was done to the loss, and the loss."""
+    """The nodes from the root backward, while each has one predecessor: operations on the loss, and the loss."""
     node = getattr(root, "grad_fn", None)
     for _ in range(_MOST_NODES):
         if node is None:
@@ -32,7 +32,7 @@ def chain_of(root: Any) -> Iterator[Any]:
 
 
 def is_scaled_by_hand(root: Any) -> bool:
-    """Whether something was multiplied after the loss was made, or may have been, in a function of the script's own."""
+    """Whether the loss was multiplied afterwards, or may have been, in an autograd function of the script."""
     for node in chain_of(root):
         kind = kind_of(node)
         if kind == "Mul" or hasattr(node, "_forward_cls"):
@@ -48,13 +48,13 @@ def kind_of(node: Any) -> str:
 
 
 def dtype_of(node: Any) -> str:
-    """The dtype of what the node made, `float16`; empty where this torch does not show it."""
+    """The dtype of the node's output, `float16`; empty where this torch does not show it."""
     metadata = getattr(node, "_input_metadata", None)
     return str(metadata[0].dtype).removeprefix("torch.") if metadata else ""
 
 
 def begins_with_ones(frame: FrameType) -> bool:
-    """A backward that was given no gradient of its own to begin with."""
+    """Whether a backward begins without a gradient of the script."""
     if frame.f_code.co_name == "grad":
         return False
     given = frame.f_locals.get("grad_tensors")

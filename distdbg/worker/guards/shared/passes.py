@@ -77,7 +77,7 @@ class PassGuard(Guard):
             self._close()
 
     def _close(self) -> None:
-        """The pass is over, or another has begun: the batches that came since it began are its."""
+        """The pass is over, or another has begun: all batches since its start are its own."""
         if self._now is None:
             return
         (reference, now), self._now = self._now, None
@@ -93,7 +93,7 @@ class PassGuard(Guard):
 
 
 def samplers_of(iterator: Any) -> Iterator[Any]:
-    """The iterator's sampler, and those inside of it: a batch sampler has one, and frameworks wrap them again."""
+    """The iterator's sampler, and those inside it: a batch sampler has one, and frameworks wrap them."""
     sampler = getattr(iterator, "_index_sampler", None)
     for _ in range(6):
         if sampler is None:

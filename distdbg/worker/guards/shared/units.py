@@ -39,7 +39,7 @@ class Unit:
 
 
 class UnitsGuard(Guard):
-    """Hears of each model once a window, before a forward."""
+    """Judges each model once a window, before a forward."""
 
     def window(self) -> None:
         self._seen: set[int] = set()
@@ -56,7 +56,7 @@ class UnitsGuard(Guard):
 
 
 def units_of(module: Any) -> list[Unit]:
-    """Those with parameters; empty for what is no FSDP module. The states of FSDP2 know one another."""
+    """Units with parameters; empty for other modules. The states of FSDP2 know each other."""
     if is_fsdp2(module):
         states = module._get_fsdp_state()._state_ctx.all_states
         return [_second(group) for state in states for group in parameter_groups(state)]
@@ -78,7 +78,7 @@ def holds_unreduced(module: Any) -> bool:
 
 
 def kind_of(module: Any) -> str:
-    """The class that the script gave a layer, below what FSDP, checkpointing and torch.compile put around it."""
+    """The script's class of a layer, inside the wrappers of FSDP, checkpointing and torch.compile."""
     while (inner := next((getattr(module, name) for name in _WRAPPED if name in module._modules), None)) is not None:
         module = inner
     classes = [cls.__name__ for cls in type(module).__mro__]

@@ -16,7 +16,7 @@ class Warmup:
 
 
 def warmup_of(scheduler: Any) -> Warmup | None:
-    """None where it has none, or is of another kind, or has its rate in a tensor, which may be on a device."""
+    """None for a schedule without one, for other kinds, and for a rate in a tensor, which may be on a device."""
     found = _read(scheduler)
     return found if found is not None and isinstance(found.peak, (int, float)) else None
 
@@ -40,7 +40,7 @@ def _read(scheduler: Any) -> Warmup | None:
 
 
 def _arguments_of(function: Any) -> dict[str, Any]:
-    """The numbers that a partial was given, or that a function within another has from there."""
+    """The keyword arguments of a partial, or the variables of a nested function."""
     if isinstance(given := getattr(function, "keywords", None), dict):
         return given
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())

@@ -75,8 +75,7 @@ class DataNotSharded(PassGuard):
 
 
 class _Batch:
-    """The first one of a pass. `part` is that of the data that the sampler deals out: its own number where they are
-    several, so that data of equal items counts as sharded, too."""
+    """The first batch of a pass. `part` is the sampler's rank: data of equal items counts as sharded, too."""
 
     def __init__(self, found: int, shapes: list[Shape], iterator: Any) -> None:
         self.fingerprint, self.shapes = found, shapes
@@ -91,7 +90,7 @@ class _Batch:
             self.items = -1
 
     def enters(self, given: Any) -> None:
-        """What can be read without waiting for a device must be the same, too."""
+        """Values that are readable without waiting for a device must be the same, too."""
         from zlib import crc32
 
         self.entered = True

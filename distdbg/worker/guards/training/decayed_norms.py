@@ -52,7 +52,7 @@ class DecayedNorms(Guard):
 
 
 def _groups(optimizer: Any) -> tuple[list[Any], list[Any]]:
-    """Those that decay nothing, and those that decay."""
+    """Groups without decay, and groups with decay."""
     groups = [group for group in optimizer.param_groups if isinstance(group.get("weight_decay"), (int, float))]
     return [g for g in groups if g["weight_decay"] == 0], [g for g in groups if g["weight_decay"] > 0]
 

@@ -94,7 +94,7 @@ class EvalModeWrong(Guard):
             self.listen("optimizer", self._steps)
 
     def _steps(self, optimizer: Any) -> None:
-        """The first one after a suspicion decides."""
+        """The first step after a suspicion decides."""
         self.unsubscribe("optimizer")
         one, self._suspect = self._suspect, None
         module = None if one is None else one.of()
@@ -109,7 +109,7 @@ class EvalModeWrong(Guard):
 
 
 class _EvaluatedModel:
-    """Goes from trained to evaluated to trained in eval mode; a forward in train mode brings it back."""
+    """The states of a model: trained, evaluated, trained in eval mode; a forward in train mode resets them."""
 
     def __init__(self, of: Callable[[], Any]) -> None:
         self.of = of
@@ -131,7 +131,7 @@ class _EvaluatedModel:
 
 
 def _kinds(module: Any, *, training: bool) -> list[str]:
-    """The kinds of its dropouts and batch norms, where all of them are in this mode. Frozen batch norms know no mode,
+    """The kinds of its dropouts and batch norms, where all of them are in this mode. Frozen batch norms have no mode,
     and are of another class than torch's."""
     norm = sys.modules["torch"].nn.modules.batchnorm._NormBase
     alike = [

@@ -35,7 +35,7 @@ class EvalWithGrad(Guard):
         self.listen("pass", self._pass)
 
     def finish(self) -> None:
-        """An evaluation may be the script's last pass, and its outputs what it ran out of memory for."""
+        """An evaluation may be the script's last pass, and its outputs may have used up the memory."""
         if self._kept is not None:
             self._report(self._kept)
 
@@ -89,7 +89,7 @@ def _hung_on(node: Any) -> Callable[[], Any]:
 
 
 def _output() -> Any:
-    """What the forward of DDP or FSDP1 is about to give back, or the outermost unit of FSDP2."""
+    """The return value of the forward of DDP or FSDP1, or of the outermost unit of FSDP2."""
     for frame in frames_above(8):
         if "output" in frame.f_code.co_varnames and frame.f_code.co_name in ("forward", "_post_forward"):
             return frame.f_locals.get("output")

@@ -52,7 +52,7 @@ class LayerRatesMixed(Guard):
 
 
 def _rates(optimizer: Any) -> dict[int, float]:
-    """As they were before a schedule moved. One that is a tensor may be on a device, and is not read."""
+    """The initial rates, before a schedule moved. A tensor may be on a device, and is not read."""
     found: dict[int, float] = {}
     for group in optimizer.param_groups:
         rate = group.get("initial_lr", group.get("lr"))
@@ -79,7 +79,7 @@ def _lists(names: dict[int, str], rates: dict[int, float]) -> dict[str, Rates]:
 
 
 def _odd_ones(layers: Rates) -> list[int]:
-    """Layers that break the rule which at least three quarters of the list follow."""
+    """Layers that break a rule which at least three quarters of the list follow."""
     order = sorted(layers)
     single = [n for n in order if len(layers[n]) == 1]
     if len(single) < _FEWEST:

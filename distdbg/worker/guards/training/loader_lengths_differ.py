@@ -44,7 +44,7 @@ class LoaderLengthsDiffer(Guard):
             self.listen("optimizer", self._steps)
 
     def _steps(self, _optimizer: object) -> None:
-        """The first one of the pass: it trains. The loader that was begun last is the one that it trains with."""
+        """The first step of the pass: it trains, with the loader that was begun last."""
         self.unsubscribe("optimizer")
         begun, model = self._begun, self.context.model()
         ranks = self.context.replicas()

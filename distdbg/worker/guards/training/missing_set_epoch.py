@@ -104,7 +104,7 @@ class _Sampler:
 
 
 class _Order:
-    """That of one pass: the epoch that it was drawn under."""
+    """The order of one pass: the epoch that it was drawn with."""
 
     def __init__(self, of: _Sampler, epoch: int) -> None:
         self.of, self.epoch = of, epoch

@@ -93,5 +93,5 @@ class ParamsNotOptimized(Guard):
 
 
 def _size(parameter: Any) -> int:
-    """Of a DTensor what this rank has of it: that is what it would have a copy of."""
+    """For a DTensor, the size of this rank's part: a copy would have that size."""
     return int(getattr(parameter, "_local_tensor", parameter).numel())

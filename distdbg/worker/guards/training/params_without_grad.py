@@ -91,7 +91,7 @@ class ParamsWithoutGrad(Guard):
 
 
 class _GradientLook:
-    """At one optimizer: the names of those that never had a gradient in so many `steps`, by id: it keeps them alive."""
+    """One optimizer: names of parameters without a gradient in `steps` steps, by id: the optimizer keeps them alive."""
 
     def __init__(self, of: Callable[[], Any]) -> None:
         self.of = of

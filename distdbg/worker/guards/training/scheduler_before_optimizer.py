@@ -83,6 +83,6 @@ class _MovingSchedule:
         return getattr(self.of(), "optimizer", None)
 
     def moves(self) -> int | None:
-        """What torch itself counts; a schedule within another, as SequentialLR has them, may not move."""
+        """torch's own count; a schedule within another, as SequentialLR has them, may not move."""
         count = getattr(self.of(), "_step_count", None)
         return count if type(count) is int else None

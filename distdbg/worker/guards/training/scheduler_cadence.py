@@ -42,7 +42,7 @@ class SchedulerCadence(PassGuard):
             self._schedules.append(_PlannedSchedule(reference, users_line(), self.context.steps))
 
     def _look(self) -> None:
-        """Until a schedule is gone: that of a function does not live until the end."""
+        """Repeated, since a schedule of a function does not live until the end."""
         for one in self._schedules:
             scheduler = one.of()
             if scheduler is not None:

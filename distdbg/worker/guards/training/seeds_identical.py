@@ -58,7 +58,7 @@ def _generator_state(model: Any) -> tuple[str, int, int] | None:
 
 
 def _dropouts(model: Any) -> int:
-    """How many of its modules drop something now."""
+    """The number of its modules with active dropout."""
     return sum(
         1 for m in model.modules() if m.training and "Dropout" in type(m).__name__ and 0 < getattr(m, "p", 0) < 1
     )

@@ -73,7 +73,7 @@ class WarmupTooLong(Guard):
 
 
 class _WarmupSchedule:
-    """What is known of one since it was last looked at: that of a function does not live until the end."""
+    """A schedule at its last look, since one of a function does not live until the end."""
 
     def __init__(self, of: Callable[[], Any], where: Where | None, since: int) -> None:
         self.of, self.where, self.since = of, where, since
