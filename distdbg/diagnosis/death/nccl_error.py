@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from distdbg.diagnosis.failures.findings import finding, groups, hosts
+from distdbg.diagnosis.failures.findings import finding, groups, hosts, who
 from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.waits.hang import hang_of
+from distdbg.evidence.logs.watchdog import nccl_error
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.findings import entries
 from distdbg.model import CauseClass, Citation, Finding
@@ -25,6 +27,39 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             cause += f" NCCL's own words: {warnings[0].where}."
         yield replace(base, cause=cause, evidence=(*base.evidence, *warnings[:2]))
     yield from _versions(evidence)
+    yield from _while_it_hangs(evidence)
+
+
+def _while_it_hangs(evidence: RunEvidence) -> Iterable[Finding]:
+    """The watchdog of a living rank reports an error of NCCL at once, and ends the process a minute later.
+
+    Silent where a host, a circle or a mismatch explains the hang: the error can be a consequence of those.
+    """
+    hang = hang_of(evidence)
+    if hang is None or not hang.stands or hang.circles or hang.mismatch is not None:
+        return
+    told = {rank: error for rank in evidence.ranks if (error := nccl_error(rank.stderr_tail)) is not None}
+    if not told or any(culprit.waits for culprit in hang.culprits):
+        return
+    ranks = tuple(sorted(rank.rank for rank in told))
+    cited = []
+    for rank, error in list(told.items())[:3]:
+        line = rank.stderr_first_line + error.line - 1 if rank.stderr_first_line else None
+        cited.append(Citation(rank.stderr_path, line, f"rank {rank.rank}", error.message))
+    yield Finding(
+        id="nccl-error",
+        severity="error",
+        confidence="likely" if len(ranks) == 1 else "possible",
+        summary=f"NCCL reported an error on {who(evidence, ranks)}, and the job waits: {cited[0].quote}",
+        cause="" if len(ranks) == 1 else "Which of them had it first is not known.",
+        remedy=DOCS[0].remedy,
+        ranks=ranks,
+        nodes=hosts(evidence, ranks),
+        evidence=tuple(cited),
+        cause_class=CauseClass.STUCK,
+        first_seen=hang.dump.t or None,
+        side="device",
+    )
 
 
 def _versions(evidence: RunEvidence) -> Iterable[Finding]:

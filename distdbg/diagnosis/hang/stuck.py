@@ -86,7 +86,7 @@ def _confidence(hang: Hang, culprit: Culprit) -> Confidence:
 
 
 def _at(standing: Standing) -> str:
-    if standing.worker or standing.frame is None:
+    if standing.worker or standing.frame is None or standing.doing is Doing.DEVICE:
         return ""
     return f" at {short(standing.frame)}"
 

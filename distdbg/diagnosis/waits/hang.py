@@ -61,8 +61,8 @@ class Hang:
     quiet_s: float | None
     #: what moves though nothing is heard, in words; empty for nothing, and where a detector has looked for it before
     life: str = ""
-    #: by rank, the user's line that enqueued what its device waits in
-    enqueued: Mapping[int, Frame] = field(default_factory=dict)
+    #: by rank, the user's lines that enqueued what its device waits in, innermost first
+    enqueued: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
 
     @property
     def stands(self) -> bool:
@@ -92,15 +92,12 @@ class Hang:
 
     def frame_of(self, rank: int) -> Frame | None:
         """The line of the operation that its device waits in, else the user's line that its host is at."""
-        return self.enqueued.get(rank) or self.standings[rank].frame
+        lines = self.enqueued.get(rank)
+        return lines[0] if lines else self.standings[rank].frame
 
     def frames_of(self, rank: int) -> tuple[Frame, ...]:
-        """The same with the lines that called it, innermost first, as far as the host is still below these."""
-        frames, line = self.standings[rank].frames, self.enqueued.get(rank)
-        if line is None:
-            return frames
-        at = next((n for n, f in enumerate(frames) if (f.file, f.function) == (line.file, line.function)), None)
-        return (line,) if at is None else (line, *frames[at + 1 :])
+        """The same with the lines that called it, innermost first."""
+        return self.enqueued.get(rank) or self.standings[rank].frames
 
     def waits_for(self, ranks: Iterable[int]) -> tuple[Wait, ...]:
         wanted = set(ranks)
@@ -141,7 +138,9 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         quiet_s=_least_quiet(dump.ranks.values()),
         life=life(dump, somebody_waits=bool(waits)) if dump.quiet_s is None else "",
         enqueued={
-            rank: line for rank, operation in opened.items() if (line := _line_of(dump, rank, operation)) is not None
+            rank: lines
+            for rank, operation in opened.items()
+            if (lines := _lines_of(dump, rank, operation, known, standings[rank].frames))
         },
     )
 
@@ -184,12 +183,22 @@ def _in(waits: Iterable[Wait]) -> set[int]:
     return {rank for wait in waits for rank in wait.waiting}
 
 
-def _line_of(dump: Dump, rank: int, operation: OpenOperation) -> Frame | None:
+def _lines_of(
+    dump: Dump, rank: int, operation: OpenOperation, known: list[Group], host: tuple[Frame, ...]
+) -> tuple[Frame, ...]:
+    """The user's lines that enqueued an operation: by the recorder, else by the call that the rank wrote down, with
+    what had called it as far as the host is still below that."""
     if operation.transfer is not None:
         name = "send" if operation.transfer.sends else "recv"
     else:
         name = dump.signatures[operation.signature].operation
-    return line_of(dump.ranks[rank], operation.created, name)
+        if lines := known[operation.group].logs[rank].lines:
+            return lines
+    line = line_of(dump.ranks[rank], operation.created, name)
+    if line is None:
+        return ()
+    at = next((n for n, f in enumerate(host) if (f.file, f.function) == (line.file, line.function)), None)
+    return (line,) if at is None else (line, *host[at + 1 :])
 
 
 def _follow(
@@ -210,7 +219,7 @@ def _follow(
         }
         standings |= {rank: _unseen(rank, why, records.get(rank)) for rank, why in missing.items()}
         standings |= {rank: _nowhere(rank) for rank in _done_by_peers(standings, known)}
-        standings |= {rank: _on_device(dump, rank, found) for rank, found in stuck.items()}
+        standings |= {rank: _on_device(dump, rank, found, known) for rank, found in stuck.items()}
         waits = find_waits(dump, records, standings, known, opened)
         found = ends(waits, standings)
         circular = {rank for circle in found.circles for rank in circle if standings[rank].thread}
@@ -245,11 +254,13 @@ def _waits_in(rank: int, group: Group) -> bool:
     return not any((at := other.index(sequence)) is not None and other.done[at] for other in peers)
 
 
-def _on_device(dump: Dump, rank: int, operation: OpenOperation) -> Standing:
+def _on_device(dump: Dump, rank: int, operation: OpenOperation, known: list[Group]) -> Standing:
     signature = dump.signatures[operation.signature]
-    frame = _line_of(dump, rank, operation)
-    phrase = f"has enqueued {signature}, which its device does not {'finish' if operation.started else 'start'}"
-    return Standing(rank, Doing.DEVICE, phrase, frame, (frame,) if frame is not None else (), signature.operation)
+    lines = _lines_of(dump, rank, operation, known, ())
+    place = f" at {lines[0].file.rpartition('/')[2]}:{lines[0].line}" if lines else ""
+    verb = "start" if operation.started is False else "complete"
+    phrase = f"has enqueued {signature}{place}, and its device does not {verb} it"
+    return Standing(rank, Doing.DEVICE, phrase, lines[0] if lines else None, lines, signature.operation)
 
 
 def _nowhere(rank: int) -> Standing:

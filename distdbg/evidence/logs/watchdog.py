@@ -46,6 +46,32 @@ _LAGGING = re.compile(
 )
 
 
+#: What the watchdog writes as soon as NCCL reports an error; it ends the process a minute later.
+_ERROR = re.compile(
+    r"WorkNCCL\(SeqNum=(?P<sequence>\d{1,18}), OpType=(?P<operation>\w{1,60})[^\n]{0,300}?"
+    r"raised the following async exception: (?P<message>[^\n]{1,500})"
+)
+_LAST_ERROR = re.compile(r"^Last error:\n(?P<message>[^\n]{1,500})", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class NcclError:
+    """An error that NCCL reported while the process lived. `line` is 1-based in the text."""
+
+    message: str
+    line: int
+
+
+def nccl_error(text: str) -> NcclError | None:
+    """The first one that a rank's watchdog wrote into its log, with NCCL's own last error where it stands below."""
+    found = _ERROR.search(text)
+    if found is None:
+        return None
+    own = _LAST_ERROR.search(text, found.end())
+    message = found["message"].strip() + (f" ({own['message'].strip()})" if own is not None else "")
+    return NcclError(message, text.count("\n", 0, found.start()) + 1)
+
+
 @dataclass
 class _Group:
     """What one rank's watchdog wrote of one group."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.evidence.ops import find
+from distdbg.evidence.stacks.threads import Frame
 from distdbg.model import MOST_RANKS, unfold_ranks
 
 _TYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Long": "int64", "Int": "int32", "Byte": "uint8"}
@@ -23,6 +24,8 @@ _FOLDED = re.compile(r"\[([\d,-]{1,100000})\]")
 _NUMBER = re.compile(r"\d+")
 _MOST = 2**63
 _LONGEST_NAME = 200
+_LONGEST_PATH = 4096
+_MOST_FRAMES = 200
 #: Different reasons why entries are not used; more of them are counted under one.
 _MOST_REASONS = 8
 #: Backends whose operations a host only enqueues.
@@ -109,6 +112,8 @@ class GroupLog:
     #: whether the device has begun the oldest open operation; None where start times are not recorded
     #: (ProcessGroupNCCL records them with TORCH_NCCL_ENABLE_TIMING or TORCH_NCCL_DESYNC_DEBUG)
     started: bool | None = None
+    #: the user's lines that enqueued the oldest open operation, innermost first; a pickle has them, JSON does not
+    lines: tuple[Frame, ...] = ()
     #: the newest sequence number that the host enqueued, where that is known and its operation is not
     enqueued: int = 0
 
@@ -218,7 +223,9 @@ def _why_unused(entry: object, error: Exception) -> str:
 class _Growing:
     """A group's history while it is read."""
 
-    __slots__ = ("comm", "created", "description", "done", "last", "name", "own", "sequence", "signature", "started")
+    __slots__ = (
+        "comm", "created", "description", "done", "frames", "last", "name", "own", "sequence", "signature", "started",
+    )  # fmt: skip
 
     def __init__(self, name: object, description: object, comm: object, own: object) -> None:
         self.name, self.description, self.comm = _text(name), _text(description), _text(comm)
@@ -230,6 +237,8 @@ class _Growing:
         self.done = bytearray()
         #: by operation, as `done`: the recorder has seen its start
         self.started = bytearray()
+        #: of the oldest open operation, as torch writes them
+        self.frames: object = None
 
     def finish(self, signatures: Signatures) -> GroupLog:
         first, count = self.sequence[0], len(self.sequence)
@@ -242,6 +251,7 @@ class _Growing:
         return GroupLog(
             self.name, self.description, sequence, signatures.shared(self.signature), self.created, self.done,
             comm=self.comm, started=bool(self.started[first_open]) if timed and first_open >= 0 else None,
+            lines=_users_lines(self.frames) if first_open >= 0 else (),
         )  # fmt: skip
 
 
@@ -289,12 +299,26 @@ class _Reading:
         group.signature.append(number)
         group.done.append(done)
         group.started.append(started)
+        if not done and group.frames is None:
+            group.frames = entry.get("frames") or ()
         group.last = sequence
 
     def finish(self) -> RecorderLog:
         groups = {key: g.finish(self._signatures) for key, g in self._groups.items() if g.sequence}
         seconds = self._shortest / 1000 if self._shortest is not None else None
         return RecorderLog(groups, self._transfers, seconds)
+
+
+def _users_lines(frames: object) -> tuple[Frame, ...]:
+    """`[{"name": …, "filename": …, "line": …}, …]`, innermost first; what is not of this form is left out."""
+    found = []
+    for frame in frames[:_MOST_FRAMES] if isinstance(frames, (list, tuple)) else ():
+        name, file, line = (
+            (frame.get(key) for key in ("name", "filename", "line")) if isinstance(frame, Mapping) else ("",) * 3
+        )
+        if isinstance(name, str) and isinstance(file, str) and type(line) is int:
+            found.append(Frame(name[:_LONGEST_NAME], file[:_LONGEST_PATH], max(0, line)))
+    return tuple(frame for frame in found if frame.users)
 
 
 def _text(value: object) -> str:

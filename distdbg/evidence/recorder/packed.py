@@ -2,7 +2,7 @@
 
     {"timeout_s": 600.0, "signatures": [[operation, must_agree, sizes], …], "transfers": [[…], …],
      "entries": 2000, "unused": {"it has no 'state'": 3}, "unused_ranks": {},
-     "groups": [{"name": "0", "description": "default_pg", "comm": "nccl", "started": true,
+     "groups": [{"name": "0", "description": "default_pg", "comm": "nccl", "started": true, "lines": [],
                  "ranks": [0, 1], "count": 2000, "first": 1}, …], "bytes": N}
 
 then for each group its sequence numbers (left out where they count up from `first`), signatures, times and flags.
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distdbg.evidence.recorder.log import GroupLog, RecorderLog, Signature, Signatures, Transfer
+from distdbg.evidence.stacks.threads import Frame
 
 
 def pack(log: RecorderLog, signatures: Signatures, sent: int) -> bytes:
@@ -39,6 +40,7 @@ def pack(log: RecorderLog, signatures: Signatures, sent: int) -> bytes:
 def _head_of(group: GroupLog) -> dict[str, Any]:
     first = group.sequence[0] if isinstance(group.sequence, range) else None
     return {"name": group.name, "description": group.description, "comm": group.comm, "started": group.started,
+            "lines": [[f.function, f.file, f.line] for f in group.lines],
             "ranks": group.ranks, "count": len(group.done), "first": first}  # fmt: skip
 
 
@@ -79,7 +81,8 @@ class Unpacker:
         ranks = tuple(told["ranks"])
         shared = self._ranks.setdefault(ranks, ranks)
         named = told["name"], told["description"]
-        return GroupLog(*named, sequence, numbers, created, done, shared, told["comm"], told["started"]), at
+        lines = tuple(Frame(*line) for line in told["lines"])
+        return GroupLog(*named, sequence, numbers, created, done, shared, told["comm"], told["started"], lines), at
 
 
 def _array(kind: str, body: bytes, at: int, count: int) -> tuple[array[int], int]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.evidence.logs.watchdog import read_watchdogs
+from distdbg.evidence.logs.watchdog import nccl_error, read_watchdogs
 from distdbg.evidence.recorder.log import Signatures
 
 
@@ -83,3 +83,15 @@ def test_the_desync_report_names_ranks_that_wrote_nothing():
 )
 def test_whose_a_line_is(line, rank, owners):
     assert sorted(read(line, rank=rank)[0]) == owners
+
+
+def test_an_error_of_nccl_with_its_own_words():
+    text = (
+        "step 3\n[rank1]:[E1125 ProcessGroupNCCL.cpp:645] [Rank 1] Collective WorkNCCL(SeqNum=4, OpType=ALLREDUCE, "
+        "NumelIn=16, NumelOut=16, Timeout(ms)=600000) raised the following async exception: NCCL error: remote process "
+        "exited, NCCL version 2.29.7\nncclRemoteError: A call failed.\nLast error:\nConnection closed by 10.0.0.1<4>\n"
+    )
+    error = nccl_error(text)
+    assert error is not None and error.line == 2
+    assert error.message.endswith("NCCL version 2.29.7 (Connection closed by 10.0.0.1<4>)")
+    assert nccl_error("step 3\nLast error:\nnone\n") is None

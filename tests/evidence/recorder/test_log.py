@@ -154,3 +154,19 @@ def test_whether_the_device_has_begun_the_oldest_open_operation():
     assert started("completed", "started", "scheduled") is True
     last = entry(2, time_discovered_started_ns=5, state="completed"), entry(3)
     assert read_recorder(dump(*last), Signatures()).groups["0", "nccl"].started is False
+
+
+def test_the_users_lines_of_the_oldest_open_operation():
+    frames = [
+        {"name": "all_reduce", "filename": "/site-packages/torch/distributed/distributed_c10d.py", "line": 3245},
+        {"name": "step", "filename": "/home/me/train.py", "line": 16},
+        {"name": "<module>", "filename": "/home/me/train.py", "line": 40},
+        {"name": 3},
+        "torch",
+    ]
+    signatures = Signatures()
+    log = read_recorder(dump(entry(1, retired=True, frames=[]), entry(2, frames=frames), entry(3)), signatures)
+    lines = log.groups["0", "nccl"].lines
+    assert [(f.function, f.line) for f in lines] == [("step", 16), ("<module>", 40)]
+    head, _, body = pack(log, signatures, 0).partition(b"\n")
+    assert Unpacker(Signatures()).unpack(json.loads(head), body).groups["0", "nccl"].lines == lines

@@ -1,7 +1,7 @@
 """On rank 1 NCCL gets an asynchronous error; its own exception names it, and the others wait.
 
 Fault: nccl-error at=4 code=6 rank=1
-Verdict: nccl-error; ranks: 1
+Verdict: nccl-error; ranks: 1; side: device
 """
 
 import os
