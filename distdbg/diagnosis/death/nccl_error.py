@@ -38,12 +38,12 @@ def _while_it_hangs(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
     if hang is None or not hang.stands or hang.circles or hang.mismatch is not None:
         return
-    told = {rank: error for rank in evidence.ranks if (error := nccl_error(rank.stderr_tail)) is not None}
+    told = [(rank, error) for rank in evidence.ranks if (error := nccl_error(rank.stderr_tail)) is not None]
     if not told or any(culprit.waits for culprit in hang.culprits):
         return
-    ranks = tuple(sorted(rank.rank for rank in told))
+    ranks = tuple(sorted(rank.rank for rank, _ in told))
     cited = []
-    for rank, error in list(told.items())[:3]:
+    for rank, error in told[:3]:
         line = rank.stderr_first_line + error.line - 1 if rank.stderr_first_line else None
         cited.append(Citation(rank.stderr_path, line, f"rank {rank.rank}", error.message))
     yield Finding(

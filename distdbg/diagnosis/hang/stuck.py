@@ -41,7 +41,7 @@ def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDo
     subject = who(evidence, culprit.ranks)
     summary = f"{subject} {plural(standing.phrase, culprit.ranks)}{_at(standing)}"
     if culprit.waits:
-        waiting = sorted({rank for wait in culprit.waits for rank in wait.waiting})
+        waiting = sorted({rank for wait in culprit.waits for rank in wait.waiting} - set(culprit.ranks))
         summary += f", while {who(evidence, tuple(waiting))} wait{'s' if len(waiting) == 1 else ''} for " + (
             "it" if len(culprit.ranks) == 1 else "them"
         )

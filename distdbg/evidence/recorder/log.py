@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distdbg.evidence.ops import find
@@ -30,6 +30,8 @@ _MOST_FRAMES = 200
 _MOST_REASONS = 8
 #: Backends whose operations a host only enqueues.
 ON_DEVICE = frozenset({"nccl", "nccl2", "ncclx", "rccl", "xccl", "hccl"})
+#: The name of the entry that closes a coalesced call.
+_CLOSES = ":coalesced"
 _PEERS = re.compile(r"\b(?P<way>send|recv) (?P<me>\d+)(?:->|<-)(?P<peer>\d+)")
 
 
@@ -263,6 +265,8 @@ class _Reading:
         self._number = signatures.number
         self._groups: dict[tuple[str, str], _Growing] = {}
         self._transfers: list[Transfer] = []
+        #: group and number of the sends and receives that came last, then their places among the transfers
+        self._batch: list[Any] = []
         self._shortest: int | None = None
 
     def add(self, entry: Mapping[str, Any]) -> None:
@@ -277,19 +281,26 @@ class _Reading:
         if type(timeout) is int and 0 < timeout < _MOST and (self._shortest is None or timeout < self._shortest):
             self._shortest = timeout
         if entry["is_p2p"]:
-            # A coalesced batch has an entry of its own without a peer, beside those of its sends and receives.
             if found := _PEERS.search(entry["profiling_name"]):
                 peer = int(found["peer"][:9])
                 if peer >= MOST_RANKS:
                     raise _Unusable(f"it names peer {peer}, and no job has more than {MOST_RANKS:,} ranks")
+                if self._batch[:1] != [(name, entry.get("p2p_seq_id"))]:
+                    self._batch = [(name, entry.get("p2p_seq_id"))]
+                self._batch.append(len(self._transfers))
                 self._transfers.append(Transfer(_text(name), found["way"] == "send", peer, done, int(created)))
+            return
+        batch, self._batch = self._batch, []
+        if batch[:1] == [(name, entry.get("p2p_seq_id"))] and entry["profiling_name"].endswith(_CLOSES):
+            for at in batch[1:]:  # they have no events of their own: only this entry is ever completed
+                self._transfers[at] = replace(self._transfers[at], done=done)
             return
         comm = entry["profiling_name"].partition(":")[0]
         group = self._groups.get((name, comm))
         if group is None or (sequence < group.last and entry.get("pg_id") != group.own):  # made again under its name
             group = self._groups[name, comm] = _Growing(name, description, comm, entry.get("pg_id"))
-        elif sequence == group.last:  # parts of one coalesced call share a number
-            group.done[-1] &= done
+        elif sequence == group.last:  # parts of one coalesced call share a number, and its last entry has the events
+            group.done[-1] = done if entry["profiling_name"].endswith(_CLOSES) else group.done[-1] & done
             return
         started = entry["state"] == "started" or bool(entry.get("time_discovered_started_ns"))
         sizes, types = entry["input_sizes"], entry["input_dtypes"]

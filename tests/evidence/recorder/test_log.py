@@ -170,3 +170,20 @@ def test_the_users_lines_of_the_oldest_open_operation():
     assert [(f.function, f.line) for f in lines] == [("step", 16), ("<module>", 40)]
     head, _, body = pack(log, signatures, 0).partition(b"\n")
     assert Unpacker(Signatures()).unpack(json.loads(head), body).groups["0", "nccl"].lines == lines
+
+
+def test_a_batch_of_transfers_is_done_when_its_last_entry_is():
+    """Its sends and receives have no events of their own: torch never says that they are completed."""
+
+    def batch(number, **closing):
+        parts = [entry(4, f"nccl:{name}", is_p2p=True, p2p_seq_id=number) for name in ("send 0->1", "recv 0<-2")]
+        return [*parts, entry(4, "nccl:coalesced", p2p_seq_id=number, sizes=(), **closing)]
+
+    log = read_recorder(dump(entry(4, retired=True), *batch(1, state="completed"), *batch(2)), Signatures())
+    assert [(t.peer, t.done) for t in log.transfers] == [(1, True), (2, True), (1, False), (2, False)]
+    assert (list(log.groups["0", "nccl"].sequence), log.groups["0", "nccl"].first_open) == ([4], None)
+
+
+def test_a_coalesced_collective_is_done_when_its_last_entry_is():
+    parts = entry(4, "nccl:reduce"), entry(4, "nccl:reduce"), entry(4, "nccl:coalesced", state="completed", sizes=())
+    assert read_recorder(dump(*parts), Signatures()).groups["0", "nccl"].first_open is None

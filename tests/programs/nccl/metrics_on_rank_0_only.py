@@ -1,0 +1,20 @@
+"""Rank 0 reduces a metric that the others do not; they are in the next step's all_reduce of another size.
+
+Fault: nccl-mismatch
+Verdict: rank-conditional-collective|collective-mismatch|collective-shape-mismatch; ranks: 0; says: metrics_on_rank_0_only.py:20; side: host
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+loss, metric = torch.ones(16, device="cuda"), torch.ones(1, device="cuda")
+for step in range(100):
+    dist.all_reduce(loss)
+    torch.cuda.synchronize()
+    if step == 3 and dist.get_rank() == 0:
+        # only the first rank logs
+        dist.all_reduce(metric)
