@@ -1,7 +1,7 @@
 """Rank 1 broadcasts where the others reduce; all hosts go on to the next step's synchronize().
 
 Fault: nccl-mismatch
-Verdict: collective-mismatch|rank-conditional-collective; ranks: 1; says: broadcast_against_all_reduce.py:17; side: host
+Verdict: rank-conditional-collective; ranks: 1; says: broadcast_against_all_reduce.py:17; side: host
 """
 
 import os

@@ -1,6 +1,6 @@
 """Rank 2 leaves the loop early and is done; the others wait for it for ever.
 
-Verdict: rank-exited-early|collective-not-joined|uneven-inputs|stuck-in-native|collective-mismatch|stuck-on-lock|stuck-in-python; ranks: 2; side: host
+Verdict: stuck-in-python; ranks: 2; says: early_return.py:21; side: host
 """
 
 import os

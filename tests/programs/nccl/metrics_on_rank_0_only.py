@@ -1,7 +1,7 @@
 """Rank 0 reduces a metric that the others do not; they are in the next step's all_reduce of another size.
 
 Fault: nccl-mismatch
-Verdict: rank-conditional-collective|collective-mismatch|collective-shape-mismatch; ranks: 0; says: metrics_on_rank_0_only.py:20; side: host
+Verdict: rank-conditional-collective; ranks: 0; says: metrics_on_rank_0_only.py:20; side: host
 """
 
 import os
