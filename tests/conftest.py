@@ -31,6 +31,8 @@ from distdbg.rundir import RUNS_FOLDER, RunDir, list_runs
 from tests.cluster.fixtures import bed, slurm_bed  # noqa: F401 -- fixtures
 from tests.gpu_box.fixtures import gpu_box  # noqa: F401 -- fixture
 
+# Each worker of pytest-xdist, and each command that a test starts, would compile all that it imports.
+sys.dont_write_bytecode = False
 IN_CI = bool(os.environ.get("CI"))
 #: Every process that a test starts, however indirectly, carries this with the test's own folder in it.
 MARK = "DISTDBG_TEST_FOLDER"
@@ -39,6 +41,7 @@ FOREIGN = ("SLURM_", "PET_", "TORCHELASTIC_", "NCCL_", "TORCH_", "GLOO_", "DISTD
 FOREIGN += ("GPU_BOX_",)
 FOREIGN_NAMES = {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "ROLE_RANK"}
 FOREIGN_NAMES |= {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "PYTHONPATH", "XDG_RUNTIME_DIR"}
+FOREIGN_NAMES |= {"PYTHONDONTWRITEBYTECODE"}
 #: On the path of every Python that a test starts: it knows how to end beside gloo's threads.
 AT_EXIT = Path(__file__).parent / "at_exit"
 #: Of a file whose tests are all slow.

@@ -12,7 +12,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from distdbg.diagnosis.rules import all_rules
+
+# One worker of pytest-xdist runs them all: each file is parsed once.
+pytestmark = pytest.mark.xdist_group("source")
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "distdbg"
@@ -43,6 +48,11 @@ def parsed(path: Path) -> ast.Module:
 
 
 @cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(path)))
+
+
+@cache
 def imports(path: Path) -> tuple[tuple[int, str], ...]:
     """(line, absolute module name) of each import; `from a import b` gives a.b where that is a module, else a."""
     return tuple(_imports(path))
@@ -50,14 +60,13 @@ def imports(path: Path) -> tuple[tuple[int, str], ...]:
 
 def _imports(path: Path, *, typing: bool = False) -> Iterator[tuple[int, str]]:
     package = dotted(path) if path.name == "__init__.py" else dotted(path).rpartition(".")[0]
-    tree = parsed(path)
     only_typing = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if not typing and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if id(node) in only_typing:
             continue
         if isinstance(node, ast.Import):
@@ -178,12 +187,15 @@ WRITES_BY_ITSELF = {
 }
 _WRITING_METHODS = {"write_text", "write_bytes", "touch", "rename", "symlink_to", "hardlink_to"}
 _WRITING_FUNCTIONS = {"os.replace", "os.rename", "os.symlink", "os.link", "shutil.copyfile", "shutil.move"}
+_MAY_WRITE = {*_WRITING_METHODS, *(name.rpartition(".")[2] for name in _WRITING_FUNCTIONS), "replace", "open"}
 _WRITING_FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"}
 
 
 def _writes(call: ast.Call) -> bool:
+    last = getattr(call.func, "attr", None) or getattr(call.func, "id", "")
+    if last not in _MAY_WRITE:
+        return False
     name = ast.unparse(call.func)
-    last = name.rpartition(".")[2]
     if name in _WRITING_FUNCTIONS or (isinstance(call.func, ast.Attribute) and last in _WRITING_METHODS):
         return True
     if last == "replace" and len(call.args) == 1 and not call.keywords:  # of a Path: that of a str takes two
@@ -199,7 +211,7 @@ def test_files_are_written_by_one_module() -> None:
         f"{name}:{node.lineno} {ast.unparse(node)[:80]}: use distdbg/whole_file.py"
         for path, name in zip(MODULES, NAMES, strict=True)
         if name not in WRITES_BY_ITSELF
-        for node in ast.walk(parsed(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and _writes(node)
     ]
     assert not wrong
@@ -247,7 +259,7 @@ def test_no_branch_on_the_name_of_a_backend() -> None:
         name: f"{name}:{node.lineno} {ast.unparse(node)[:80]}: ask the backend (launch/backends/interface.py)"
         for path, name in zip(MODULES, NAMES, strict=True)
         if not _in_a_backend(path)
-        for node in ast.walk(parsed(path))
+        for node in nodes(path)
         for part in _decided_by(node)
         for word in ast.walk(part)
         if isinstance(word, ast.Constant) and word.value in BACKENDS
@@ -293,7 +305,7 @@ def test_every_finding_is_documented_by_one_rule() -> None:
 def test_no_rule_gives_a_finding_that_it_does_not_document() -> None:
     known = {doc.id for rule in all_rules() for doc in rule.docs}
     for path in (PACKAGE / "diagnosis").rglob("*.py"):
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding"):
                 continue
             given = [k.value for k in node.keywords if k.arg == "id"] + node.args[:1]

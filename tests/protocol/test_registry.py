@@ -16,6 +16,8 @@ from distdbg.protocol.message import SCHEMA, Event, Fact, Message, Op, Unreadabl
 
 PACKAGE = Path(facts.__file__).resolve().parent.parent
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent.name != "protocol"]
+# One worker of pytest-xdist runs them all: the sources are parsed once.
+pytestmark = pytest.mark.xdist_group("source")
 KINDS = [*Event.kinds.values(), *Fact.kinds.values(), *Op.kinds.values()]
 #: Envelopes on the wire, with an event in them.
 ENVELOPES = {"launch/agent/wire.py"}
@@ -33,12 +35,16 @@ class Written(NamedTuple):
 
 
 @cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@cache
 def written() -> tuple[Written, ...]:
     found: list[Written] = []
     for path in SOURCES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         name = path.relative_to(PACKAGE).as_posix()
-        for node in ast.walk(tree):
+        for node in nodes(path):
             found += _of_call(node, name) if isinstance(node, ast.Call) else ()
     return tuple(found)
 
@@ -104,7 +110,7 @@ def test_an_event_is_only_made_by_its_class() -> None:
         f"{path.relative_to(PACKAGE)}:{node.lineno} {ast.unparse(node)[:60]}: use a class of distdbg/protocol"
         for path in SOURCES
         if path.relative_to(PACKAGE).parts[0] in ("launch", "worker", "cli", "collect")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.Dict) and "event" in map(_text, node.keys)
         if path.relative_to(PACKAGE).as_posix() not in ENVELOPES
     ]
