@@ -227,8 +227,7 @@ NAMES_A_BACKEND = {
     "distdbg/settings/settling.py": "the key `slurm` of the settings",
     "distdbg/assets.py": "the folder slurm/",
     "distdbg/evidence/logs/ranks.py": "a group of a regular expression",
-    "distdbg/diagnosis/nodes/duplicate_node_rank.py": "reads what preflight.json recorded",
-    "distdbg/diagnosis/nodes/unreachable.py": "reads what preflight.json recorded",
+    "distdbg/diagnosis/nodes/network.py": "reads what preflight.json recorded",
     "distdbg/diagnosis/slow/slow_link.py": "reads what preflight.json recorded",
 }
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distdbg.diagnosis.death import known_error
+from distdbg.diagnosis.death.errors import known_docs
 from distdbg.findings import catalogue
 from distdbg.model import FindingDoc
 
 
 def documented() -> dict[str, FindingDoc]:
     """id -> documentation, by id: the catalogue, and the ids that only a known message gives."""
-    found = {doc.id: doc for doc in known_error.docs()} | catalogue()
+    found = {doc.id: doc for doc in known_docs()} | catalogue()
     return {name: _with_lint(found[name]) for name in sorted(found)}
 
 

@@ -1,25 +1,91 @@
-"""What the guards have told becomes findings: the same place on several ranks is one finding that says so."""
+"""Findings from the facts that guards recorded in the ranks: one finding for each line, with all ranks that have it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.rules import Rule
 from distdbg.evidence.run import GuardFact, RunEvidence
-from distdbg.model import Citation, Confidence, Finding, FindingDoc, Severity
+from distdbg.findings import entry
+from distdbg.model import Citation, Confidence, Finding, Severity
 
 Facts = Sequence[GuardFact]
-#: So many facts of one finding are cited.
+#: Facts that a finding cites. They say the same; the first few show which files they are in.
 _MOST_CITED = 3
 
 
+@dataclass(frozen=True)
+class GuardRow:
+    """What a guard's fact means. The guard, its fact and the finding have one id.
+
+    `summary` and `cause` are templates: `{name}` is a field of the first fact of a line, `{place}` is that line. An id
+    may have several rows; the first row counts whose `when` accepts the fields. Without `severity` and `remedy`, those
+    of the catalogue's entry are used.
+    """
+
+    id: str
+    summary: str
+    cause: str = ""
+    when: Callable[[Mapping[str, Any]], object] = lambda _fields: True
+    confidence: Confidence = "certain"
+    severity: Severity | None = None
+    remedy: str = ""
+
+
+def guard_rules(module: str, *rows: GuardRow) -> tuple[Rule, ...]:
+    """One rule for each id in the table of this module."""
+    by_id: dict[str, list[GuardRow]] = {}
+    for row in rows:
+        by_id.setdefault(row.id, []).append(row)
+    return tuple(
+        Rule(module.split(".")[-2], name.replace("-", "_"), (entry(name),), _check_of(name, those))
+        for name, those in by_id.items()
+    )
+
+
+def _check_of(name: str, rows: Sequence[GuardRow]) -> Callable[[RunEvidence], Iterable[Finding]]:
+    def check(evidence: RunEvidence) -> Iterator[Finding]:
+        for found in by_place(facts(evidence, name)):
+            fields = found[0].fields
+            row = next((row for row in rows if row.when(fields)), None)
+            if row is not None:
+                words = _Words({name: _Word(value) for name, value in {**fields, "place": place(found[0])}.items()})
+                summary, cause = row.summary.format_map(words), row.cause.format_map(words)
+                yield observe(evidence, name, found, summary, cause, remedy=row.remedy, severity=row.severity,
+                              confidence=row.confidence)  # fmt: skip
+
+    return check
+
+
+@dataclass(frozen=True)
+class _Word:
+    """A field in a sentence: a list with commas, a number with the template's format, anything else as it is."""
+
+    value: object
+
+    def __format__(self, spec: str) -> str:
+        if isinstance(self.value, list):
+            return ", ".join(map(str, self.value))
+        return format(self.value, spec) if isinstance(self.value, (int, float)) else str(self.value)
+
+
+class _Words(dict[str, _Word]):
+    """The words of a fact; `?` for a field that an older run did not record."""
+
+    def __missing__(self, name: str) -> _Word:
+        return _Word("?")
+
+
 def facts(evidence: RunEvidence, guard: str) -> list[GuardFact]:
-    """Every rank's, in the order of ranks and then of time."""
+    """The facts of this guard, in the order of ranks and then of time."""
     return [fact for rank in evidence.ranks for fact in rank.guards if fact.guard == guard]
 
 
 def by_place(found: Iterable[GuardFact]) -> list[list[GuardFact]]:
-    """Those of one line together; those without a line are one place, too."""
+    """The facts of each line; facts without a line count as one line."""
     places: dict[tuple[str, int] | None, list[GuardFact]] = {}
     for fact in found:
         places.setdefault(fact.where[:2] if fact.where else None, []).append(fact)
@@ -27,9 +93,9 @@ def by_place(found: Iterable[GuardFact]) -> list[list[GuardFact]]:
 
 
 def alike(found: Iterable[GuardFact], *fields: str) -> Iterator[Facts]:
-    """Facts of ranks that average their gradients (`among`), of one line and step, the same in these fields.
+    """Facts of ranks that average their gradients (`among`), of one line and step, with equal values in `fields`.
 
-    The first such group of each line; a rank's last word counts.
+    Gives the first such group of each line, with the last fact of each rank.
     """
     same: dict[str, dict[int, GuardFact]] = {}
     for fact in found:
@@ -37,25 +103,25 @@ def alike(found: Iterable[GuardFact], *fields: str) -> Iterator[Facts]:
         if isinstance(among, list) and fact.rank in among:
             key = str([fact.where, fact.step, among, *(fact.fields.get(field) for field in fields)])
             same.setdefault(key, {})[fact.rank] = fact
-    told = set()
+    lines = set()
     for by_rank in same.values():
         group = list(by_rank.values())
-        if len(group) > 1 and group[0].where not in told:
-            told.add(group[0].where)
+        if len(group) > 1 and group[0].where not in lines:
+            lines.add(group[0].where)
             yield group
 
 
 def place(fact: GuardFact) -> str:
-    """`train.py:33 in main`, or what there is instead."""
+    """`train.py:33 in main`."""
     if fact.where is None:
-        return "a line that is not the script's"
+        return "a line outside the script"
     file, line, function = fact.where
     return f"{file.rpartition('/')[2]}:{line}" + (f" in {function}" if function != "<module>" else "")
 
 
 def observe(
     evidence: RunEvidence,
-    doc: FindingDoc,
+    finding_id: str,
     found: Facts,
     summary: str,
     cause: str = "",
@@ -64,11 +130,12 @@ def observe(
     severity: Severity | None = None,
     confidence: Confidence = "certain",
 ) -> Finding:
-    """A finding about how the training is going: it explains no end, and changes no verdict and no exit code."""
+    """A finding about a training that runs: it explains no failure and changes no exit code."""
+    doc = entry(finding_id)
     ranks = tuple(sorted({fact.rank for fact in found}))
     cited = [fact.citation for fact in found if fact.citation is not None]
     return Finding(
-        id=doc.id,
+        id=finding_id,
         severity=severity or doc.severity,
         confidence=confidence,
         summary=f"{summary} ({who(evidence, ranks)})",
@@ -80,12 +147,3 @@ def observe(
         evidence=tuple(Citation(c.path, c.line, c.where) for c in cited[:_MOST_CITED]),
         first_seen=min((fact.t for fact in found if fact.t is not None), default=None),
     )
-
-
-def each_place(
-    evidence: RunEvidence, doc: FindingDoc, tell: Callable[[Facts], tuple[str, str]], confidence: Confidence = "certain"
-) -> Iterable[Finding]:
-    """A finding for each line that the guard of this id has told of; `tell` gives its summary and its cause."""
-    for found in by_place(facts(evidence, doc.id)):
-        summary, cause = tell(found)
-        yield observe(evidence, doc, found, summary, cause, confidence=confidence)

@@ -1,9 +1,11 @@
-"""The rules of the diagnosis: one file a rule, found by listing the rooms. Pure: evidence in, findings out.
+"""The rules of the diagnosis: every function in a family's folder that `@rule` marks. Pure: evidence in, findings out.
 
-A rule is a module with
-    DOCS   the entries of the catalogue (distdbg/findings/), one for each id that it can give
-    check  a function from RunEvidence to an iterable of Finding
-A new file in a room is a new rule. A module whose name begins with `_` is shared by the rules of its room.
+`all_rules` is the ordered table of them: family, name, the findings that each rule can give, and its function. A new
+function with `@rule`, or a new row of a guard table, is a new rule. `distdbg explain --why` prints the table with what
+each rule found in a run. Thresholds are constants at the top of the rule's file, with their unit and reason.
+
+The order of the rules is only the order in which they run. The order of causes in a report is that of
+`model.CauseClass`; `verdict.py` applies it.
 """
 
 from __future__ import annotations
@@ -16,43 +18,64 @@ from functools import cache
 
 import distdbg.diagnosis
 from distdbg.evidence.run import RunEvidence
+from distdbg.findings import entry
 from distdbg.model import Finding, FindingDoc, Unknown
 
-#: Folders of rules, in the order in which their rules run. The order of findings is decided by verdict.py alone.
-ROOMS = ("hang", "death", "slow", "training", "parallel", "memory", "nodes")
+Check = Callable[[RunEvidence], Iterable[Finding]]
+
+#: Families of rules (a folder each) in the order in which their rules run, and the question that a family answers.
+FAMILIES = {
+    "hang": "which ranks keep the others waiting, and in what",
+    "death": "how ranks ended, and what ended them",
+    "slow": "what makes a step longer than it has to be",
+    "training": "mistakes of the training loop, and gradients that do not train",
+    "parallel": "mistakes in the use of DDP, FSDP, autocast and checkpoints",
+    "memory": "what fills the memory of a device or a host",
+    "nodes": "what is wrong with nodes, networks and versions",
+}
 
 
 @dataclass(frozen=True)
 class Rule:
-    room: str
+    """`docs`: the catalogue's entries (distdbg/findings/) of the findings that `run` can give."""
+
+    family: str
     name: str
     docs: tuple[FindingDoc, ...]
-    run: Callable[[RunEvidence], Iterable[Finding]]
+    run: Check
+
+
+def rule(*ids: str) -> Callable[[Check], Rule]:
+    """Make a function a rule that can give the findings of these ids."""
+
+    def made(check: Check) -> Rule:
+        return Rule(check.__module__.split(".")[-2], check.__name__, tuple(map(entry, ids)), check)
+
+    return made
 
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule, by room and then by name."""
-    found = []
-    for room in ROOMS:
-        folders = [f"{folder}/{room}" for folder in distdbg.diagnosis.__path__]
-        for module in sorted(m.name for m in pkgutil.iter_modules(folders) if not m.name.startswith("_")):
-            rule = importlib.import_module(f"distdbg.diagnosis.{room}.{module}")
-            found.append(Rule(room, module, tuple(rule.DOCS), rule.check))
-    return tuple(found)
+    """Every rule, by family and then by name."""
+    found: dict[str, Rule] = {}
+    for family in FAMILIES:
+        folders = [f"{folder}/{family}" for folder in distdbg.diagnosis.__path__]
+        for name in sorted(module.name for module in pkgutil.iter_modules(folders)):
+            module = importlib.import_module(f"distdbg.diagnosis.{family}.{name}")
+            rules = [*vars(module).values(), *getattr(module, "GUARD_RULES", ())]
+            found |= {rule.name: rule for rule in rules if isinstance(rule, Rule)}
+    families = list(FAMILIES)
+    return tuple(sorted(found.values(), key=lambda rule: (families.index(rule.family), rule.name)))
 
 
 def run_rules(evidence: RunEvidence) -> tuple[list[Finding], list[Unknown]]:
-    """What all of them find. A rule that fails costs the others nothing: what it would have found is unknown."""
+    """Run every rule. Where a rule fails, its findings are unknown; the others run all the same."""
     found: list[Finding] = []
-    failed = [unknown for rule in all_rules() if (unknown := _run(rule, evidence, found)) is not None]
-    return found, failed
-
-
-def _run(rule: Rule, evidence: RunEvidence, found: list[Finding]) -> Unknown | None:
-    try:
-        found += rule.run(evidence)
-    except Exception as error:
-        ids = ", ".join(doc.id for doc in rule.docs)
-        return Unknown(ids, f"rule {rule.name} failed: {error!r}; please report it")
-    return None
+    unknown: list[Unknown] = []
+    for one in all_rules():
+        try:
+            found += one.run(evidence)
+        except Exception as error:  # noqa: PERF203  # once a rule, not in a hot loop
+            ids = ", ".join(doc.id for doc in one.docs)
+            unknown.append(Unknown(ids, f"rule {one.name} failed: {error!r}; please report it"))
+    return found, unknown

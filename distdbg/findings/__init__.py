@@ -20,9 +20,9 @@ def catalogue() -> dict[str, FindingDoc]:
     return {entry.id: entry for room in rooms for entry in room.ENTRIES}
 
 
-def entries(*ids: str) -> tuple[FindingDoc, ...]:
-    """The entries of the ids that a rule of the diagnosis gives."""
-    return tuple(catalogue()[name] for name in ids)
+def entry(name: str) -> FindingDoc:
+    """The entry of this id."""
+    return catalogue()[name]
 
 
 def lint_entries(*ids: str) -> tuple[FindingDoc, ...]:

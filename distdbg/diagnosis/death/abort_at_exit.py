@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import citations, hosts, who
 from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import CauseClass, Finding
 
-DOCS = entries("abort-at-exit")
 
-
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("abort-at-exit")
+def abort_at_exit(evidence: RunEvidence) -> Iterable[Finding]:
     every = failures(evidence)
     found = [f for f in every if f.kind == "abort-at-exit"]
     if not found:
@@ -38,7 +38,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         confidence=lead.confidence,
         summary=summary,
         cause=cause,
-        remedy=DOCS[0].remedy,
+        remedy=entry("abort-at-exit").remedy,
         ranks=ranks,
         nodes=hosts(evidence, ranks),
         step=lead.rank.step,

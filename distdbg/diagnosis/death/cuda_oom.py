@@ -9,15 +9,14 @@ from distdbg.diagnosis.death._snapshot_oom import from_snapshot, request_of, sho
 from distdbg.diagnosis.failures.findings import findings_of
 from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.diagnosis.memory._on_device import kept_on_device
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
 from distdbg.model import CauseClass, Finding
 
-DOCS = entries("cuda-oom")
 
-
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("cuda-oom")
+def cuda_oom(evidence: RunEvidence) -> Iterable[Finding]:
     """A rank's failure is told with its own snapshot; a request that failed and did not end its rank is no error.
 
     A file alone does not say how its job ended: steps that ended after the failed request do.

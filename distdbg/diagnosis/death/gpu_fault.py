@@ -8,20 +8,21 @@ from typing import Any
 
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
 from distdbg.diagnosis.nodes._nodes import of_nodes
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.preflight import NodeProbe, Preflight
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding, fold_ranks
 from distdbg.protocol.agent_events import GpuXid
 
-DOCS = entries("gpu-fault")
 #: Xids that speak of the device, not of a program's mistake (as 13, 31 and 43 do): NVIDIA's catalogue, "hardware".
 _HARDWARE = {48: "memory error, not corrected", 61: "internal microcontroller", 62: "internal microcontroller",
              64: "row remapping failed", 74: "NVLink", 79: "off the bus", 95: "uncontained memory error",
              119: "GSP does not answer", 120: "GSP error", 140: "ECC error not recovered"}  # fmt: skip
 
 
-def check(evidence: RunEvidence) -> Iterator[Finding]:
+@rule("gpu-fault")
+def gpu_fault(evidence: RunEvidence) -> Iterator[Finding]:
     for record in evidence.nodes:
         yield from _while_it_ran(evidence, record)
     preflight = evidence.preflight
@@ -30,7 +31,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
     for node, facts in preflight.each("gpus"):
         for gpu in facts.get("gpus", ()):
             if (why := _why(gpu)) is not None:
-                yield of_nodes(DOCS[0], (node,), f"GPU {gpu['index']} of {node.name}: {why}")
+                yield of_nodes("gpu-fault", (node,), f"GPU {gpu['index']} of {node.name}: {why}")
         yield from _xids(node, facts)
     yield from _too_few(preflight)
 
@@ -51,7 +52,7 @@ def _while_it_ran(evidence: RunEvidence, node: NodeRecord) -> Iterator[Finding]:
         yield Finding(
             "gpu-fault", "error" if failed & set(ranks) else "warning", "certain",
             f"GPU {uuid or 'unknown'} of {node.host}{whose} had Xid {number} ({_HARDWARE[number]}) while the job ran",
-            remedy=DOCS[0].remedy, ranks=ranks, nodes=(node.host,), first_seen=first_seen,
+            remedy=entry("gpu-fault").remedy, ranks=ranks, nodes=(node.host,), first_seen=first_seen,
             evidence=(Citation(node.events_path, line, f"Xid {number}"),), cause_class=cause_class,
         )  # fmt: skip
 
@@ -80,7 +81,7 @@ def _xids(node: NodeProbe, facts: Mapping[str, Any]) -> Iterator[Finding]:
     for (bus, number), count in seen.items():
         times = f", {count} times" if count > 1 else ""
         words = f"GPU {_index(facts, bus)} of {node.name}: Xid {number} ({_HARDWARE[number]}) since boot{times}"
-        yield of_nodes(DOCS[0], (node,), words, "It may have been mended since: a reset does not clear the log.",
+        yield of_nodes("gpu-fault", (node,), words, "It may have been mended since: a reset does not clear the log.",
                        severity="warning", confidence="likely")  # fmt: skip
 
 
@@ -104,4 +105,4 @@ def _too_few(preflight: Preflight) -> Iterator[Finding]:
             absent = node.facts("gpus").get("absent")
             others = f"{having} other nodes show" if having > 1 else "the other node shows"
             cause = f"On {node.name}: {absent}." if absent and not there else ""
-            yield of_nodes(DOCS[0], (node,), f"{node.name} {have}, {others} {usual}", cause, confidence="likely")
+            yield of_nodes("gpu-fault", (node,), f"{node.name} {have}, {others} {usual}", cause, confidence="likely")

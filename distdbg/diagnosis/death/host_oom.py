@@ -9,14 +9,14 @@ from distdbg.diagnosis.death._children import children_of, grew
 from distdbg.diagnosis.death._memory import killed_for_memory, node_of, sizes, story
 from distdbg.diagnosis.failures.findings import finding, findings_of, who
 from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import Finding
 
-DOCS = entries("host-oom")
 
-
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("host-oom")
+def host_oom(evidence: RunEvidence) -> Iterable[Finding]:
     yield from findings_of(evidence, "host-oom")
     for failure in failures(evidence):
         if failure.finding != "rank-killed" or not (reason := killed_for_memory(evidence, failure)):
@@ -28,7 +28,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             confidence=reason.confidence,
             summary=f"{who(evidence, base.ranks)} was killed (SIGKILL): {reason.how}",
             cause=_cause(evidence, failure.rank),
-            remedy=DOCS[0].remedy,
+            remedy=entry("host-oom").remedy,
             evidence=(reason.citation, *base.evidence),
         )
 

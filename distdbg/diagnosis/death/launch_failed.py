@@ -9,21 +9,21 @@ from dataclasses import replace
 
 from distdbg.diagnosis.failures.findings import finding, groups, hosts, who
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.host.broken_agents import BrokenAgent, broken_agents
 from distdbg.evidence.logs.messages import KnownMessage, recognise
 from distdbg.evidence.run import NodeRecord, RunEvidence
 from distdbg.evidence.stacks.tracebacks import last_chain
-from distdbg.findings import entries
 from distdbg.model import CauseClass, Citation, Finding
 from distdbg.protocol.agent_events import TorchrunExited
 
-DOCS = entries("launch-failed")
 _LOG_PREFIX = re.compile(r"^\[[WEIF]\d{4} [^\]]*\] ")
 _NO_TRACEBACK = re.compile(r"^\S*(run\.py|torchrun|python[\d.]*): (error: )?(.+)$", re.MULTILINE)
 
 
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("launch-failed")
+def launch_failed(evidence: RunEvidence) -> Iterable[Finding]:
     for group in groups(f for f in failures(evidence) if f.finding == "launch-failed"):
         yield _of_ranks(evidence, group)
     if not any(rank.pid for rank in evidence.ranks):

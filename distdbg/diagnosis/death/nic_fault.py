@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.logs.nccl import Fault
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Confidence, Finding
 
-DOCS = entries("nic-fault")
 
-
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("nic-fault")
+def nic_fault(evidence: RunEvidence) -> Iterable[Finding]:
     told = [(rank, fault) for rank in evidence.ranks if rank.nccl for fault in rank.nccl.faults]
     if not told:
         return
@@ -32,7 +32,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         confidence=confidence,
         summary=f"{place}{who(evidence, ranks)} got a network error{hca}{peer}: {fault.what}",
         cause=_cause(told, suspect, names),
-        remedy=DOCS[0].remedy,
+        remedy=entry("nic-fault").remedy,
         ranks=ranks,
         nodes=(suspect,) if suspect else hosts(evidence, ranks),
         evidence=tuple(_citation(rank, fault) for rank, fault in _one_a_rank(told)[:4]),

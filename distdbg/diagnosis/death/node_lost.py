@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from distdbg.diagnosis.failures.of_ranks import failures
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import exit_status, signal_name
 from distdbg.evidence.jsonl import number
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding, fold_ranks
 from distdbg.protocol.agent_events import AgentFinished, CutOff, Killing, Stopping, TorchrunExited
 from distdbg.protocol.launcher_events import AgentExited, AgentsGone, Finished, NodeSilent, SlurmNodeFailure
 
-DOCS = entries("node-lost")
 
-
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("node-lost")
+def node_lost(evidence: RunEvidence) -> Iterable[Finding]:
     silent = {event.node_rank: (line, event) for line, event in NodeSilent.among(evidence.events)}
     for node in evidence.nodes:
         if node.node_rank not in silent and (line := _slurms_word(evidence, node)):
@@ -122,7 +122,7 @@ def _finding(evidence: RunEvidence, node: NodeRecord, summary: str, cause: str, 
         if ranks
         else summary,
         cause=cause,
-        remedy=DOCS[0].remedy,
+        remedy=entry("node-lost").remedy,
         ranks=ranks,
         nodes=(node.host,) if node.host else (),
         evidence=(citation,),

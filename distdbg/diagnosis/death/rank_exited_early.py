@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Confidence, Finding
 
-DOCS = entries("rank-exited-early")
 #: An agent notes the end of a process a little after its peers have felt it; and a script that destroys its process
 #: groups in its last lines ends a little after that.
 _LATE_NOTE_S = 0.5
@@ -21,7 +21,8 @@ _TIMEOUTS = {"monitored-barrier", "gloo-timeout", "store-timeout"}
 _ABSENT = re.compile(r"Ranks? (\d[\d, ]{0,4000}) failed to pass monitoredBarrier")
 
 
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("rank-exited-early")
+def rank_exited_early(evidence: RunEvidence) -> Iterable[Finding]:
     found = failures(evidence)
     lost = [f for f in found if f.cause_class is CauseClass.COMMUNICATION]
     if not lost or any(f.cause_class < CauseClass.EARLY_EXIT for f in found):
@@ -48,7 +49,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         summary=f"{who(evidence, ranks)} left by {way}{f' at step {step}' if step else ''} while "
         f"{who(evidence, others)} still needed {'it' if len(ranks) == 1 else 'them'}",
         cause=f"After that, {who(evidence, others)} failed: {_told(first)}",
-        remedy=DOCS[0].remedy,
+        remedy=entry("rank-exited-early").remedy,
         ranks=ranks,
         nodes=hosts(evidence, ranks),
         step=step,

@@ -9,12 +9,11 @@ from dataclasses import replace
 from distdbg.diagnosis.death._memory import killed_for_memory, node_of, sizes, why_not_known
 from distdbg.diagnosis.failures.findings import finding, groups, who
 from distdbg.diagnosis.failures.of_ranks import RankFailure, failures
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import signal_name
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
 from distdbg.model import Finding
 
-DOCS = entries("rank-killed")
 _MEANING = {
     signal.SIGSEGV: "native code touched memory that is not its own",
     signal.SIGABRT: "native code gave up (abort)",
@@ -35,7 +34,8 @@ _LOOK = {
 }
 
 
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("rank-killed")
+def rank_killed(evidence: RunEvidence) -> Iterable[Finding]:
     killed = [f for f in failures(evidence) if f.finding == "rank-killed" and not killed_for_memory(evidence, f)]
     for group in groups(killed):
         yield _finding(evidence, group)

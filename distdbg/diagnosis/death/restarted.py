@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.of_ranks import failure_of, weighed
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.exit_status import how_it_ended
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.findings import entries
 from distdbg.model import Citation, Finding, fold_ranks
 
-DOCS = entries("restarted")
 
-
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("restarted")
+def restarted(evidence: RunEvidence) -> Iterable[Finding]:
     for attempt, ranks in sorted(evidence.earlier_attempts.items()):
         if not ranks:
             continue

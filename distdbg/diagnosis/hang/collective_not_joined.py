@@ -9,17 +9,17 @@ from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.hang._stuck import citations, plural, side_of, since, waited
+from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.evidence.recorder.nccl_ras import behind, unreachable
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
 
-DOCS = entries("collective-not-joined")
 
-
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("collective-not-joined")
+def collective_not_joined(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
     if hang is None or not hang.stands:
         return
@@ -39,7 +39,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             summary=f"{who(evidence, waiting)} wait{'s' if len(waiting) == 1 else ''} in {culprit.waits[0].what} for "
             f"{subject}, which {plural(phrase, culprit.ranks)}",
             cause=" ".join(filter(None, (waited(evidence, hang, culprit.waits), _where(culprit, newest)))),
-            remedy=DOCS[0].remedy,
+            remedy=entry("collective-not-joined").remedy,
             ranks=culprit.ranks,
             nodes=hosts(evidence, culprit.ranks),
             evidence=citations(hang, culprit.ranks, waiting),
@@ -91,7 +91,7 @@ def _as_nccl_counts(evidence: RunEvidence, hang: Hang) -> Iterable[Finding]:
             confidence="likely",
             summary=f"{who(evidence, ranks)} {plural(phrase, ranks)}, says NCCL itself",
             cause="Neither stacks nor flight recorders tell them from the others.",
-            remedy=DOCS[0].remedy,
+            remedy=entry("collective-not-joined").remedy,
             ranks=ranks,
             nodes=hosts(evidence, ranks),
             evidence=(Citation(dump.communicators_path, where=where),),

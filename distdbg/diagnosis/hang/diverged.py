@@ -8,27 +8,25 @@ from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.failures.of_ranks import failures
 from distdbg.diagnosis.hang._handling import REMEDY, handled, raised
 from distdbg.diagnosis.hang._stuck import citations, short, sides_text, since, step, waited
+from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence import Divergence, Kind, divergence_of, raised_apart
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.dump import Dump
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
 
-DOCS = entries(*(kind.value for kind in Kind))
 
-
-def check(evidence: RunEvidence) -> Iterable[Finding]:
-    for doc in DOCS:
-        yield from diverged(evidence, Kind(doc.id), doc.remedy)
-
-
-def diverged(evidence: RunEvidence, kind: Kind, remedy: str) -> Iterable[Finding]:
-    """The finding, where the ranks' difference is of this kind."""
+@rule(*(kind.value for kind in Kind))
+def diverged(evidence: RunEvidence) -> Iterable[Finding]:
+    """The ranks' last calls differ: while they wait, or when one of them has ended because of it."""
     hang, found = hang_of(evidence), divergence_of(evidence)
-    if found is not None and found.kind is kind and evidence.dump is not None and evidence.dump.reason == "death":
+    if found is None:
+        return
+    kind, remedy = found.kind, entry(found.kind.value).remedy
+    if evidence.dump is not None and evidence.dump.reason == "death":
         yield _at_death(evidence, evidence.dump, found, remedy)
-    if hang is None or found is None or found.kind is not kind or not hang.stands:
+    if hang is None or not hang.stands:
         return
     detail, waits = _detail(evidence, found), waited(evidence, hang, hang.waits_for(found.ranks))
     cause = [detail, handled(evidence, found.ranks), waits]

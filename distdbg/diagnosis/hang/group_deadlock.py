@@ -6,19 +6,20 @@ from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.hang._stuck import citations, short, since, step
+from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence import divergence_of
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import CauseClass, Finding, fold_ranks
 
-DOCS = entries("group-deadlock")
 _MOST_STEPS = 8
 _BLIND = " No recorder tells their groups: ranks that call other collectives of the same group look like this, too."
 _EITHER = " One of them may wait for another rank, too: a receive may have been begun long ago, for later."
 
 
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("group-deadlock")
+def group_deadlock(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
     if hang is None or not hang.stands or divergence_of(evidence) is not None:
         return
@@ -31,7 +32,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             confidence="likely" if blind or either or hang.dump.missing else "certain",
             summary=f"{who(evidence, circle)} wait for one another in a circle: {_told(hang, circle)}",
             cause=_lines(hang, circle) + (_BLIND if blind else "") + (_EITHER if either else ""),
-            remedy=DOCS[0].remedy,
+            remedy=entry("group-deadlock").remedy,
             ranks=circle,
             nodes=hosts(evidence, circle),
             step=step(hang, circle),

@@ -6,18 +6,18 @@ from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import who
 from distdbg.diagnosis.hang._stuck import citations, since, waited
+from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.graph import Wait
 from distdbg.diagnosis.waits.hang import Hang, hang_of
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import CauseClass, Citation, Finding
 from distdbg.protocol.agent_events import CutOff
 from distdbg.protocol.launcher_events import NodeSilent
 
-DOCS = entries("network-cut")
 
-
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("network-cut")
+def network_cut(evidence: RunEvidence) -> Iterable[Finding]:
     yield from _cut_off(evidence)
     hang = hang_of(evidence)
     if hang is None or not hang.stands or hang.culprits or hang.circles or hang.mismatch is not None:
@@ -31,7 +31,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             confidence="possible",
             summary=f"{who(evidence, wait.waiting)} wait in {wait.what}, which nobody is missing from",
             cause=waited(evidence, hang, (wait,)),
-            remedy=DOCS[0].remedy,
+            remedy=entry("network-cut").remedy,
             evidence=citations(hang, (), wait.waiting),
             cause_class=CauseClass.STUCK,
             first_seen=since(hang, (wait,)),

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.hang._handling import handled
 from distdbg.diagnosis.hang._stuck import citations, plural, short, side_of, since, step, waited
+from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.diagnosis.waits.hang import Culprit, Hang, hang_of
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import CauseClass, Confidence, Finding, FindingDoc
 
 #: The other ways in which a culprit can stand have rules of their own.
@@ -23,17 +24,16 @@ _IDS = {
     Doing.PYTHON: "stuck-in-python",
     Doing.DEVICE: "stuck-on-device",
 }
-DOCS = entries(*_IDS.values())
 
 
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule(*_IDS.values())
+def stuck(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
     if hang is None or not hang.stands:
         return
-    docs = dict(zip(_IDS, DOCS, strict=True))
     for culprit in hang.culprits:
-        if (doc := docs.get(culprit.standing.doing)) is not None:
-            yield _finding(evidence, hang, culprit, doc)
+        if culprit.standing.doing in _IDS:
+            yield _finding(evidence, hang, culprit, entry(_IDS[culprit.standing.doing]))
 
 
 def _finding(evidence: RunEvidence, hang: Hang, culprit: Culprit, doc: FindingDoc) -> Finding:

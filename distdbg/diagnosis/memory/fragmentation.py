@@ -7,17 +7,17 @@ from itertools import pairwise
 
 from distdbg.diagnosis.memory._on_device import full_at, reserved_grows
 from distdbg.diagnosis.memory._snapshots import kinds_words
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import MemoryAnswer, gib, warm_up
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
 from distdbg.model import Citation, Finding
 
-DOCS = entries("fragmentation")
 _MOST_NAMED, _WORTH_NAMING = 3, 0.1
 
 
-def check(evidence: RunEvidence) -> Iterator[Finding]:
+@rule("fragmentation")
+def fragmentation(evidence: RunEvidence) -> Iterator[Finding]:
     yield from reserved_grows(evidence)
     for answer in evidence.snapshots:
         if answer.oom is not None and answer.oom.verdict == "fragmented":

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distdbg.diagnosis.nodes._nodes import of_nodes, size
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
 from distdbg.model import Finding
 
-DOCS = entries("gpu-memory-taken")
 #: The driver's own share is a few hundred MB, more on the largest devices.
 _OF_THE_DRIVER = 2 << 30
 
 
-def check(evidence: RunEvidence) -> Iterator[Finding]:
+@rule("gpu-memory-taken")
+def gpu_memory_taken(evidence: RunEvidence) -> Iterator[Finding]:
     if evidence.preflight is None:
         return
     for node, facts in evidence.preflight.each("gpus"):
@@ -27,7 +27,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
             more = f" and {len(processes) - 3} more" if len(processes) > 3 else ""
             of = f" of {size(gpu['memory_total'])}" if gpu.get("memory_total") else ""
             summary = f"{size(used)}{of} of GPU {gpu['index']} of {node.name} are taken by {who}{more}"
-            yield of_nodes(DOCS[0], (node,), summary)
+            yield of_nodes("gpu-memory-taken", (node,), summary)
 
 
 def _who(process: Mapping[str, Any]) -> str:

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.memory._growing import Growing, children_growing, growing
 from distdbg.diagnosis.memory._kept import accounts_for, fills, keeps
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import Citation, Finding
 
-DOCS = entries("host-memory-growth")
 
-
-def check(run: RunEvidence) -> Iterable[Finding]:
+@rule("host-memory-growth")
+def host_memory_growth(run: RunEvidence) -> Iterable[Finding]:
     yield from _workers(run)
     found = [one for one in growing(run) if one.lasts or one.soon]
     filling = fills(run) if found else []
@@ -85,7 +85,7 @@ def _remedy(found: list[Growing], explanation: str | None) -> str:
         return f"Mend what `{explanation}` names, and look again."
     counted = [one.rank.memory.counted_at for one in found if one.rank.memory is not None]
     if len(counted) < len(found):
-        return DOCS[0].remedy
+        return entry("host-memory-growth").remedy
     last = max((step for step in counted if step is not None), default=None)
     seen = (
         "No container has been counted so early: let it run longer."

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from distdbg.diagnosis.memory._kept import keeps, kept
 from distdbg.diagnosis.memory._on_device import full_at, standing_grows
 from distdbg.diagnosis.memory._snapshots import ranks_of, stack_citation
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory.answer import Leak, MemoryAnswer, StackInfo, gib
 from distdbg.evidence.memory.growth import Point
 from distdbg.evidence.memory.stacks import FORWARD, OPTIMIZER
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
 from distdbg.model import Confidence, Finding, fold_ranks
 
-DOCS = entries("memory-leak")
 _MOST = 5
 
 
-def check(evidence: RunEvidence) -> Iterator[Finding]:
+@rule("memory-leak")
+def memory_leak(evidence: RunEvidence) -> Iterator[Finding]:
     """Each line's leak once, with all ranks that have it; then what the ranks have counted while they ran."""
     named = keeps(evidence)
     yield from kept(evidence, named)

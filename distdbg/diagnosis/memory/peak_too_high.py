@@ -8,19 +8,19 @@ from pathlib import PurePath
 from statistics import median
 
 from distdbg.diagnosis.memory._snapshots import holders_words, kinds_words, stack_citation
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory import thresholds
 from distdbg.evidence.memory.answer import ACTIVATIONS, PARAMETERS, WORKSPACE, Holder, MemoryAnswer, gib
 from distdbg.evidence.memory.device_peak import device_peak
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
 from distdbg.model import Citation, Finding
 
-DOCS = entries("peak-too-high")
 #: what a snapshot of ours was taken for, by its name
 _TAKEN = re.compile(r"([a-z]+)-step\d+-\d+\.")
 
 
-def check(evidence: RunEvidence) -> Iterator[Finding]:
+@rule("peak-too-high")
+def peak_too_high(evidence: RunEvidence) -> Iterator[Finding]:
     for answer in evidence.snapshots:
         if answer.oom is None and (holder := _decides(answer)) is not None:  # else cuda-oom tells of it
             yield _line(answer, holder)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import hosts, who
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import Citation, Finding
 
-DOCS = entries("reference-cycle")
 _COUNTS = 2
 
 
-def check(run: RunEvidence) -> Iterable[Finding]:
+@rule("reference-cycle")
+def reference_cycle(run: RunEvidence) -> Iterable[Finding]:
     found = [(rank, rank.memory.cycles) for rank in run.ranks if rank.memory and len(rank.memory.cycles) >= _COUNTS]
     if not found:
         return
@@ -28,7 +29,7 @@ def check(run: RunEvidence) -> Iterable[Finding]:
         "certain",
         f"{gib(worst.bytes)} of tensors were freed by the garbage collector only{owner} ({who(run, ranks)})",
         cause=f"{worst.freed} of the tensors watched up to step {worst.step} went in the middle of a collection.",
-        remedy=DOCS[0].remedy,
+        remedy=entry("reference-cycle").remedy,
         ranks=ranks,
         nodes=hosts(run, ranks),
         step=worst.step,

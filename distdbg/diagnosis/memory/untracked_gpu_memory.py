@@ -6,20 +6,21 @@ from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.memory._on_device import full_at
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import OtherProcess
 from distdbg.evidence.memory.answer import gib
 from distdbg.evidence.memory.growth import MIB, Growth, growth
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import Citation, Finding, fold_ranks
 
-DOCS = entries("untracked-gpu-memory")
 _LEAST, _PART = 128 * MIB, 0.05
 #: A share of the device that nobody expects there, at so many looks on end.
 _LARGE, _LOOKS = 0.25, 3
 
 
-def check(run: RunEvidence) -> Iterable[Finding]:
+@rule("untracked-gpu-memory")
+def untracked_gpu_memory(run: RunEvidence) -> Iterable[Finding]:
     large: list[tuple[RankRecord, int, int]] = []
     for rank in run.ranks:
         found = _outside(rank)
@@ -55,7 +56,7 @@ def _grows(run: RunEvidence, rank: RankRecord, told: Growth) -> Finding:
         + full_at(rank.memory.points if rank.memory else (), told.slope),
         cause=f"It was {gib(told.levels[0])} at step {told.first} and {gib(told.levels[-1])} at step {told.last}. "
         + _whose(run, rank),
-        remedy=DOCS[0].remedy,
+        remedy=entry("untracked-gpu-memory").remedy,
         ranks=(rank.rank,),
         nodes=hosts(run, (rank.rank,)),
         step=told.last,
@@ -91,7 +92,7 @@ def _much(run: RunEvidence, large: list[tuple[RankRecord, int, int]]) -> Finding
         "possible",
         f"{gib(size)} of {gib(total)} are in use outside of torch's allocator ({who(run, ranks)})",
         cause=_whose(run, rank),
-        remedy=DOCS[0].remedy,
+        remedy=entry("untracked-gpu-memory").remedy,
         ranks=ranks,
         nodes=hosts(run, ranks),
         evidence=(_citation(rank, f"{gib(size)} of {gib(total)}"),),

@@ -6,13 +6,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from distdbg.evidence.host.preflight import NodeProbe
-from distdbg.model import CauseClass, Confidence, Finding, FindingDoc, Severity
+from distdbg.findings import entry
+from distdbg.model import CauseClass, Confidence, Finding, Severity
 
 _Who = TypeVar("_Who", bound=Hashable)
 
 
 def of_nodes(
-    doc: FindingDoc,
+    finding_id: str,
     nodes: Sequence[NodeProbe],
     summary: str,
     cause: str = "",
@@ -22,12 +23,12 @@ def of_nodes(
     remedy: str = "",
 ) -> Finding:
     return Finding(
-        id=doc.id,
-        severity=severity or doc.severity,
+        id=finding_id,
+        severity=severity or entry(finding_id).severity,
         confidence=confidence,
         summary=summary,
         cause=cause,
-        remedy=remedy or doc.remedy,
+        remedy=remedy or entry(finding_id).remedy,
         nodes=tuple(node.name for node in nodes),
         evidence=tuple(node.citation for node in nodes[:3]),
         cause_class=CauseClass.OBSERVATION,

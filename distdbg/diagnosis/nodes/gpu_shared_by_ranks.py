@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import GpuCourse
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import Citation, Finding, fold_ranks
 
-DOCS = entries("gpu-shared-by-ranks")
 
-
-def check(run: RunEvidence) -> Iterator[Finding]:
+@rule("gpu-shared-by-ranks")
+def gpu_shared_by_ranks(run: RunEvidence) -> Iterator[Finding]:
     for node in run.nodes:
         gpus = [gpu for gpu in node.gpus if gpu.ranks]
         if not any(gpu.parted for gpu in gpus):
@@ -40,6 +40,7 @@ def _node(node: NodeRecord, gpus: list[GpuCourse]) -> Iterator[Finding]:
 def _finding(node: NodeRecord, gpu: GpuCourse, ranks: list[int], summary: str) -> Finding:
     told = f"GPU {gpu.index}: processes of ranks {fold_ranks(gpu.ranks)}"
     return Finding(
-        DOCS[0].id, "warning", "likely", summary, remedy=DOCS[0].remedy, ranks=tuple(ranks), nodes=(node.host,),
+        "gpu-shared-by-ranks", "warning", "likely", summary, remedy=entry("gpu-shared-by-ranks").remedy,
+        ranks=tuple(ranks), nodes=(node.host,),
         evidence=(Citation(node.metrics_path, None, "gpus", told),),
     )  # fmt: skip

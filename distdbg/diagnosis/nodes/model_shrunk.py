@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import Citation, Finding
 
-DOCS = entries("model-shrunk")
 
-
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("model-shrunk")
+def model_shrunk(evidence: RunEvidence) -> Iterable[Finding]:
     told = [rank for rank in evidence.ranks if rank.shrunk is not None]
     if not told:
         return
@@ -27,7 +27,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             "nothing of the model could be made smaller: it ran whole" if whole else f"THE MODEL WAS SHRUNK: {words}"
         )
         + (f" (not the same on ranks {', '.join(map(str, differ))})" if differ else ""),
-        remedy=DOCS[0].remedy,
+        remedy=entry("model-shrunk").remedy,
         ranks=tuple(rank.rank for rank in told),
         evidence=(Citation(first.exit_path.replace("exit.json", "facts.jsonl"), None, f"rank {first.rank}"),),
     )

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from distdbg.diagnosis import guards as _guards
+from distdbg.diagnosis.guards import facts as facts_of
+from distdbg.diagnosis.guards import observe
 from distdbg.diagnosis.nodes._nodes import of_nodes, parted
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.preflight import Preflight, names_of
 from distdbg.evidence.run import GuardFact, RunEvidence
-from distdbg.findings import entries
 from distdbg.model import Finding, fold_ranks
-
-DOCS = entries("versions-differ")
-
 
 #: Ranks that differ in these do not understand each other.
 _MUST = ("python", "torch", "cuda", "nccl")
 
 
-def check(evidence: RunEvidence) -> Iterable[Finding]:
-    told = {fact.rank: fact for fact in _guards.facts(evidence, "versions-differ")}
+@rule("versions-differ")
+def versions_differ(evidence: RunEvidence) -> Iterable[Finding]:
+    told = {fact.rank: fact for fact in facts_of(evidence, "versions-differ")}
     yield from _ranks(evidence, told)
     if evidence.preflight is not None:
         yield from _nodes(evidence.preflight)
@@ -37,7 +36,7 @@ def _ranks(evidence: RunEvidence, told: dict[int, GuardFact]) -> Iterable[Findin
         if len(sides) > 1:
             words = [f"{version} on {fold_ranks(those)}" for version, those in sides]
             odd = [told[rank] for _, those in sides[1:] for rank in those]
-            yield _guards.observe(evidence, DOCS[0], odd, f"{name} is not the same on all ranks: {'; '.join(words)}")
+            yield observe(evidence, "versions-differ", odd, f"{name} is not the same on all ranks: {'; '.join(words)}")
 
 
 def _nodes(preflight: Preflight) -> Iterable[Finding]:
@@ -49,7 +48,7 @@ def _nodes(preflight: Preflight) -> Iterable[Finding]:
             odd = [node for _, nodes in sides[1:] for node in nodes]
             words = [f"{value} on {names_of([node.name for node in nodes])}" for value, nodes in sides]
             yield of_nodes(
-                DOCS[0], odd, f"{name} is not the same on all nodes: {'; '.join(words)}",
+                "versions-differ", odd, f"{name} is not the same on all nodes: {'; '.join(words)}",
                 severity="error" if name in _MUST and _apart(name, [value for value, _ in sides]) else "warning",
             )  # fmt: skip
 

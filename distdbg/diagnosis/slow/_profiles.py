@@ -8,7 +8,8 @@ from typing import NamedTuple
 from distdbg.diagnosis.failures.findings import hosts
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.profile import Dear, RankProfile
-from distdbg.model import Citation, Confidence, Finding, FindingDoc, fold_ranks
+from distdbg.findings import entry
+from distdbg.model import Citation, Confidence, Finding, fold_ranks
 
 #: Less of a step than this is not worth a word, nor what is below a clock's and a profiler's own noise.
 SHARE = 0.05
@@ -112,7 +113,7 @@ def who(evidence: RunEvidence, profiles: Iterable[RankProfile]) -> str:
 
 def found(
     evidence: RunEvidence,
-    doc: FindingDoc,
+    finding_id: str,
     profiles: list[RankProfile],
     *,
     summary: str,
@@ -124,12 +125,12 @@ def found(
     """About how the training goes: it explains no end. The first of the profiles is the one that is told of."""
     ranks = tuple(sorted({p.rank for p in profiles if p.rank is not None}))
     return Finding(
-        id=doc.id,
-        severity=doc.severity,
+        id=finding_id,
+        severity=entry(finding_id).severity,
         confidence=confidence,
         summary=f"{summary} ({who(evidence, profiles)})",
         cause=cause,
-        remedy=remedy or doc.remedy,
+        remedy=remedy or entry(finding_id).remedy,
         ranks=ranks,
         nodes=hosts(evidence, ranks),
         step=profiles[0].first_step,
@@ -141,7 +142,7 @@ def found(
 
 def of_place(
     evidence: RunEvidence,
-    doc: FindingDoc,
+    finding_id: str,
     group: list[Seen],
     summary: str,
     cause: str = "",
@@ -155,7 +156,7 @@ def of_place(
     quote = f"{call}{times(dear.calls)}, {dear.us / 1000:.3f} ms of the host"
     return found(
         evidence,
-        doc,
+        finding_id,
         [seen.profile for seen in group],
         summary=f"{summary}: {profile.share(dear.gain_us):.0%} of the step",
         cause=f"{bound} {cause}".strip(),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.slow._profiles import cost, found, starved_us, starves, times
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.profile import Dear, RankProfile
-from distdbg.findings import entries
 from distdbg.model import Finding
 
-DOCS = entries("data-starved")
 _MOST_OF_IT = 0.5
 _SURE_STEPS = 3
 _WITHOUT_WORKERS = (
@@ -19,7 +18,8 @@ _WITHOUT_WORKERS = (
 )
 
 
-def check(evidence: RunEvidence) -> Iterator[Finding]:
+@rule("data-starved")
+def data_starved(evidence: RunEvidence) -> Iterator[Finding]:
     sick = sorted((p for p in evidence.profiles if starves(p)), key=lambda p: -p.share(starved_us(p)))
     if not sick:
         return
@@ -29,7 +29,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
     dearest = max(loads, key=lambda dear: dear.us, default=None)
     yield found(
         evidence,
-        DOCS[0],
+        "data-starved",
         sick,
         summary=f"steps wait for their data: {worst.share(lost):.0%} of the step{_at(dearest)}",
         cause=f"At most {cost(worst, lost)}, can be gained. {_loader(worst)}".strip(),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distdbg.diagnosis.nodes._nodes import of_nodes
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.host.gpus import STEADY
 from distdbg.evidence.run import NodeRecord, RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import Citation, Finding, fold_ranks
 
-DOCS = entries("gpu-throttled")
 #: Of the looks at a device.
 _SHARE = 0.25
 #: NVML sets this bit beside that of the hardware's own reason, which says more.
@@ -18,7 +18,8 @@ _ANY_HARDWARE = "hardware slowdown"
 _BAD = (_ANY_HARDWARE, "software thermal slowdown", "hardware thermal slowdown", "power brake", "reliability")
 
 
-def check(evidence: RunEvidence) -> Iterator[Finding]:
+@rule("gpu-throttled")
+def gpu_throttled(evidence: RunEvidence) -> Iterator[Finding]:
     for record in evidence.nodes:
         yield from _while_it_ran(record)
     if evidence.preflight is None:
@@ -29,7 +30,9 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
             if reasons:
                 warm = f", at {gpu['temperature']} °C" if gpu.get("temperature") is not None else ""
                 yield of_nodes(
-                    DOCS[0], (node,), f"GPU {gpu['index']} of {node.name} is throttled: {', '.join(reasons)}{warm}"
+                    "gpu-throttled",
+                    (node,),
+                    f"GPU {gpu['index']} of {node.name} is throttled: {', '.join(reasons)}{warm}",
                 )
 
 
@@ -43,8 +46,8 @@ def _while_it_ran(node: NodeRecord) -> Iterator[Finding]:
         warm = f", at up to {bad[reason].hottest} °C" if bad[reason].hottest is not None else ""
         told = f"{reason} at {bad[reason].times} of {gpu.looks} looks{warm}"
         yield Finding(
-            DOCS[0].id, "warning", "certain",
+            "gpu-throttled", "warning", "certain",
             f"GPU {gpu.index} of {node.host}{whose} was throttled while the job ran: {told}",
-            remedy=DOCS[0].remedy, ranks=gpu.ranks, nodes=(node.host,), first_seen=bad[reason].since,
+            remedy=entry("gpu-throttled").remedy, ranks=gpu.ranks, nodes=(node.host,), first_seen=bad[reason].since,
             evidence=(Citation(node.metrics_path, None, "gpus", told),),
         )  # fmt: skip

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.nodes._nodes import of_nodes, size
+from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.slow._bandwidth import slow_nodes, slow_pairs
 from distdbg.evidence.host.preflight import Preflight
 from distdbg.evidence.run import RankRecord, RunEvidence
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import Citation, Finding
 
-DOCS = entries("slow-link")
 
-
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("slow-link")
+def slow_link(evidence: RunEvidence) -> Iterable[Finding]:
     known = [rank for rank in evidence.ranks if rank.nccl is not None]
     yield from _parted(evidence, {rank.rank: rank.nccl.network for rank in known if rank.nccl and rank.nccl.network})
     direct = {
@@ -49,7 +49,7 @@ def _parted(evidence: RunEvidence, said: dict[int, str], words: str = "use netwo
         confidence="certain",
         summary=f"{who(evidence, ranks)} {words.format(slow)}, {who(evidence, others)} {words.format(fast)}",
         cause=f"Their devices: {_devices(records[ranks[0]])}; the others': {_devices(records[others[0]])}.",
-        remedy=DOCS[0].remedy,
+        remedy=entry("slow-link").remedy,
         ranks=ranks,
         nodes=hosts(evidence, ranks),
         evidence=tuple(Citation(records[rank].nccl_path, None, f"rank {rank}") for rank in (ranks[0], others[0])),
@@ -61,10 +61,10 @@ def _measured(preflight: Preflight) -> Iterable[Finding]:
     slow = slow_nodes(preflight.rates)
     for name, best, usual in slow:
         words = f"{name} exchanges {size(best)}/s at best with any other node, the others {size(usual)}/s"
-        yield of_nodes(DOCS[0], (nodes[name],), words)
+        yield of_nodes("slow-link", (nodes[name],), words)
     for (first, second), best, usual in slow_pairs(preflight.rates, {name for name, _, _ in slow}):
         words = f"{first} and {second} exchange {size(best)}/s at best, other pairs {size(usual)}/s"
-        yield of_nodes(DOCS[0], (nodes[first], nodes[second]), words)
+        yield of_nodes("slow-link", (nodes[first], nodes[second]), words)
 
 
 def _nvlinks(preflight: Preflight) -> Iterable[Finding]:
@@ -75,7 +75,7 @@ def _nvlinks(preflight: Preflight) -> Iterable[Finding]:
         for index, links in up.items():
             if links < most:
                 words = f"GPU {index} of {node.name} has {links} NVLinks up, others there have {most}"
-                yield of_nodes(DOCS[0], (node,), words, remedy="`nvidia-smi nvlink -s`; reset the GPU, or tell "
+                yield of_nodes("slow-link", (node,), words, remedy="`nvidia-smi nvlink -s`; reset the GPU, or tell "
                                "whoever runs the cluster.")  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from distdbg.diagnosis.failures.findings import hosts, who
 from distdbg.diagnosis.hang._stuck import short
+from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.slow._profiles import cost, is_dear, starves
 from distdbg.diagnosis.slow._profiles import found as found_in
 from distdbg.diagnosis.timeline.arrivals import Late, Longer, late_ranks, longer_phases
@@ -20,10 +21,9 @@ from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.stacks.late import Sampled, sampled
 from distdbg.evidence.trace.profile import at
 from distdbg.evidence.trace.slow_rank import Slow, slow_ranks
-from distdbg.findings import entries
+from distdbg.findings import entry
 from distdbg.model import Citation, Finding
 
-DOCS = entries("straggler")
 #: What the phases of the heartbeat page mean to people.
 _PHASES = {"data": "waiting for data", "saving": "saving a checkpoint", "computing": "computing before its backward",
            "other": "its own code between the steps", "forward": "its forward", "backward": "its backward",
@@ -37,7 +37,8 @@ _BESIDE_THE_GPU = {"data", "saving"}
 _READING_FUNCTION = re.compile(r"(?:^|_)(?:item|tolist|synchronize)$")
 
 
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("straggler")
+def straggler(evidence: RunEvidence) -> Iterable[Finding]:
     hang = hang_of(evidence)
     if hang is not None and hang.stands:
         return  # who is last then is last for good
@@ -118,7 +119,7 @@ def _by_arrivals(evidence: RunEvidence, dump: Dump, late: Late, longer: list[Lon
         f"{late.collectives} collectives of {late.group.title}: {late.share:.0%} of the time is lost to "
         f"{'it' if one else 'them'}{phase}",
         cause=f"{_places(evidence, dump, late.ranks)}{error} {stood}".strip(),
-        remedy=DOCS[0].remedy,
+        remedy=entry("straggler").remedy,
         ranks=late.ranks,
         nodes=hosts(evidence, late.ranks),
         evidence=tuple(_stack(dump.ranks[rank]) for rank in late.ranks[:3]),
@@ -157,7 +158,7 @@ def _by_phase(evidence: RunEvidence, found: Longer) -> Finding:
         summary=f"rank {found.rank} spends {found.share:.0%} of its time {_gerund(found.phase)}, the others "
         f"{found.usual:.0%}: they wait for it in {_phase(found.waits_in)}{where}",
         cause=f"{median_of} {_stood(stacks) or perhaps}".strip(),
-        remedy=DOCS[0].remedy,
+        remedy=entry("straggler").remedy,
         ranks=(found.rank,),
         nodes=hosts(evidence, (found.rank,)),
         evidence=(
@@ -185,7 +186,7 @@ def _by_profile(evidence: RunEvidence, slow: Slow) -> Finding:
     one = len(slow.ranks) == 1
     return found_in(
         evidence,
-        DOCS[0],
+        "straggler",
         [slow.worst, *(p for p in evidence.profiles if p.rank in slow.ranks and p is not slow.worst)],
         summary=f"the others wait for {'it' if one else 'them'} in each step, {cost(slow.worst, slow.us)}, "
         f"which {'it is' if one else 'they are'} longer in {_PARTS[slow.phase]}{_line(slow)}",

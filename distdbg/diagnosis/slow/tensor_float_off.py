@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.slow._profiles import cost, found, is_dear
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.profile import RankProfile
-from distdbg.findings import entries
 from distdbg.model import Finding
 
-DOCS = entries("tensor-float-off")
 _HAS_TF32 = 8
 _SHARE = 0.10
 _FLOAT32 = re.compile(r"sgemm|gemm_f32f32_f32f32", re.IGNORECASE)
 _TF32 = re.compile(r"tf32|s1688|s16816", re.IGNORECASE)
 
 
-def check(evidence: RunEvidence) -> Iterator[Finding]:
+@rule("tensor-float-off")
+def tensor_float_off(evidence: RunEvidence) -> Iterator[Finding]:
     slow = sorted((p for p in evidence.profiles if _is_off(p)), key=lambda p: -p.share(_us(p)))
     if not slow:
         return
@@ -26,7 +26,7 @@ def check(evidence: RunEvidence) -> Iterator[Finding]:
     name = next(row.name for row in worst.kernels if _is_float32(row.name))
     yield found(
         evidence,
-        DOCS[0],
+        "tensor-float-off",
         slow,
         summary=f"matrix products in float32 take {worst.share(_us(worst)):.0%} of the step, without TF32",
         cause=f"Their kernels are {cost(worst, _us(worst))}; a part of that can be gained.",

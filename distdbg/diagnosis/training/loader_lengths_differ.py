@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 
 from distdbg.diagnosis.guards import facts, observe, place
 from distdbg.diagnosis.hang.diverged import diverged
+from distdbg.diagnosis.rules import rule
 from distdbg.diagnosis.waits.divergence import Kind
 from distdbg.evidence.run import GuardFact, RunEvidence
-from distdbg.findings import entries
 from distdbg.model import Finding, fold_ranks
-
-DOCS = entries("loader-lengths-differ")
 
 
 @dataclass
@@ -27,7 +25,8 @@ class _Pass:
         return {rank: count for rank, count in told.items() if isinstance(count, int)}
 
 
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("loader-lengths-differ")
+def loader_lengths_differ(evidence: RunEvidence) -> Iterable[Finding]:
     told = set()
     totals = _totals(evidence)
     for one in _passes(evidence):
@@ -40,7 +39,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
             continue
         most = max(one.steps[short] for short in ended)
         went_on = [rank for rank in longer if one.steps.get(rank, 0) > most and _has_more(totals, rank, ended)]
-        hangs = not went_on and any(diverged(evidence, Kind.UNEVEN, ""))
+        hangs = not went_on and any(finding.id == Kind.UNEVEN.value for finding in diverged.run(evidence))
         if went_on or hangs:
             told.add(where)
             yield _finding(evidence, one, batches, hangs=hangs)
@@ -85,7 +84,7 @@ def _finding(evidence: RunEvidence, one: _Pass, batches: Mapping[int, int], *, h
     )
     return observe(
         evidence,
-        DOCS[0],
+        "loader-lengths-differ",
         shortest_first,
         f"the loaders of the loop at {place(shortest_first[0])} have {min(by_length)} to {max(by_length)} batches",
         f"Batches: {told}; {after}.",

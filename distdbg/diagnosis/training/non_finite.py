@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distdbg.diagnosis.guards import Facts, facts, observe, place
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import GuardFact, RunEvidence
-from distdbg.findings import entries
 from distdbg.model import Finding
 
-DOCS = entries("non-finite")
 #: What a rank's own forward has shown; a gradient alone may have come from any rank that it was averaged with.
 _OWN = ("module", "before", "near", "data", "loss")
 
 
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("non-finite")
+def non_finite(evidence: RunEvidence) -> Iterable[Finding]:
     """One finding: the earliest step, and of that step the ranks whose own forward made it."""
     found = facts(evidence, "non-finite")
     if not found:
@@ -31,7 +31,7 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
     cause += _saved(same[0], found)
     stepped = any(f.fields.get("stepped") for f in found)
     sure = own[0].fields.get("made") in ("module", "data")
-    yield observe(evidence, DOCS[0], same, summary, cause, severity="error" if stepped else "warning",
+    yield observe(evidence, "non-finite", same, summary, cause, severity="error" if stepped else "warning",
                   confidence="certain" if sure else "likely")  # fmt: skip
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from distdbg.diagnosis.guards import Facts, facts, observe
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.training.overfitting import judge, noise, reasons
-from distdbg.findings import entries
 from distdbg.model import Finding
 
-DOCS = entries("overfit-fails", "overfit-unknown", "overfit-learns")
-_BY_VERDICT = {"fails": DOCS[0], "unknown": DOCS[1], "learns": DOCS[2]}
+_BY_VERDICT = {"fails": "overfit-fails", "unknown": "overfit-unknown", "learns": "overfit-learns"}
 _WORDS = {
     "fails": "the loss of one batch does not fall: {}",
     "unknown": "whether one batch can be learnt is unknown, because {}",
@@ -19,7 +18,8 @@ _WORDS = {
 }
 
 
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("overfit-fails", "overfit-unknown", "overfit-learns")
+def overfit(evidence: RunEvidence) -> Iterable[Finding]:
     """One finding a verdict, each with its ranks."""
     by_verdict: dict[str, list[Facts]] = {}
     for fact in facts(evidence, "overfit"):

@@ -28,7 +28,8 @@ def judged(run: RunDir, on: str, looked: Mapping[str, Mapping[str, Any]]) -> lis
 
     Never raises, never refuses: a job that starts anyway is the user's to start.
     """
-    from distdbg.diagnosis.nodes import disk_low, interface_wrong
+    from distdbg.diagnosis.nodes.machines import disk_low
+    from distdbg.diagnosis.nodes.network import interface_wrong
     from distdbg.evidence.run import RunEvidence
 
     raw = {
@@ -44,5 +45,5 @@ def judged(run: RunDir, on: str, looked: Mapping[str, Mapping[str, Any]]) -> lis
         write_json(run.preflight, raw)
     evidence = RunEvidence({}, 0, (), (), preflight=read_preflight(raw))
     # These alone give errors from what was looked at; to load all checks would cost more than the looks.
-    findings = [*disk_low.check(evidence), *interface_wrong.check(evidence)]
+    findings = [*disk_low.run(evidence), *interface_wrong.run(evidence)]
     return [f"{finding.summary} [{finding.id}]" for finding in findings if finding.severity == "error"]

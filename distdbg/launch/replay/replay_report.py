@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from distdbg.diagnosis.training.non_finite import check
+from distdbg.diagnosis.training.non_finite import non_finite
 from distdbg.evidence.run import GuardFact, RankRecord, RunEvidence
 from distdbg.launch.replay.forward import Replay
 from distdbg.model import Citation, Report, Unknown
@@ -28,7 +28,7 @@ def replay_report(found: Replay, path: str) -> Report:
     fact = GuardFact(rank, "non-finite", {**found.fields, "stepped": True}, None,
                      step if isinstance(step, int) else None, None, Citation(path))  # fmt: skip
     evidence = RunEvidence({}, 0, (RankRecord(rank, 0, 0, "here", guards=(fact,)),), ())
-    return Report(None, tuple(check(evidence)), {}, unknown=(*unknown, *_otherwise(found)))
+    return Report(None, tuple(non_finite.run(evidence)), {}, unknown=(*unknown, *_otherwise(found)))
 
 
 def _otherwise(found: Replay) -> list[Unknown]:

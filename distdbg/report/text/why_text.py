@@ -75,7 +75,7 @@ def _verdict(report: Report) -> Iterator[str]:
 def _rules(rules: tuple[RuleTrace, ...]) -> Iterator[str]:
     yield f"rules ({sum(rule.fired for rule in rules)} of {len(rules)} fired)"
     for trace in rules:
-        name = f"{trace.rule.room}/{trace.rule.name}"
+        name = f"{trace.rule.family}/{trace.rule.name}"
         if trace.failed:
             yield f"  FAILED  {name}: {trace.failed}"
         for found in trace.findings:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from distdbg.diagnosis.death.abort_at_exit import DOCS
+from distdbg.findings import entry
 
 SCRIPT = """
 import gc, os
@@ -36,4 +36,4 @@ def test_the_remedy_leaves_no_thread_that_could_abort(distdbg, tmp_path):
     _, before, after = next(line for line in done.out.splitlines() if line.startswith("threads")).split()
     assert int(before) > 0 == int(after), done
     for word in ("import torch.distributed.nn.functional", "gc.collect()", "destroy_process_group()"):
-        assert word in DOCS[0].remedy and word in SCRIPT
+        assert word in entry("abort-at-exit").remedy and word in SCRIPT

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from distdbg.diagnosis.failures.handling import handling
-from distdbg.diagnosis.hang import stuck
+from distdbg.diagnosis.hang.stuck import stuck
 from distdbg.evidence.records import RankTexts, rank_record
 from tests.hang_cases import evidence, sleeps, waits
 from tests.made_dump import SCRIPT, T
@@ -50,5 +50,5 @@ def test_a_dump_that_took_long_is_still_the_one_that_asked():
 
 
 def test_a_rank_that_others_wait_for_says_what_it_is_handling():
-    (finding,) = stuck.check(hung("ValueError"))
+    (finding,) = stuck.run(hung("ValueError"))
     assert "Rank 0 is still handling ValueError: the shard is torn (train.py:14)." in finding.cause

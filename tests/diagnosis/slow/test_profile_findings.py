@@ -59,12 +59,12 @@ def test_buffers_are_large_and_dear_on_every_rank():
 
 def test_data_parallel_is_named_whatever_it_costs():
     (finding,) = findings(profile(0, dear("parallel", 9.0)), profile(1, dear("parallel", 9.0)))
-    assert finding.id == "data-parallel" and "each of the 2 ranks trains a model of its own" in finding.summary
+    assert finding.id == "data-parallel" and finding.ranks == (0, 1)
 
 
 def test_a_loader_that_starts_its_workers_again():
     (finding,) = findings(profile(0, dear("workers", 8e3, what="3", calls=2.0)))
-    assert finding.id == "loader-restarts" and "starts 4 workers anew 3 times in 6 steps" in finding.summary
+    assert finding.id == "loader-restarts" and "4 workers again, 3 times in 6 steps" in finding.summary
 
 
 def test_a_mask_is_named_where_the_source_shows_that_it_is_causal():
@@ -75,7 +75,7 @@ def test_a_mask_is_named_where_the_source_shows_that_it_is_causal():
 
 def test_a_loop_of_small_operators_is_a_tenth_of_a_step():
     (finding,) = findings(profile(0, dear("small", 3e3, calls=600.0)))
-    assert finding.id == "small-kernels" and "a loop of 600 operators a step, of 5 us each" in finding.summary
+    assert finding.id == "small-kernels" and "600 operators a step" in finding.summary
     assert findings(profile(0, dear("small", 1.5e3, calls=300.0))) == []
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from distdbg.diagnosis.slow import straggler
+from distdbg.diagnosis.slow.straggler import straggler
 from distdbg.evidence.host.course import Look
 from distdbg.evidence.recorder.log import RecorderLog
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
@@ -21,7 +21,7 @@ def found(hosts):
     logs = group(times).logs
     ranks = {n: rank_dump(n, WAITS, recorder=RecorderLog({("0", ""): logs[n]}), page={"quiet_s": 0.1}) for n in hosts}
     records = tuple(RankRecord(n, n % 2, n // 2, host) for n, host in hosts.items())
-    (finding,) = straggler.check(RunEvidence({}, 0, records, (), dump=made_dump(ranks)))
+    (finding,) = straggler.run(RunEvidence({}, 0, records, (), dump=made_dump(ranks)))
     return finding
 
 
@@ -42,7 +42,7 @@ def test_how_late_and_how_well_that_is_known(second, confidence, says):
 def test_nobody_waits_where_there_is_no_process_group(initialised, ranks):
     phases = ({"windows": 31, "computing": 1000}, *({"windows": 31, "data": 1000} for _ in range(2)))
     records = [RankRecord(n, n, 0, "node1", phases=of, initialised=initialised) for n, of in enumerate(phases)]
-    assert [f.ranks for f in straggler.check(RunEvidence({}, 0, tuple(records), ()))] == ranks
+    assert [f.ranks for f in straggler.run(RunEvidence({}, 0, tuple(records), ()))] == ranks
 
 
 def by_phase(phase, source, *, innermost=None, gpu=1 << 30):
@@ -55,7 +55,7 @@ def by_phase(phase, source, *, innermost=None, gpu=1 << 30):
             "source": source}  # fmt: skip
     looks = dict.fromkeys(range(4), (Look(0.0, 9, gpu_used=gpu),))
     node = NodeRecord(0, "node1", ((1, late),) if source else (), courses=looks)
-    return [f.confidence for f in straggler.check(RunEvidence({}, 0, tuple(records), (node,)))]
+    return [f.confidence for f in straggler.run(RunEvidence({}, 0, tuple(records), (node,)))]
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_a_host_that_queues_its_collectives_late_may_only_read_values(readers, c
     }  # fmt: skip
     dump = replace(made_dump(ranks), sources={SCRIPT: "import x\nprint(loss.item())\n"})
     records = tuple(RankRecord(n, n, 0, "node1") for n in range(4))
-    assert [f.ranks for f in straggler.check(RunEvidence({}, 0, records, (), dump=dump))] == found
+    assert [f.ranks for f in straggler.run(RunEvidence({}, 0, records, (), dump=dump))] == found

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.diagnosis.training import loader_lengths_differ
+from distdbg.diagnosis.training.loader_lengths_differ import loader_lengths_differ
 from distdbg.evidence.run import GuardFact, RankRecord, RunEvidence
 
 LOOP = ("train.py", 12, "main")
@@ -21,7 +21,7 @@ def run(*ranks, among=None, totals=None):
         told += [] if total is None else [{"backwards": total, "by_itself": True}]
         facts = tuple(GuardFact(rank, "loader-lengths-differ", fields, where=LOOP) for fields in told)
         records.append(RankRecord(rank, rank, 0, "here", guards=facts))
-    return list(loader_lengths_differ.check(RunEvidence({}, 1, tuple(records), ())))
+    return list(loader_lengths_differ.run(RunEvidence({}, 1, tuple(records), ())))
 
 
 def test_one_that_ends_before_the_others_is_told_with_all_lengths():

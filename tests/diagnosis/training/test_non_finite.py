@@ -2,7 +2,7 @@
 
 import pytest
 
-from distdbg.diagnosis.training.non_finite import check
+from distdbg.diagnosis.training.non_finite import non_finite
 from distdbg.evidence.run import GuardFact, RankRecord, RunEvidence
 from distdbg.model import Citation
 
@@ -19,7 +19,7 @@ def fact(rank, step=7, made="data", **dump):
 def cause(*facts):
     ranks = sorted({f.rank for f in facts})
     records = tuple(RankRecord(r, r, 0, "host", guards=tuple(f for f in facts if f.rank == r)) for r in ranks)
-    (finding,) = check(RunEvidence({}, 1, records, ()))
+    (finding,) = non_finite.run(RunEvidence({}, 1, records, ()))
     return finding.cause
 
 

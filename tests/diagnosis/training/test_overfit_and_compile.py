@@ -2,8 +2,8 @@
 
 import pytest
 
-from distdbg.diagnosis.slow import graph_break, recompile
-from distdbg.diagnosis.training import overfit
+from distdbg.diagnosis.slow.compiled import graph_break, recompile
+from distdbg.diagnosis.training.overfit import overfit
 from distdbg.evidence.run import GuardFact, RankRecord, RunEvidence
 from distdbg.model import Citation
 
@@ -26,21 +26,21 @@ def repeated(rank, *losses, **fields):
     return fact(rank, "overfit", **(told | fields))
 
 
-@pytest.mark.parametrize("check", [overfit, graph_break, recompile])
-def test_a_run_without_facts_has_no_finding(check):
-    assert list(check.check(run())) == []
+@pytest.mark.parametrize("rule", [overfit, graph_break, recompile], ids=lambda rule: rule.name)
+def test_a_run_without_facts_has_no_finding(rule):
+    assert list(rule.run(run())) == []
 
 
 def test_all_ranks_learn():
     falls = (2.0, 1.0, 0.5, 0.2, 0.1, 0.1)
-    (found,) = overfit.check(run(*(repeated(rank, *falls) for rank in range(3))))
+    (found,) = overfit.run(run(*(repeated(rank, *falls) for rank in range(3))))
     assert (found.id, found.severity, found.ranks, found.step) == ("overfit-learns", "info", (0, 1, 2), 20)
     assert "The script was ended after 20 steps, as asked." in found.cause
 
 
 def test_ranks_that_do_not_learn_are_named_apart():
     facts = [repeated(0, 2.0, 1.0, 0.5, 0.2, 0.1, 0.1), repeated(1, *[2.0] * 6), repeated(2, *[2.0] * 6)]
-    failed, learnt = overfit.check(run(*facts))
+    failed, learnt = overfit.run(run(*facts))
     assert (failed.id, failed.severity, failed.confidence, failed.ranks) == (
         "overfit-fails",
         "error",
@@ -51,14 +51,14 @@ def test_ranks_that_do_not_learn_are_named_apart():
 
 
 def test_a_failure_without_a_reason_is_only_likely():
-    (found,) = overfit.check(run(repeated(0, 2.0, 2.1, 1.9, 2.0, 2.1, 1.95)))
+    (found,) = overfit.run(run(repeated(0, 2.0, 2.1, 1.9, 2.0, 2.1, 1.95)))
     assert (found.id, found.confidence) == ("overfit-fails", "likely")
 
 
 def test_a_graph_break_is_one_finding_a_line():
     told = {"reason": "A print Explanation: Prints are effects", "hint": "Avoid it."}
     facts = [fact(r, "graph-break", LINE, count=r + 1, **told) for r in (0, 1)]
-    (found,) = graph_break.check(run(*facts))
+    (found,) = graph_break.run(run(*facts))
     assert found.summary == "the graph breaks at train.py:12 in forward: A print (ranks 0-1)"
     assert found.cause == "Prints are effects. torch's hint: Avoid it. Seen in 2 compilations."
 
@@ -70,7 +70,7 @@ def test_a_graph_break_is_one_finding_a_line():
 def test_compiling_once_more_is_normal(counts, gave_up, severity):
     facts = [fact(0, "recompile", LINE, guard_failed=f"guard {n}", count=count, gave_up=gave_up, limit=8, of="forward")
              for n, count in enumerate(counts)]  # fmt: skip
-    (found,) = recompile.check(run(*facts))
+    (found,) = recompile.run(run(*facts))
     assert found.severity == severity
     assert f"compiled again {sum(counts)} time" in found.summary
     assert ("uncompiled" in found.cause) == gave_up
@@ -91,5 +91,5 @@ def test_what_is_on_or_off_comes_to_an_end(guards, severity):
     facts = [
         fact(0, "recompile", LINE, guard_failed=guard, count=guards.count(guard)) for guard in dict.fromkeys(guards)
     ]
-    (found,) = recompile.check(run(*facts))
+    (found,) = recompile.run(run(*facts))
     assert (found.severity, f"again {len(guards)} times" in found.summary) == (severity, True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from distdbg.diagnosis.slow.straggler import check
+from distdbg.diagnosis.slow.straggler import straggler
 from distdbg.evidence.run import RunEvidence
 from distdbg.evidence.trace.places import Place
 from distdbg.evidence.trace.profile import Dear, OwnLine, RankProfile
@@ -32,7 +32,7 @@ SLOW = profile(2, (55e3,) * 6, lines=(LINE,), forward=52e3, communication=1e3)
 def test_the_rank_its_phase_and_its_line_are_named():
     found = slow_ranks(job(SLOW))
     assert (found.ranks, found.phase, found.line, found.line_usual_us) == ((2,), "forward", LINE, 0.0)
-    (finding,) = check(RunEvidence({}, 1, (), (), profiles=tuple(job(SLOW))))
+    (finding,) = straggler.run(RunEvidence({}, 1, (), (), profiles=tuple(job(SLOW))))
     assert finding.id == "straggler" and finding.ranks == (2,) and "train.py:12 in forward" in finding.summary
     assert "spends 52.00 ms of a step in its forward, the others 2.00 ms" in finding.cause
 
@@ -70,8 +70,8 @@ def test_nobody_is_named(which):
 
 def test_a_fault_that_this_rank_alone_has_tells_it_by_itself():
     dear = Dear("wait", Place("train.py", 3, "forward", "item", 12), (12,), "", 900.0, 49e3, 49e3)
-    assert list(check(RunEvidence({}, 1, (), (), profiles=tuple(job(replace(SLOW, dear=(dear,))))))) == []
+    assert list(straggler.run(RunEvidence({}, 1, (), (), profiles=tuple(job(replace(SLOW, dear=(dear,))))))) == []
     shared = tuple(replace(p, dear=(dear,)) for p in job(SLOW))
-    assert [f.id for f in check(RunEvidence({}, 1, (), (), profiles=shared))] == ["straggler"]
+    assert [f.id for f in straggler.run(RunEvidence({}, 1, (), (), profiles=shared))] == ["straggler"]
     waiting = replace(SLOW, parts={**PARTS, "data wait": 50e3, "communication": 1e3}, data_us=50e3)
-    assert list(check(RunEvidence({}, 1, (), (), profiles=tuple(job(waiting))))) == []
+    assert list(straggler.run(RunEvidence({}, 1, (), (), profiles=tuple(job(waiting))))) == []

@@ -1,4 +1,4 @@
-"""torch.compile compiled a function again, since a guard of its first graph failed."""
+"""What torch.compile costs while the job runs: graph breaks and recompilations."""
 
 from __future__ import annotations
 
@@ -7,18 +7,38 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from distdbg.diagnosis.guards import by_place, facts, observe, place
+from distdbg.diagnosis.rules import rule
 from distdbg.evidence.run import RunEvidence
-from distdbg.findings import entries
 from distdbg.model import Finding
 
-DOCS = entries("recompile")
+
+@rule("graph-break")
+def graph_break(evidence: RunEvidence) -> Iterable[Finding]:
+    """torch.compile left a function at a line of the user's, and went on behind it."""
+    for found in by_place(facts(evidence, "graph-break")):
+        fields = found[0].fields
+        count = max(int(fact.fields.get("count") or 1) for fact in found)
+        what, _, explanation = str(fields.get("reason")).partition(" Explanation: ")
+        why = [explanation, f"torch's hint: {fields['hint']}" if fields.get("hint") else "",
+               f"Seen in {count} compilation{'s' * (count != 1)}"]  # fmt: skip
+        yield observe(
+            evidence,
+            "graph-break",
+            found,
+            f"the graph breaks at {place(found[0])}: {what}",
+            " ".join(f"{sentence.rstrip('.')}." for sentence in why if sentence),
+        )
+
+
 #: As often as torch's own way of finding out what is dynamic takes.
-_NORMAL = 2
+_NORMAL_TIMES = 2
 #: Sizes and Python's numbers take on any value, and are one kind of guard; what is on or off comes to an end.
 _NUMBER = re.compile(r"(?<!requires_grad=)\d+")
 
 
-def check(evidence: RunEvidence) -> Iterable[Finding]:
+@rule("recompile")
+def recompile(evidence: RunEvidence) -> Iterable[Finding]:
+    """torch.compile compiled a function again, since a guard of its first graph failed."""
     for found in by_place(facts(evidence, "recompile")):
         guards: dict[str, int] = {}
         for fact in found:
@@ -32,9 +52,9 @@ def check(evidence: RunEvidence) -> Iterable[Finding]:
         if gave_up:
             why += f"That is torch's limit ({limit} graphs): from there on it runs uncompiled."
         yield observe(
-            evidence, DOCS[0], found,
+            evidence, "recompile", found,
             f"compiled again {count} time{'s' * (count != 1)}, since a guard failed at {place(found[0])}: {worst}",
-            why.strip(), severity="warning" if gave_up or _most_of_a_kind(guards) > _NORMAL else "info",
+            why.strip(), severity="warning" if gave_up or _most_of_a_kind(guards) > _NORMAL_TIMES else "info",
         )  # fmt: skip
 
 

@@ -1,0 +1,115 @@
+"""What a node has to offer before a job: its clock, room on disks, limits, and permission to look into a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distdbg.diagnosis.nodes._nodes import of_nodes, size
+from distdbg.diagnosis.rules import rule
+from distdbg.evidence.host.preflight import NodeProbe, names_of
+from distdbg.evidence.run import RunEvidence
+from distdbg.model import Finding, Severity
+
+#: Less disturbs nobody: a clock that is disciplined stays within milliseconds.
+_CLOCK_SKEW_S = 0.5
+
+
+@rule("clock-skew")
+def clock_skew(evidence: RunEvidence) -> Iterator[Finding]:
+    """The nodes' clocks differ by more than the network's round trip explains."""
+    preflight = evidence.preflight
+    if preflight is None:
+        return
+    for node in preflight.answered:
+        for meeting in node.met:
+            way = meeting.by_address
+            if meeting.to != preflight.master or not way.ok or abs(way.offset) - way.rtt / 2 <= _CLOCK_SKEW_S:
+                continue
+            ours = "behind" if way.offset > 0 else "ahead of"
+            words = f"{abs(way.offset):.2f} s {ours} {meeting.to}'s (± {way.rtt * 500:.2g} ms)"
+            yield of_nodes("clock-skew", (node,), f"the clock of {node.name} is {words}")
+
+
+_MB, _GB = 10**6, 10**9
+#: of -> (an error below, a warning below), in bytes. Docker's /dev/shm has 64 MiB.
+_ROOM = {
+    "runs": (100 * _MB, _GB),
+    "shared memory": (16 * _MB, 128 * _MB),
+    "temporary files": (16 * _MB, 200 * _MB),
+}
+_INODES = (20, 1000)
+
+
+@rule("disk-low", "folder-not-shared")
+def disk_low(evidence: RunEvidence) -> Iterator[Finding]:
+    """There is no room where a job writes: the folder of its runs, /dev/shm, the temporary folder."""
+    if evidence.preflight is None:
+        return
+    low: dict[tuple[str, Severity, str], list[NodeProbe]] = {}
+    apart: list[NodeProbe] = []
+    for node, facts in evidence.preflight.each("disk"):
+        for place in facts.get("places", ()):
+            for severity, words in _low_room(place):
+                low.setdefault((str(place["path"]), severity, words), []).append(node)
+        if facts.get("sees_token") is False:
+            apart.append(node)
+    for (path, severity, words), nodes in low.items():
+        summary = f"{path} on {names_of([node.name for node in nodes])} {words}"
+        yield of_nodes("disk-low", nodes, summary, severity=severity)
+    if apart:
+        verb = "does" if len(apart) == 1 else "do"
+        words = f"{names_of([node.name for node in apart])} {verb} not see the folder that runs go to"
+        yield of_nodes("folder-not-shared", apart, words)
+
+
+def _low_room(place: Mapping[str, Any]) -> Iterator[tuple[Severity, str]]:
+    if place.get("because"):
+        yield "error", f"cannot be used: {place['because']}"
+        return
+    of = str(place["of"])
+    error, warning = _ROOM[of]
+    free, inodes = int(place["free"]), int(place["inodes_free"])
+    if free < warning:
+        words = f"has {size(free)} left of {size(int(place['total']))} ({of})"
+        yield ("error" if free < error else "warning"), words
+    if 0 <= inodes < _INODES[1] and place["inodes"]:  # some file systems count none
+        words = f"has {inodes} inodes left of {place['inodes']} ({of})"
+        yield ("error" if inodes < _INODES[0] else "warning"), words
+
+
+_FEWEST_LOCKED_BYTES = 64 << 20
+_FEWEST_FILES = 1024
+_FEWEST_PROCESSES = 512
+
+
+@rule("limits-low")
+def limits_low(evidence: RunEvidence) -> Iterator[Finding]:
+    """Limits of the shell or the scheduler that a job would run into."""
+    if evidence.preflight is None:
+        return
+    low: dict[str, list[NodeProbe]] = {}
+    for node, facts in evidence.preflight.each("limits"):
+        soft = {name: int(pair[0]) for name, pair in facts.get("limits", {}).items()}
+        if facts.get("rdma") and not facts.get("root") and 0 <= soft.get("memlock", -1) < _FEWEST_LOCKED_BYTES:
+            low.setdefault(f"may lock {size(soft['memlock'])} of memory, with RDMA devices there", []).append(node)
+        if 0 <= soft.get("nofile", -1) < _FEWEST_FILES:
+            low.setdefault(f"may open {soft['nofile']} files a process", []).append(node)
+        if not facts.get("root") and 0 <= soft.get("nproc", -1) < _FEWEST_PROCESSES:
+            low.setdefault(f"may have {soft['nproc']} processes and threads a user", []).append(node)
+    for words, nodes in low.items():
+        yield of_nodes("limits-low", nodes, f"a job on {names_of([node.name for node in nodes])} {words}")
+
+
+@rule("ptrace-denied")
+def ptrace_denied(evidence: RunEvidence) -> Iterator[Finding]:
+    """Nobody could look into a rank on this node when it hangs."""
+    if evidence.preflight is None:
+        return
+    denied: dict[str, list[NodeProbe]] = {}
+    for node, facts in evidence.preflight.each("ptrace"):
+        if facts.get("because"):
+            denied.setdefault(str(facts["because"]), []).append(node)
+    for because, nodes in denied.items():
+        summary = f"a rank on {names_of([node.name for node in nodes])} could not be looked into: {because}"
+        yield of_nodes("ptrace-denied", nodes, summary)

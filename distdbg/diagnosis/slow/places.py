@@ -1,0 +1,175 @@
+"""Lines of the script that cost a share of each step, as profiles show them: one rule for each kind of waste."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from distdbg.diagnosis.rules import rule
+from distdbg.diagnosis.slow._profiles import cost, found, is_dear, of_place, places, same_places, times
+from distdbg.evidence.run import RunEvidence
+from distdbg.evidence.trace.device import SHORT_KERNEL_US
+from distdbg.evidence.trace.profile import RankProfile
+from distdbg.model import Finding
+
+#: Share of a step that copies, or a loop of small operators, must cost. A part of it is needed in any case.
+_SHARE = 0.10
+#: Numbers in the buffers that DDP broadcasts: fewer are sent in less time than a collective takes to start.
+_FEWEST_BUFFER_NUMBERS = 250_000
+#: Share of a step in which the GPU is busy: above it, the size of the kernels does not limit the speed.
+_BUSY = 0.80
+#: Share of the kernels that must be short.
+_SHORT = 0.5
+
+
+@rule("alloc-in-loop")
+def alloc_in_loop(evidence: RunEvidence) -> Iterator[Finding]:
+    for group in places(evidence, "alloc"):
+        dear = group[0].dear
+        yield of_place(evidence, "alloc-in-loop", group, f"{dear.where} calls {dear.what} {times(dear.calls)}")
+    for group in places(evidence, "constant"):
+        dear = group[0].dear
+        made = dear.what.removeprefix("aten::")
+        summary = f"{dear.where} creates the same constant with {made} {times(dear.calls)}"
+        yield of_place(evidence, "alloc-in-loop", group, summary)
+
+
+@rule("attention-not-fused")
+def attention_not_fused(evidence: RunEvidence) -> Iterator[Finding]:
+    for group in places(evidence, "attention", lambda seen: seen.dear.fused != ""):
+        dear = group[0].dear
+        kernel = f"the {dear.fused} kernel could" if dear.fused else "a fused kernel perhaps could"
+        yield of_place(
+            evidence,
+            "attention-not-fused",
+            group,
+            f"{dear.where} computes attention on the math path {times(dear.calls)}, where {kernel} do it",
+            "A fused kernel takes time too, so a part of this can be gained. The backward is not included.",
+            confidence="likely" if dear.fused else "possible",
+        )
+
+
+@rule("buffers-broadcast")
+def buffers_broadcast(evidence: RunEvidence) -> Iterator[Finding]:
+    """All ranks wait for the broadcast; the rank that waits least shows its real cost."""
+    for group in same_places(evidence, "buffers"):
+        numbers = int(group[0].dear.what or 0)
+        if numbers < _FEWEST_BUFFER_NUMBERS or not all(is_dear(s.profile, s.dear.us) for s in group):
+            continue
+        if len(group) < len(evidence.profiles):
+            continue
+        least = min(group, key=lambda s: s.dear.us)
+        ordered = [least, *(s for s in group if s is not least)]
+        sent = f"{int(least.dear.what or 0) / 1e6:.1f} million numbers of buffers"
+        summary = f"{least.dear.where} waits in each forward until DDP has sent {sent}"
+        yield of_place(evidence, "buffers-broadcast", ordered, summary)
+
+
+@rule("causal-mask-given")
+def causal_mask_given(evidence: RunEvidence) -> Iterator[Finding]:
+    for group in places(evidence, "masked", lambda seen: bool(seen.dear.lines)):
+        dear = group[0].dear
+        yield of_place(
+            evidence,
+            "causal-mask-given",
+            group,
+            f"{dear.where} gives attention a causal mask as a tensor {times(dear.calls)}, instead of is_causal=True",
+            "Half of the scores need not be computed. The backward is not included.",
+        )
+
+
+@rule("data-parallel")
+def data_parallel(evidence: RunEvidence) -> Iterator[Finding]:
+    ranks = {p.rank for p in evidence.profiles if p.rank is not None} | {r.rank for r in evidence.ranks}
+    alone = f": each of the {len(ranks)} ranks trains its own model" if len(ranks) > 1 else ""
+    for group in same_places(evidence, "parallel"):
+        profile, dear = group[0]
+        yield found(
+            evidence,
+            "data-parallel",
+            [seen.profile for seen in group],
+            summary=f"{dear.where} calls the model through DataParallel{alone}",
+            cause=f"Its forward, which includes the model's, takes {cost(profile, dear.us)}. DataParallel averages no "
+            "gradients between ranks.",
+            quote=f"DataParallel.forward: {dear.us / 1000:.2f} ms a step",
+            confidence="certain",
+        )
+
+
+@rule("loader-restarts")
+def loader_restarts(evidence: RunEvidence) -> Iterator[Finding]:
+    """`what` of the place is the number of times that the workers were started."""
+    for group in places(evidence, "workers"):
+        profile, dear = group[0]
+        starts = round(dear.calls * profile.steps / max(int(dear.what), 1))
+        workers = f"{starts} workers" if starts > 1 else "a worker"
+        often = "once" if dear.what == "1" else f"{dear.what} times"
+        summary = f"{dear.where} starts {workers} again, {often} in {profile.steps} steps"
+        yield of_place(evidence, "loader-restarts", group, summary)
+
+
+@rule("non-contiguous-hot")
+def non_contiguous_hot(evidence: RunEvidence) -> Iterator[Finding]:
+    for group in places(evidence, "copy", lambda seen: is_dear(seen.profile, seen.dear.gain_us, _SHARE)):
+        dear = group[0].dear
+        summary = f"{dear.where} copies tensors only to change their memory layout, {times(dear.calls)}"
+        yield of_place(evidence, "non-contiguous-hot", group, summary)
+
+
+@rule("small-kernels")
+def small_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+    """Loops of small operators in the script, and GPUs that idle between short kernels."""
+    for group in places(evidence, "small", lambda seen: is_dear(seen.profile, seen.dear.gain_us, _SHARE)):
+        dear = group[0].dear
+        each = f"{dear.us / dear.calls:.0f} us each"
+        summary = f"{dear.where} runs a loop of {dear.calls:.0f} operators a step, which take {each}"
+        yield of_place(evidence, "small-kernels", group, summary, "Their backward, if any, is not included.")
+    sick = [profile for profile in evidence.profiles if _idle_between_us(profile) > 0]
+    if not sick:
+        return
+    worst = max(sick, key=lambda p: p.share(_idle_between_us(p)))
+    device, lost = worst.device, _idle_between_us(worst)
+    assert device is not None
+    yield found(
+        evidence,
+        "small-kernels",
+        [worst, *(p for p in sick if p is not worst)],
+        summary=f"{device.short:.0%} of {device.kernels_per_step:.0f} kernels a step are shorter than "
+        f"{SHORT_KERNEL_US:.0f} us: the GPU is busy for {device.busy:.0%} of the step, and idle between them for "
+        f"{worst.share(lost):.0%}",
+        cause=f"At most {lost / 1000:.2f} of {worst.step_us / 1000:.2f} ms a step can be gained.",
+        quote=f"median of a kernel {device.kernel_median_us:.1f} us, {device.gaps_per_step:.0f} gaps a step",
+    )
+
+
+def _idle_between_us(profile: RankProfile) -> float:
+    """us of a step in which the GPU is idle between short kernels; 0 where that is not worth a finding."""
+    device = profile.device
+    if device is None or not profile.steps or device.busy >= _BUSY or device.short < _SHORT:
+        return 0.0
+    us = device.idle.get("small kernels", 0.0) * profile.step_us
+    return us if is_dear(profile, us) else 0.0
+
+
+@rule("sync-in-step")
+def sync_in_step(evidence: RunEvidence) -> Iterator[Finding]:
+    for group in places(evidence, "wait"):
+        profile, dear = group[0]
+        what = "makes the host wait for the GPU" if profile.device else "reads values of tensors on the host"
+        names = dear.place.callee.split(".") if dear.place and dear.place.callee else []
+        call = f", by {' and '.join(f'{name}()' for name in names)}" if names else ""
+        yield of_place(evidence, "sync-in-step", group, f"{dear.where} {what} {times(dear.calls)}{call}")
+
+
+@rule("transfer-in-loop")
+def transfer_in_loop(evidence: RunEvidence) -> Iterator[Finding]:
+    """The host waits for each copy to the GPU: from pageable memory, or without non_blocking."""
+    for group in places(evidence, "transfer"):
+        dear = group[0].dear
+        summary = f"{dear.where} copies from pageable memory to the GPU {times(dear.calls)}, while no kernel runs"
+        yield of_place(evidence, "transfer-in-loop", group, summary)
+    for group in places(evidence, "blocking"):
+        dear = group[0].dear
+        summary = f"{dear.where} copies from pinned memory to the GPU {times(dear.calls)}, and waits for the copy"
+        one = of_place(evidence, "transfer-in-loop", group, summary)
+        yield replace(one, remedy="Use `.to(device, non_blocking=True)`: the memory is already pinned.")
