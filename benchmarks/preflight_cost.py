@@ -20,8 +20,8 @@ from distdbg.rundir import create_run_dir
 with tempfile.TemporaryDirectory() as folder:
     run = create_run_dir("cost", parent=Path(folder))
     cpu, wall = time.process_time(), time.perf_counter()
-    from distdbg.launch.preflight.cheap import cheap_preflight
-    cheap_preflight(run)
+    from distdbg.launch.plan.quick_preflight import quick_preflight
+    quick_preflight(run)
     print(1000 * (time.process_time() - cpu), 1000 * (time.perf_counter() - wall))
 """
 

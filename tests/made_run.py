@@ -13,7 +13,7 @@ from pathlib import Path
 
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.diagnosis.verdict import build_report
-from distdbg.launch.live import journal
+from distdbg.launch.io import journal
 from distdbg.protocol.message import Event
 from distdbg.rundir import RunDir
 

@@ -137,6 +137,45 @@ def test_the_worker_side_has_no_import_circles() -> None:
     assert not imported, f"a circle, and the modules that import it: {sorted(imported)}"
 
 
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """Nodes that lead back to themselves, in the order of their names."""
+    reached: dict[str, set[str]] = {}
+    for start, next_ones in graph.items():
+        found: set[str] = set()
+        todo = list(next_ones)
+        while todo:
+            name = todo.pop()
+            if name not in found:
+                found.add(name)
+                todo += graph.get(name, ())
+        reached[start] = found
+    return sorted(name for name, found in reached.items() if name in found)
+
+
+#: Packages whose rooms do not import one another in circles.
+WITHOUT_CIRCLES = ("cli", "launch", "report", "findings", "protocol", "rundir", "settings")
+
+
+def test_rooms_import_one_another_in_one_direction() -> None:
+    for package in WITHOUT_CIRCLES:
+        rooms: dict[str, set[str]] = {}
+        for path in MODULES:
+            here = dotted(path).split(".")
+            for _, name in imports(path) if here[1:2] == [package] and len(here) > 2 else ():
+                there = name.split(".")
+                if there[:2] == here[:2] and len(there) > 2 and there[2] != here[2]:
+                    rooms.setdefault(here[2], set()).add(there[2])
+        assert not circles(rooms), f"rooms of {package}/ import one another in a circle: {rooms}"
+
+
+def test_modules_import_one_another_in_one_direction() -> None:
+    graph = {
+        dotted(path): {dotted(found) for _, name in imports(path) if (found := file_of(name)) not in (None, path)}
+        for path in MODULES
+    }
+    assert not circles(graph)
+
+
 def test_pure_packages_touch_nothing() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {name}: it is pure"

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 import distdbg
+from distdbg.protocol.page import read_page
 from distdbg.worker import session
-from distdbg.worker.page import PageWriter, read_page
+from distdbg.worker.page import PageWriter
 
 
 def test_outside_a_job(monkeypatch):

@@ -24,6 +24,6 @@ def command(run: str | None, show_ranks: str | None) -> None:
     the beginning. Ctrl-C asks whether to leave a batch job running or to cancel it. A run that another terminal
     launched keeps running after Ctrl-C: the exit code is 76. For a run that has ended, the verdict is shown.
     """
-    from distdbg.launch.live.attach import attach
+    from distdbg.launch.attach import attach
 
     sys.exit(attach(find_run_dir(run), show_ranks))

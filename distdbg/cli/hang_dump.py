@@ -14,8 +14,8 @@ from distdbg.cli._options import html_option, run_argument
 from distdbg.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
+    from distdbg.launch.hang_dump import Taken, Target
     from distdbg.launch.watch.asked_dump import DumpOptions
-    from distdbg.launch.watch.hang_dump import Taken, Target
     from distdbg.model import Report
 
 
@@ -57,8 +57,8 @@ def command(  # noqa: PLR0917 -- click passes them by name
     about 10 ms per sample, and gets no signal.
     """
     from distdbg.cli import _answer
+    from distdbg.launch.hang_dump import choose, described, refuse_blind
     from distdbg.launch.watch.asked_dump import DumpOptions
-    from distdbg.launch.watch.hang_dump import choose, described, refuse_blind
 
     if (run is not None) + bool(pids) + (slurm_job is not None) + everything > 1:
         raise UsageError("RUN, --pid, --slurm-job and --all name different jobs", "Give one of them.")
@@ -91,7 +91,7 @@ def _one(
 ) -> tuple[Report, Taken]:
     from distdbg.cli import _answer
     from distdbg.diagnosis.verdict import build_report
-    from distdbg.launch.watch.hang_dump import take
+    from distdbg.launch.hang_dump import take
     from distdbg.report.run_document import run_document
 
     say = _answer.progress()

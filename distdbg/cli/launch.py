@@ -169,9 +169,9 @@ def launch(
     from distdbg.launch.backends import named
     from distdbg.launch.backends.choosing import choose, place_of
     from distdbg.launch.backends.joining import joined_run, listen_early
+    from distdbg.launch.io.ports import ReservedPort
     from distdbg.launch.plan.job import make_plan
     from distdbg.launch.plan.machine import look
-    from distdbg.launch.plan.ports import ReservedPort
 
     listen_early()
     settings, origins = read_settings(program, config, options)
@@ -184,7 +184,7 @@ def launch(
     place, settings, notes = placed.place, placed.settings, list(placed.notes)
     backend = named(place.on)
     notes += [] if settings.slurm.container else grace_note(settings.grace)  # an image has a torch of its own
-    if not place.far and (settings.prom_dir or settings.metrics_port):
+    if not place.remote and (settings.prom_dir or settings.metrics_port):
         from distdbg.launch.agent.exporting import check_outlets
 
         check_outlets(settings.prom_dir, settings.metrics_port, settings.nodes)
@@ -204,7 +204,7 @@ def launch(
     if dry_run:
         click.echo(backend.dry_run(plan))
         return 0, None
-    from distdbg.launch.preflight.cheap import cheap_preflight
+    from distdbg.launch.plan.quick_preflight import quick_preflight
     from distdbg.launch.run import run_job
     from distdbg.rundir import create_run_dir
 
@@ -213,7 +213,7 @@ def launch(
 
     run = joined_run() or create_run_dir(name, explicit=settings.run_dir, say=say)
     # Nodes elsewhere look at themselves, once their agents are up.
-    for note in () if place.far else cheap_preflight(run):
+    for note in () if place.remote else quick_preflight(run):
         say(note)
     return run_job(settings, plan, run), run
 
@@ -236,7 +236,7 @@ def read_settings(
 
 
 def _submit(backend: Backend, settings: JobSettings, *, dry_run: bool, detach: bool) -> tuple[int, RunDir | None]:
-    from distdbg.launch.live.attach import attach
+    from distdbg.launch.attach import attach
 
     if dry_run:
         click.echo(backend.describe(settings), nl=False)

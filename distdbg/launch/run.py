@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import EXIT_HUNG, EXIT_LOST, CannotStart
 from distdbg.evidence.exit_status import shell_code
-from distdbg.launch.agent.disk import DiskWriter
 from distdbg.launch.backends import named
 from distdbg.launch.backends.interface import Start
 from distdbg.launch.backends.nodes import Nodes
+from distdbg.launch.io.disk import DiskWriter
+from distdbg.launch.io.journal import Journal
 from distdbg.launch.live.console import Console, Show
 from distdbg.launch.live.explain import explain
-from distdbg.launch.live.journal import Journal
 from distdbg.launch.live.lint_in_passing import LintInPassing
 from distdbg.launch.live.on_finding import tell_finding
 from distdbg.launch.live.remarks import Remarks
@@ -88,7 +88,7 @@ def _follow(
     hang = HangWatch(settings, run, state, journal, view)
     late, remarks = StragglerWatch(journal), Remarks()
     # on this machine it is no file system that takes its time
-    showing = WriteDelay(run, journal, view.say if plan.place.far else lambda _sentence: None)
+    showing = WriteDelay(run, journal, view.say if plan.place.remote else lambda _sentence: None)
 
     def listen(node_rank: int, event: dict[str, Any]) -> None:
         state.apply(node_rank, event)
@@ -153,7 +153,7 @@ def _own_arguments(settings: JobSettings, run: RunDir, plan: Plan, attempt: int)
     own += ["--attempt", str(attempt), "--close-look", str(close_look_after(settings))]
     handled = settings.torchrun.get("signals-to-handle")
     own += ["--torchrun-handles", handled] if handled else []
-    own += ["--brought"] if plan.place.container else []
+    own += ["--container"] if plan.place.container else []
     own += ["--prom-dir", str(settings.prom_dir.absolute())] if settings.prom_dir else []
     own += ["--metrics-port", str(settings.metrics_port)] if settings.metrics_port else []
     return [*own, *([] if plan.capture else ["--no-capture"])]

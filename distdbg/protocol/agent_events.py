@@ -241,7 +241,7 @@ class Metrics(Event, name="metrics", by="agent"):
 
 
 class Signs(Event, name="signs", by="agent"):
-    """Signs of life: rows of rank, heard, quiet_s, phase, step, calls, cpu_s, moved, timeout_s, spins."""
+    """Rows of protocol/progress.py."""
 
     ranks: Sequence[object]
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from distdbg.protocol.message import Message
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from distdbg.protocol.page import Page
+
 
 class DumpPart(Message):
     """An object in a node's part of a dump, or in the dump's manifest."""
@@ -26,6 +30,12 @@ class PageReading(DumpPart, name="page", by="agent"):
     heard: int | None = None
     quiet_s: float | None = None
     age_s: float | None = None
+
+    @classmethod
+    def of(cls, page: Page, now_ns: int) -> PageReading:
+        """`now_ns` is of the page's clock."""
+        counters = {name: getattr(page, name) for name in cls.types if name not in {"quiet_s", "age_s"}}
+        return cls(**counters, quiet_s=(now_ns - page.heard_ns) / 1e9, age_s=(now_ns - page.started_ns) / 1e9)
 
 
 class ProcessState(DumpPart, name="process", by="agent"):

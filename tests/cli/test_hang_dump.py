@@ -15,7 +15,7 @@ from distdbg.collect.machine.job_processes import job_of
 from distdbg.collect.machine.process_look import look
 from distdbg.collect.runs.dump_evidence import load_dump_alone
 from distdbg.errors import ToolMissing
-from distdbg.launch.watch.hang_dump import Taken, refuse_blind
+from distdbg.launch.hang_dump import Taken, refuse_blind
 from distdbg.rundir import list_runs
 
 PROGRAMS = Path(__file__).parents[1] / "programs" / "hangs"
@@ -300,7 +300,7 @@ def test_a_process_of_another_user(need):
     setpriv = need("setpriv", "util-linux")
     if os.getuid():
         pytest.skip("not possible here: to become somebody else takes root")
-    code = f"from distdbg.launch.watch.hang_dump import choose; choose(None, [{os.getpid()}], everything=False)"
+    code = f"from distdbg.launch.hang_dump import choose; choose(None, [{os.getpid()}], everything=False)"
     command = [setpriv, "--reuid", "65534", "--clear-groups", sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if "ToolMissing" not in done.stderr and ("ermission" in done.stderr or "shared libraries" in done.stderr):

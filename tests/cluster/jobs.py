@@ -80,7 +80,7 @@ class Job:
 
     def agent(self, host: str) -> int:
         """The agent's pid as the machine counts; its parent is its keeper."""
-        return max(self.bed[host].pids_of("agent.py --far", but="srun"))
+        return max(self.bed[host].pids_of("agent.py --remote", but="srun"))
 
     def launcher(self, host: str = "head") -> int:
         return self.bed[host].pids_of("-m distdbg launch", but="salloc")[0]

@@ -43,6 +43,7 @@ from distdbg.evidence.stacks.tracebacks import last_chain
 from distdbg.job_file import read_job_file
 from distdbg.lint.linting import lint_text
 from distdbg.lint.script.parsing import Unreadable as ScriptUnreadable
+from distdbg.protocol.page import read_page
 from distdbg.report.json_form import dumps
 from distdbg.report.page.renderer import PageRenderer
 from distdbg.report.preflight_report import preflight_report
@@ -55,7 +56,7 @@ from distdbg.shrink.checkpoint.config_file import read_config
 from distdbg.shrink.checkpoint.header import PREFIX, header_length, parse_header, render_header
 from distdbg.shrink.checkpoint.source import Folder
 from distdbg.shrink.checkpoint.tensors import tensors_of
-from distdbg.worker.page import PageWriter, read_page
+from distdbg.worker.page import PageWriter
 from tests.collect.files.test_snapshot_files import small as small_snapshot
 from tests.collect.files.test_trace_files import small as small_trace
 from tests.diagnosis.nodes.test_preflight import made

@@ -16,7 +16,7 @@ import pytest
 
 from distdbg.collect.runs.run_evidence import load_evidence
 from distdbg.evidence.host.broken_agents import broken_agents
-from distdbg.launch.agent import processes
+from distdbg.launch.io import processes
 from distdbg.rundir import list_runs
 
 pytestmark = pytest.mark.slow

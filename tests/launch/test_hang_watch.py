@@ -10,7 +10,7 @@ from distdbg.launch.live.state import RunState
 from distdbg.launch.watch import hang
 from distdbg.launch.watch.dump_requests import BUSY, DumpRequests
 from distdbg.launch.watch.hang import HangWatch, close_look_after
-from distdbg.launch.watch.stall import Word
+from distdbg.launch.watch.stall import StallEvent
 from distdbg.rundir import create_run_dir
 from distdbg.settings import JobSettings
 
@@ -33,15 +33,15 @@ class World:
             event = {"event": "attempt-started", "attempt": 1, "ranks": {str(2 * node): 0, str(2 * node + 1): 1}}
             state.apply(node, event)
             self.hang.hear(node, event)
-        self.words = []
-        self.hang._watch = SimpleNamespace(judge=lambda _now: self.words.pop(0) if self.words else None)
+        self.detected = []
+        self.hang._watch = SimpleNamespace(check=lambda _now: self.detected.pop(0) if self.detected else None)
 
     def end(self, because):
         self.nodes.ending = True
         self.ended.append(because)
 
     def says(self, said, ago=5.0, ranks=()):
-        self.words.append(Word(said, time.monotonic() - ago, ago, 4.0, ranks=ranks))
+        self.detected.append(StallEvent(said, time.monotonic() - ago, ago, 4.0, ranks=ranks))
         self.hang.tick()
 
     def answer(self, because="", nodes=(0, 1), request=-1):

@@ -18,7 +18,9 @@ HEARD = {"gradient_accumulation": 5, "many_short_steps": 5, "uneven_subgroups": 
          "joined_inputs": 8}  # fmt: skip
 #: Quiet for longer than an `auto` that is never under 12 s would wait, had it learnt nothing and had no patience.
 LEARNT = {"pauses_between_epochs", "recompiles_in_the_middle"}
-_AT_LEAST_12_S = "import distdbg.launch.watch.stall as s; s.LEAST_S = 12.0; from distdbg.cli import main; main()"
+_AT_LEAST_12_S = (
+    "import distdbg.diagnosis.timeline.liveness as s; s.LEAST_S = 12.0; from distdbg.cli import main; main()"
+)
 #: They mostly wait.
 _AT_ONCE = 2
 

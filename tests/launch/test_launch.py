@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.launch.agent import processes
-from distdbg.launch.plan.ports import ReservedPort
+from distdbg.launch.io import processes
+from distdbg.launch.io.ports import ReservedPort
 
 pytestmark = pytest.mark.slow
 PROGRAMS = Path(__file__).parents[1] / "programs"

@@ -20,7 +20,7 @@ SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent.name !=
 pytestmark = pytest.mark.xdist_group("source")
 KINDS = [*Event.kinds.values(), *Fact.kinds.values(), *Op.kinds.values()]
 #: Envelopes on the wire, with an event in them.
-ENVELOPES = {"launch/agent/wire.py"}
+ENVELOPES = {"launch/link/wire.py"}
 #: They pass on a name that their caller has chosen.
 PASSES_ON = {"worker/agent_files.py", "worker/context.py", "worker/link.py"}
 

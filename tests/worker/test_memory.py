@@ -17,8 +17,8 @@ from typing import NamedTuple
 import pytest
 
 from distdbg.collect.files.snapshot_files import read_snapshot_file
+from distdbg.launch.agent.collected_files import take_and_tell
 from distdbg.launch.agent.node import Node
-from distdbg.launch.agent.taken_files import take_and_tell
 from distdbg.protocol.agent_events import MemorySnapshot
 from distdbg.rundir import RunDir
 from distdbg.worker.bus import Bus

@@ -5,20 +5,8 @@ import struct
 from pathlib import Path
 from types import SimpleNamespace
 
-from distdbg.worker.page import (
-    BACKWARD,
-    BACKWARDS,
-    COMMAND_OFFSET,
-    DATA,
-    FORWARD,
-    FORWARDS,
-    MAGIC,
-    OTHER,
-    PAGE_BYTES,
-    STEPS,
-    PageWriter,
-    read_page,
-)
+from distdbg.protocol.page import COMMAND_OFFSET, MAGIC, PAGE_BYTES, read_page
+from distdbg.worker.page import BACKWARD, BACKWARDS, DATA, FORWARD, FORWARDS, OTHER, STEPS, PageWriter
 
 
 def written(tmp_path) -> tuple[PageWriter, Path]:

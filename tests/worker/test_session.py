@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.launch.plan.environment import load_preset
-from distdbg.worker.page import read_page
+from distdbg.protocol.page import read_page
 from tests.launch.file_systems import tiny_file_system
 
 BOOT = Path(__file__).parents[2] / "distdbg" / "worker" / "boot.py"

@@ -25,7 +25,9 @@ _JOB = ("DISTDBG_RUN_DIR", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", 
         "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")  # fmt: skip
 _LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "srun",
               "hydra_pmi_proxy", "orted", "prted", "slurmstepd", "distdbg"}  # fmt: skip
-_OURS = tuple(f"/distdbg/launch/{name}.py" for name in ("agent/agent", "agent/brought_torchrun", "backends/far_agent"))
+_OURS = tuple(
+    f"/distdbg/launch/{name}.py" for name in ("agent/agent", "agent/container_torchrun", "backends/remote_agent")
+)
 _LAUNCHER_MODULES = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "distdbg",
                      "deepspeed.launcher.launch"}  # fmt: skip
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*[a-z]*$")

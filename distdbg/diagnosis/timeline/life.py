@@ -1,35 +1,36 @@
-"""Signs of work between the looks of a dump that no launch's detector has asked for."""
+"""Work between the looks of a dump that no launch's detector requested."""
 
 from __future__ import annotations
 
+from distdbg.diagnosis.timeline.liveness import MOVES_BYTES, Work, WorkRate, work_of
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.model import fold_ranks
 
-#: Share of one CPU below which a rank does not work.
-WORKS = 0.05
-#: Bytes a second that a waiting process does not reach; and all compute alike where the slowest rank has so much of
-#: what the fastest has. launch/watch/stall.py counts in the same way.
-_MOVING = 16 << 10
-_ALIKE = 0.25
 
+def life(dump: Dump, *, waiting: bool) -> str:
+    """In words; empty where there is none.
 
-def life(dump: Dump, *, somebody_waits: bool) -> str:
-    """Signs of work between the looks. Only a launch's detector watches for long enough to count a rank's CPU time
-    against it while the others wait; bytes that flow, and ranks that all compute, are work at any time.
+    `waiting`: a rank waits for another. Then CPU time does not count, since a wait on a device uses it, too; a launch's
+    detector watches for long enough to compare the ranks.
     """
-    moving = tuple(rank for rank, had in dump.ranks.items() if rate(had, "read") + rate(had, "written") >= _MOVING)
-    if moving:
-        return f"rank{'s' if len(moving) > 1 else ''} {fold_ranks(moving)} read or wrote between the looks"
-    shares = [rate(had, "cpu_s") for had in dump.ranks.values()]
-    if not somebody_waits and not dump.missing and shares and min(shares) >= max(WORKS, _ALIKE * max(shares)):
-        return "all ranks compute"
+    rates = {rank: work_rate(had) for rank, had in dump.ranks.items()}
+    match work_of(rates.values(), cpu_counts=not waiting and not dump.missing):
+        case Work.MOVES_BYTES:
+            moving = tuple(rank for rank, rate in rates.items() if rate.moved >= MOVES_BYTES)
+            return f"rank{'s' if len(moving) > 1 else ''} {fold_ranks(moving)} read or wrote between the looks"
+        case Work.COMPUTES:
+            return "all ranks compute"
     return ""
 
 
-def rate(had: RankDump, name: str) -> float:
-    """A counter's growth a second, between the first look and the last."""
+def work_rate(had: RankDump) -> WorkRate:
+    """Between the first look and the last; 0 where it is not known."""
     first, last = had.first, had.last
-    before, after = getattr(first.process, name), getattr(last.process, name)
-    if last.t <= first.t or before is None or after is None:
-        return 0.0
-    return max(0.0, float(after) - float(before)) / (last.t - first.t)
+    seconds = last.t - first.t
+
+    def rate(before: float | None, after: float | None) -> float:
+        return max(0.0, after - before) / seconds if seconds > 0 and before is not None and after is not None else 0.0
+
+    before, after = first.process, last.process
+    moved = rate(before.read, after.read) + rate(before.written, after.written)
+    return WorkRate(rate(before.cpu_s, after.cpu_s), moved)

@@ -11,7 +11,8 @@ from distdbg.diagnosis.timeline.call_lines import line_of
 from distdbg.diagnosis.timeline.device import OpenOperation, open_operations, stuck_devices
 from distdbg.diagnosis.timeline.groups import Group, groups
 from distdbg.diagnosis.timeline.judge import stand
-from distdbg.diagnosis.timeline.life import WORKS, life, rate
+from distdbg.diagnosis.timeline.life import life, work_rate
+from distdbg.diagnosis.timeline.liveness import COMPUTES, PARTLY_QUIET_S, QUIET_S
 from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.diagnosis.waits.graph import Ends, Wait, ends, find_waits
 from distdbg.diagnosis.waits.mismatch import Mismatch, earliest_mismatch
@@ -21,10 +22,6 @@ from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.threads import Frame
 from distdbg.protocol.launcher_events import MovingAgain, Stalled, WentOn
 
-#: A dump that somebody asked for by hand shows a hang once nothing has moved for so long.
-QUIET_S = 10.0
-#: Ranks beside which others go on are given more time: an evaluation on some of them is no hang.
-PARTLY_QUIET_S = 60.0
 #: Of a job without heartbeats: who stood in one place in so many looks stands there for good, whatever it burns.
 ENOUGH_LOOKS = 4
 #: What a healthy rank does for a while, too.
@@ -136,7 +133,7 @@ def hang_of(evidence: RunEvidence) -> Hang | None:
         mismatch=mismatch,
         moved=moved,
         quiet_s=_least_quiet(dump.ranks.values()),
-        life=life(dump, somebody_waits=bool(waits)) if dump.quiet_s is None else "",
+        life=life(dump, waiting=bool(waits)) if dump.quiet_s is None else "",
         enqueued={
             rank: lines
             for rank, operation in opened.items()
@@ -310,7 +307,7 @@ def _heard(had: RankDump) -> bool:
 
 def _goes_on(had: RankDump) -> bool:
     """Another place, or work: on a device a wait burns CPU too, so that enough looks at one place outweigh it."""
-    return _elsewhere(had) or (len(had.looks) < ENOUGH_LOOKS and rate(had, "cpu_s") > WORKS)
+    return _elsewhere(had) or (len(had.looks) < ENOUGH_LOOKS and work_rate(had).cpu > COMPUTES)
 
 
 def _elsewhere(had: RankDump) -> bool:

@@ -1,4 +1,4 @@
-"""Stacks of a rank, sampled by its agent while the others waited for it (launch/watch/straggler_stacks.py)."""
+"""Stacks of a rank, sampled by its agent while the others waited for it (launch/agent/straggler_stacks.py)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The node agent: starts torchrun on one node and watches that node's ranks from outside.
 
     python <absolute>/distdbg/launch/agent/agent.py --run-dir R --node-rank I … -- torchrun's arguments
-    python <absolute>/distdbg/launch/backends/far_agent.py --far R --node-rank I|NAME   # another host, orders on stdin
+    python <absolute>/distdbg/launch/backends/remote_agent.py --remote R --node-rank I|NAME   # on another host
 
 Standard library and psutil only. One thread runs the loop and never touches the run directory; another
 (disk.DiskWriter) does nothing else, so that a frozen file system stops neither the job nor the watching of it.
@@ -29,20 +29,20 @@ from typing import TYPE_CHECKING, Any
 from distdbg.collect.machine.cgroups import memory_counters
 from distdbg.collect.machine.kernel_log import kernel_messages
 from distdbg.evidence.exit_status import shell_code
-from distdbg.launch.agent import processes
-from distdbg.launch.agent.lifeline import Lifeline
-from distdbg.launch.agent.loop import Loop
 from distdbg.launch.agent.node_dir import RANK_BYTES, make_node_dir, remove_node_dir
 from distdbg.launch.agent.torchrun_process import TorchrunProcess
-from distdbg.launch.agent.wire import StdioWire, Wire
-from distdbg.launch.backends import keeper
+from distdbg.launch.io import processes
+from distdbg.launch.io.loop import Loop
+from distdbg.launch.link import keeper
+from distdbg.launch.link.lifeline import Lifeline
+from distdbg.launch.link.wire import StdioWire, Wire
 from distdbg.masking import mask_argv
 from distdbg.protocol import agent_events as events
 from distdbg.rundir import RunDir
 
 if TYPE_CHECKING:
     from distdbg.launch.agent.node import Node
-    from distdbg.launch.backends.meeting import Orders
+    from distdbg.launch.link.meeting import Orders
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
@@ -78,14 +78,14 @@ class Agent:
             capture=options.capture,
             stdin=options.stdin,
             handles={name.strip() for name in options.torchrun_handles.split(",")},
-            brought=options.brought,
+            container=options.container,
         )
         # torchrun loads torch for seconds before there are ranks: what watches them is loaded meanwhile.
-        from distdbg.launch.agent.disk import DiskWriter
+        from distdbg.launch.agent.dumping import Dumper
         from distdbg.launch.agent.node import Node
         from distdbg.launch.agent.rank_watch import RankWatch
-        from distdbg.launch.watch.dumping import Dumper
-        from distdbg.launch.watch.straggler_stacks import StragglerStacks
+        from distdbg.launch.agent.straggler_stacks import StragglerStacks
+        from distdbg.launch.io.disk import DiskWriter
 
         self.node = Node(run, options.node_rank, options.host, folder, options.attempt, DiskWriter())
         self.loop.broke = self._broke
@@ -149,7 +149,7 @@ class Agent:
 
     def _listen_to_others(self, run: RunDir, launcher: Wire | None) -> None:
         if not isinstance(launcher, StdioWire):  # from another host it passes on what is asked there
-            from distdbg.launch.live.control import ControlWatcher
+            from distdbg.launch.io.control import ControlWatcher
 
             self.control = ControlWatcher(run.control)
             self.loop.watch(self.control.wake, self._read_control)
@@ -284,7 +284,7 @@ def _options(own: list[str]) -> argparse.Namespace:
     parser.add_argument("--no-capture", dest="capture", action="store_false")
     parser.add_argument("--stdin", choices=("inherit", "null"), default="null")
     parser.add_argument("--torchrun-handles", default="SIGTERM,SIGINT,SIGHUP,SIGQUIT", help="signals, as it has them")
-    parser.add_argument("--brought", action="store_true", help="into a container, whose Python has no distdbg")
+    parser.add_argument("--container", action="store_true", help="into a container, whose Python has no distdbg")
     parser.add_argument("--launcher-fd", type=int, default=-1, help="a socket to the launcher, -1 for none")
     parser.add_argument("--parent", type=int, default=0, help="pid to end with, 0 for none")
     parser.add_argument("--close-look", type=float, default=-1, help="seconds of silence; -1: nobody watches for hangs")
@@ -304,17 +304,17 @@ def _exporter(node: Node, options: argparse.Namespace) -> Any:  # noqa: ANN401
 
 
 def main(argv: list[str]) -> int:
-    if argv[:1] == ["--far"]:
+    if argv[:1] == ["--remote"]:
         node_rank = int(os.environ[argv[3]] if not argv[3].isdigit() else argv[3])
-        return keeper.keep(node_rank, lambda parent: _far(parent, Path(argv[1]), node_rank))
+        return keeper.keep(node_rank, lambda parent: _remote(parent, Path(argv[1]), node_rank))
     own, torchrun = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
     return _run(_options(own), torchrun)
 
 
-def _far(parent: int, run: Path, node_rank: int) -> int:
+def _remote(parent: int, run: Path, node_rank: int) -> int:
     """On another host: the standard streams are the wire, and what others print goes to standard error."""
-    from distdbg.launch.backends.liveness_port import LivenessPort
-    from distdbg.launch.backends.meeting import meet
+    from distdbg.launch.link.liveness_port import LivenessPort
+    from distdbg.launch.link.meeting import meet
 
     processes.die_with_parent(parent)
     wire = StdioWire(node_rank, os.dup(0), os.dup(1))
@@ -369,7 +369,7 @@ def _run_in_folder(options: argparse.Namespace, torchrun: list[str], wire: Wire 
 
 def _write_down(options: argparse.Namespace, text: str) -> None:
     """The last words of an agent that dies of an error of ours; a file system that freezes does not hold them up."""
-    from distdbg.launch.agent.disk import DiskWriter
+    from distdbg.launch.io.disk import DiskWriter
 
     files = RunDir(Path(options.run_dir)).attempt(options.attempt).node(options.node_rank, options.host)
     disk = DiskWriter()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from distdbg.launch.agent import processes
+from distdbg.launch.io import processes
 
 _EVERY_S = 10.0
 #: Children of children, too: a fork server stands between.

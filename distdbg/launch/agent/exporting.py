@@ -17,8 +17,8 @@ from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any
 
 from distdbg.errors import UsageError
-from distdbg.launch.agent.disk import FROZEN_S, DiskWriter
 from distdbg.launch.agent.exposition import CONTENT_TYPE, exposition
+from distdbg.launch.io.disk import FROZEN_S, DiskWriter
 from distdbg.protocol.agent_events import MetricsNotServed, MetricsNotWritten
 
 if TYPE_CHECKING:

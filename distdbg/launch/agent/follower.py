@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from distdbg.launch.agent.disk import FROZEN_S, DiskWriter
+from distdbg.launch.io.disk import FROZEN_S, DiskWriter
 
 _READ_BYTES = 256 << 10
 _READS_A_TURN = 4

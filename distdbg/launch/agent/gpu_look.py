@@ -19,7 +19,7 @@ import json
 import os
 
 from distdbg.collect.machine.gpus import FIGURES, GpuState, Nvml
-from distdbg.launch.agent.processes import die_with_parent
+from distdbg.launch.io.processes import die_with_parent
 
 EVERY_S = 5.0
 

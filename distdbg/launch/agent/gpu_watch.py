@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from distdbg.launch.agent.loop import Loop
+from distdbg.launch.io.loop import Loop
 
 _LIBRARY = "libnvidia-ml.so.1"
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg")

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from distdbg.launch.agent.disk import DiskWriter
-from distdbg.launch.agent.wire import Wire
+from distdbg.launch.io.disk import DiskWriter
+from distdbg.launch.link.wire import Wire
 from distdbg.protocol.message import Event
 from distdbg.rundir import NodeFiles, RunDir
 

@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from distdbg.protocol.page import PAGE_BYTES
 from distdbg.whole_file import why_not_trusted
 from distdbg.worker.calls import CALLS_BYTES
-from distdbg.worker.page import PAGE_BYTES, mapped
+from distdbg.worker.page import mapped
 
 #: What a rank keeps there from its start to its end.
 RANK_BYTES = PAGE_BYTES + CALLS_BYTES

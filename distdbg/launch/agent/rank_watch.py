@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distdbg.collect.machine.cgroups import available_bytes, memory_counters
-from distdbg.launch.agent import processes
+from distdbg.launch.agent.collected_files import take_and_tell, take_files
+from distdbg.launch.agent.death_dump import DeathDumps
 from distdbg.launch.agent.follower import Follower
 from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
-from distdbg.launch.agent.loop import Loop
 from distdbg.launch.agent.node import Node
+from distdbg.launch.agent.phases import PhaseClock
+from distdbg.launch.agent.progress import ProgressSampler
 from distdbg.launch.agent.ranks import RankProcess, find_ranks
-from distdbg.launch.agent.taken_files import take_and_tell, take_files
 from distdbg.launch.agent.torchrun_process import TorchrunProcess
-from distdbg.launch.agent.wire import Wire
-from distdbg.launch.watch.death_dump import DeathDumps
-from distdbg.launch.watch.phases import PhaseClock
-from distdbg.launch.watch.progress import ProgressSampler
+from distdbg.launch.io import processes
+from distdbg.launch.io.loop import Loop
+from distdbg.launch.link.wire import Wire
 from distdbg.protocol import agent_events as events
 from distdbg.rundir import RankFiles
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distdbg.launch.agent import processes
+from distdbg.launch.agent.arrival_delay import ArrivalDelay
 from distdbg.launch.agent.child_memory import ChildMemory
-from distdbg.launch.watch.arrival_delay import ArrivalDelay
-from distdbg.launch.watch.phases import PhaseWindows
-from distdbg.launch.watch.step_times import StepTimes
-from distdbg.worker.page import PAGE_BYTES, Page, read_page
+from distdbg.launch.agent.phases import PhaseWindows
+from distdbg.launch.agent.step_times import StepTimes
+from distdbg.launch.io import processes
+from distdbg.protocol.page import PAGE_BYTES, Page, read_page
 
 _TICK = os.sysconf("SC_CLK_TCK")
 #: What `get_backend` says where a wait takes no CPU time. `undefined` is one backend for each kind of device.
@@ -164,15 +164,6 @@ class RankProcess:
         record |= {"asked_to_stop": self.asked_to_stop, "step": self.step, "phase": self.phase, "rss": self.rss}
         record |= {"peak_rss": self.peak_rss or None, "phases": self.phases.told()}
         return record | {"step_times": self.step_times.told()}
-
-
-def page_facts(page: Page) -> dict[str, Any]:
-    """The heartbeat page as plain numbers, with the age of what was heard last in seconds."""
-    names = ("step", "phase", "batches", "asks", "data_ends", "forwards", "backwards", "saves", "calls", "user_step",
-             "heard")  # fmt: skip
-    now = time.monotonic_ns()
-    ages = {"quiet_s": (now - page.heard_ns) / 1e9, "age_s": (now - page.started_ns) / 1e9}
-    return {name: getattr(page, name) for name in names} | ages
 
 
 def _has_accelerator() -> bool:

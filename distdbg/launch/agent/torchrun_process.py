@@ -11,9 +11,9 @@ import sys
 from collections.abc import Set
 from pathlib import Path
 
-from distdbg.launch.agent import processes
+from distdbg.launch.io import processes
 
-_BROUGHT = Path(__file__).with_name("brought_torchrun.py")
+_IN_CONTAINER = Path(__file__).with_name("container_torchrun.py")
 _KEEP = 64 << 10  # of what torchrun says; its closing table is far shorter
 #: One entry of torchrun's closing table of failures.
 _FAILURE = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+) \(pid: \d+\)")
@@ -22,7 +22,7 @@ _FAILURE = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+
 class TorchrunProcess:
     """`streams` are the descriptors to read what it says from; empty where it has the terminal (no capture).
 
-    `handles` are the names of the signals that end its ranks. `brought`: this Python is an image's, for which distdbg
+    `handles` are the names of the signals that end its ranks. `container`: this Python is an image's, for which distdbg
     is not installed.
     """
 
@@ -35,14 +35,14 @@ class TorchrunProcess:
         capture: bool,
         stdin: str,
         handles: Set[str],
-        brought: bool = False,
+        container: bool = False,
     ) -> None:
         self.handles = handles & {number.name for number in signal.Signals}
         environment = os.environ | {"DISTDBG_NODE_DIR": str(node_dir), "DISTDBG_RUN_DIR": str(run_dir)}
         reader, writer = os.pipe2(os.O_CLOEXEC) if capture else (-1, -1)
         parent = os.getpid()
         self._process = subprocess.Popen(
-            [sys.executable, *([str(_BROUGHT)] if brought else ["-m", "torch.distributed.run"]), *argv],
+            [sys.executable, *([str(_IN_CONTAINER)] if container else ["-m", "torch.distributed.run"]), *argv],
             env=environment,
             stdin=None if stdin == "inherit" else subprocess.DEVNULL,
             stdout=writer if capture else None,

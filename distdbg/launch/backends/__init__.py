@@ -2,7 +2,8 @@
 
 interface.py  what a backend is; local/, ssh/ and slurm/ are one each
 choosing.py   which backend takes a job, and where the job runs
-nodes.py      the agents of one attempt; far_nodes.py: on other hosts, behind a client's standard streams (carriers.py)
+nodes.py      the agents of one attempt; remote_nodes.py: on other hosts, connected by a client (carriers.py)
+probes.py     the options and command lines of a preflight
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from distdbg.launch.agent.wire import CarrierWire
+from distdbg.launch.link.wire import CarrierWire
 from distdbg.whole_file import open_own
 
 _ENDS_WITHIN_S = 2.0

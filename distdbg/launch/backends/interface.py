@@ -15,12 +15,12 @@ from distdbg.errors import DistdbgError, NothingToAnalyse, UsageError
 
 if TYPE_CHECKING:
     from distdbg.launch.backends.nodes import Listener, Nodes
+    from distdbg.launch.backends.probes import ProbeCommand, ProbeOptions
+    from distdbg.launch.io.journal import Journal
     from distdbg.launch.live.follow import Job
-    from distdbg.launch.live.journal import Journal
     from distdbg.launch.plan.job import Plan
     from distdbg.launch.plan.place import Location
     from distdbg.launch.plan.topology import MachineFacts
-    from distdbg.launch.preflight.carriers import Carried, ProbeOptions
     from distdbg.launch.watch.asked_dump import DumpOptions, Say
     from distdbg.model import Unknown
     from distdbg.rundir import RunDir
@@ -155,7 +155,7 @@ class Backend(ABC):
         """The plan as shell."""
         from distdbg.launch.plan.dry_run import render_dry_run
 
-        if plan.place.far:
+        if plan.place.remote:
             raise UsageError(f"--dry-run: the backend {self.name} does not print its jobs as shell", "Leave it out.")
         return render_dry_run(plan)
 
@@ -183,7 +183,7 @@ class Backend(ABC):
         """Whether a preflight of `--on auto` is for this backend."""
         return False
 
-    def probes(self, options: ProbeOptions) -> tuple[Carried, ...]:  # noqa: ARG002
+    def probes(self, options: ProbeOptions) -> tuple[ProbeCommand, ...]:  # noqa: ARG002
         """The command lines that start a probe on each node. Raises UsageError, ToolMissing."""
         raise UsageError(f"the backend {self.name} has no preflight", "Name another with --on.")
 

@@ -1,7 +1,7 @@
 """What every backend does with its agents: hears them, relays between them, passes signals on, ends the job.
 
 local/nodes.py  the agents are children of this process, each on a socket pair
-far_nodes.py    they are on other hosts, behind the standard streams of srun or ssh
+remote_nodes.py    they are on other hosts, behind the standard streams of srun or ssh
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distdbg.launch.live.journal import Journal
+from distdbg.launch.io.journal import Journal
 from distdbg.protocol.launcher_events import AgentExited, Cancelled
 
 #: After one node has failed for good the others get this long to end by themselves, with their own evidence.

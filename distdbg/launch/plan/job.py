@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import UsageError
-from distdbg.launch.backends.meeting import IS_HOST, LOCAL_ADDRESS, NODE_RANK
+from distdbg.launch.link.meeting import IS_HOST, LOCAL_ADDRESS, NODE_RANK
 from distdbg.launch.plan.env_lint import lint
 from distdbg.launch.plan.environment import Variable, resolve
 from distdbg.launch.plan.guards import GUARDS_VARIABLE, write_modes
@@ -84,7 +84,7 @@ def make_plan(
     """
     settings = _checked(settings)
     foreign = is_one_of_many(settings)
-    alone = foreign or place.far
+    alone = foreign or place.remote
     shares = share_out(settings.model_copy(update={"nodes": 1}) if alone else settings, machine, environ)
     variables, found = resolve(settings.presets, settings.env, origins, environ, machine.torch)
     notes = [*notes, *found]
@@ -119,7 +119,7 @@ def make_plan(
         program=program,
         worker_side="on" if str(BOOT) in program[:1] else "off",
         capture=capture,
-        inherit_stdin=len(nodes) == 1 and not place.far,
+        inherit_stdin=len(nodes) == 1 and not place.remote,
         show_ranks=shown_ranks(settings, len(nodes), shares.nproc_per_node, elsewhere=topology["one_of_many"]),
         place=place,
         rank_env={v.name: v.value for v in variables if v.per_rank},
@@ -209,7 +209,7 @@ def _topology(settings: JobSettings, shares: Shares, place: Location) -> dict[st
         "world_size": None if many or nproc is None else settings.nodes * nproc,
         "one_of_many": many,
         "gpus": [list(share) for share in shares.gpus] or [list(shares.visible)],
-    } | ({"hosts": list(place.hosts), "job_id": place.job_id} if place.far else {})
+    } | ({"hosts": list(place.hosts), "job_id": place.job_id} if place.remote else {})
 
 
 def _captures(settings: JobSettings) -> bool:
@@ -247,7 +247,7 @@ class _Meets:
 
 def _meets(settings: JobSettings, place: Location, node: int, port: int) -> _Meets:
     """On this machine told, not guessed, because all nodes are one host; elsewhere found out by the agents."""
-    if place.far:
+    if place.remote:
         return _Meets(settings.nodes, NODE_RANK, IS_HOST, FIRST_NODE, FIRST_PORT, LOCAL_ADDRESS)
     address = _address(node, settings.nodes)
     return _Meets(settings.nodes, str(node), str(int(node == 0)), "127.0.0.1", str(port), address)

@@ -13,8 +13,8 @@ from typing import Any
 
 from distdbg import __version__
 from distdbg.hidden_values import MOST_VALUES, entry
-from distdbg.launch.agent import processes
-from distdbg.launch.agent.disk import DiskWriter
+from distdbg.launch.io import processes
+from distdbg.launch.io.disk import DiskWriter
 from distdbg.launch.plan.job import Plan
 from distdbg.masking import MASK, mask, mask_argv, sounds_secret
 from distdbg.rundir import RunDir

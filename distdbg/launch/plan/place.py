@@ -31,7 +31,7 @@ class Location:
     container: Container | None = None
 
     @property
-    def far(self) -> bool:
+    def remote(self) -> bool:
         return bool(self.hosts)
 
     @property

@@ -1,6 +1,5 @@
-"""`distdbg preflight`: probes carried to every node, led through their steps, and what they say made into evidence.
+"""`distdbg preflight`: runs a probe on every node, and makes evidence of what the probes report.
 
-carriers.py  what was asked for, and the command line of a probe; the backends say what runs it on each node
-conduct.py   leads the probes: look, meet, reduce
-cheap.py     the half that costs next to nothing, for `launch`
+asking.py    from the options to evidence
+conduct.py   leads the probes through their steps: look, meet, reduce
 """

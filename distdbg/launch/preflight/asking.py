@@ -6,11 +6,18 @@ import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from distdbg.backend_names import AUTO
+from distdbg.errors import UsageError
 from distdbg.evidence.host.preflight import Preflight, read_preflight
-from distdbg.launch.preflight.carriers import ProbeOptions, choose
+from distdbg.launch.backends import in_order, named
+from distdbg.launch.backends.probes import ProbeOptions
 from distdbg.launch.preflight.conduct import conduct
 from distdbg.whole_file import write_whole
+
+if TYPE_CHECKING:
+    from distdbg.launch.backends.interface import Backend
 
 
 def ask(
@@ -27,7 +34,7 @@ def ask(
     folder = Path.cwd()
     with _token(folder) as token:
         options = ProbeOptions(nodes, hosts, folder, token, port, tuple(ssh_options))
-        backend = choose(on, options)
+        backend = _choose(on, options)
         raw = conduct(backend, backend.probes(options), port=port, reduce=reduce, say=say)
     preflight = read_preflight(raw)
     if not preflight.nodes:
@@ -49,3 +56,16 @@ def _token(folder: Path) -> Iterator[str]:
     finally:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def _choose(on: str, options: ProbeOptions) -> Backend:
+    """Raises UsageError for what does not fit together."""
+    if on == AUTO:
+        for backend in in_order():
+            if backend.claims_probes(options):
+                return backend
+        raise UsageError("no backend takes this preflight", "Name one with --on.")
+    backend = named(on)
+    if options.hosts and not backend.takes_hosts:
+        raise UsageError(f"--hosts names hosts to reach by ssh, and --on is {on}", "Leave one of them out.")
+    return backend

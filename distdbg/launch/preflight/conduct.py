@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from distdbg.evidence.host.probe_lines import Unpacker
-from distdbg.launch.preflight.carriers import Carried
+from distdbg.launch.backends.probes import ProbeCommand
 
 if TYPE_CHECKING:
     from distdbg.launch.backends.interface import Backend
@@ -35,7 +35,7 @@ _INWARD = ("docker", "br-", "virbr", "cni", "flannel", "cali")
 
 @dataclass
 class _Channel:
-    carried: Carried
+    carried: ProbeCommand
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
     unpacker: Unpacker = field(default_factory=Unpacker)
@@ -44,7 +44,7 @@ class _Channel:
 
 
 def conduct(
-    backend: Backend, carried: Sequence[Carried], *, port: int, reduce: bool, say: Callable[[str], None]
+    backend: Backend, carried: Sequence[ProbeCommand], *, port: int, reduce: bool, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """The raw preflight (schema distdbg.preflight/1): what each node said, and why one said nothing."""
     probes = _Probes(carried)
@@ -56,7 +56,7 @@ def conduct(
 
 def _led(
     backend: Backend,
-    carried: Sequence[Carried],
+    carried: Sequence[ProbeCommand],
     probes: _Probes,
     *,
     port: int,
@@ -94,13 +94,13 @@ def _led(
 class _Probes:
     """The processes here that carry probes. `said` is node -> kind -> value."""
 
-    def __init__(self, carried: Sequence[Carried]) -> None:
+    def __init__(self, carried: Sequence[ProbeCommand]) -> None:
         self.said: dict[str, dict[str, Any]] = {}
         self._expected = sum(one.count for one in carried)
         self._selector = selectors.DefaultSelector()
         self._channels = [self._start(one) for one in carried]
 
-    def _start(self, carried: Carried) -> _Channel:
+    def _start(self, carried: ProbeCommand) -> _Channel:
         errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed in end()
         process = subprocess.Popen(
             carried.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
@@ -199,7 +199,7 @@ class _Probes:
             channel.errors.close()
 
 
-def _names(carried: Sequence[Carried], said: Mapping[str, Mapping[str, Any]], backend: Backend) -> list[str]:
+def _names(carried: Sequence[ProbeCommand], said: Mapping[str, Mapping[str, Any]], backend: Backend) -> list[str]:
     """All nodes in their order, the first is the master. Where a scheduler chose them, those of its own list that
     answered know who else should have."""
     names = [name for one in carried for name in one.names]

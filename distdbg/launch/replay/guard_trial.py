@@ -31,7 +31,7 @@ from typing import Any
 from distdbg.diagnosis.rules import all_rules
 from distdbg.evidence.records import RankTexts, rank_record
 from distdbg.evidence.run import RunEvidence
-from distdbg.launch.plan.ports import ReservedPort
+from distdbg.launch.io.ports import ReservedPort
 from distdbg.model import Finding, fold_ranks
 from distdbg.protocol.facts import TrialDone, TrialRaised, failure_of
 from distdbg.whole_file import open_own

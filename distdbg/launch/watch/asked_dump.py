@@ -25,7 +25,7 @@ from distdbg.collect.machine.job_processes import FoundJob, RankProcess, find_jo
 from distdbg.errors import DistdbgError, NothingToAnalyse, Refused
 from distdbg.evidence import jsonl
 from distdbg.evidence.records import ranks_seen
-from distdbg.launch.agent import processes
+from distdbg.launch.io import processes
 from distdbg.launch.watch.dump_requests import BUSY
 from distdbg.launch.watch.write_delay import patience
 from distdbg.protocol.agent_events import AgentFinished, Dumped

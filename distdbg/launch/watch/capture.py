@@ -45,10 +45,10 @@ from distdbg.collect.machine.nccl_ras import NoRas, ask_ras
 from distdbg.collect.machine.process_look import look
 from distdbg.collect.machine.recorder_pipe import NoPipe, ask_by_pipe
 from distdbg.evidence.frames import Activity, activity_of, is_user
-from distdbg.launch.agent.processes import children, die_with_parent
-from distdbg.launch.agent.ranks import page_facts
+from distdbg.launch.io.processes import children, die_with_parent
+from distdbg.protocol.dump import PageReading
+from distdbg.protocol.page import PAGE_BYTES, Page, read_page
 from distdbg.whole_file import make_private_folder, write_whole
-from distdbg.worker.page import PAGE_BYTES, Page, read_page
 
 _AT_ONCE = 4
 #: A rank that may not be traced is asked by its agent at each look, and is as quick as it gets the GIL.
@@ -280,7 +280,7 @@ def _page(target: Target) -> dict[str, Any] | None:
         page = read_page(Path(f"{target.stem}.page").read_bytes()[:PAGE_BYTES])
     if page is None or page.pid != target.pid:
         return None
-    return page_facts(page)
+    return PageReading.of(page, time.monotonic_ns()).fields()
 
 
 def _moves(target: Target) -> bool:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from distdbg.launch.live.explain import explain
 from distdbg.launch.live.on_finding import tell_finding
 from distdbg.launch.watch.dump_requests import BUSY, DumpRequests, OpenDump
-from distdbg.launch.watch.progress import read_progress
-from distdbg.launch.watch.stall import StallWatch, Word
+from distdbg.launch.watch.stall import StallEvent, StallWatch
 from distdbg.protocol.launcher_events import (
     DumpTaken,
     EndedHung,
@@ -32,12 +31,13 @@ from distdbg.protocol.launcher_events import (
     TimeoutNear,
     WentOn,
 )
+from distdbg.protocol.progress import read_samples
 from distdbg.rundir import RunDir
 from distdbg.whole_file import make_private_folder, write_json
 
 if TYPE_CHECKING:
     from distdbg.launch.backends.nodes import Nodes
-    from distdbg.launch.live.journal import Journal
+    from distdbg.launch.io.journal import Journal
     from distdbg.launch.live.state import RunState
     from distdbg.model import Report
     from distdbg.settings import JobSettings
@@ -60,7 +60,7 @@ class _Look:
     """One at the ranks, for what the watch has said. `began` is on its clock."""
 
     reason: str
-    word: Word
+    event: StallEvent
     folder: Path
     began: float
     tries: int = 1
@@ -83,7 +83,7 @@ def hang_timeout(settings: JobSettings) -> float | Literal["auto", "off"]:
 def close_look_after(settings: JobSettings) -> float:
     """How long a rank must be silent before its agent looks at its children, too; -1 where hangs are nobody's business.
 
-    Early enough for two looks before a word.
+    Early enough for two looks before an alarm.
     """
     if hang_timeout(settings) == "off":
         return -1.0
@@ -108,7 +108,7 @@ class HangWatch:
         #: the newest verdict that the terminal has shown
         self.explained: Report | None = None
         self._look: _Look | None = None
-        self._later: tuple[float, str, Word, int] | None = None
+        self._later: tuple[float, str, StallEvent, int] | None = None
         #: the job is to be ended once it is explained
         self._doomed = False
         #: what was done about a hang: the run ends with 75, or goes on with another attempt
@@ -135,7 +135,7 @@ class HangWatch:
     def _hear(self, node_rank: int, event: Mapping[str, Any]) -> None:
         match event.get("event"):
             case "signs" if self._watch is not None:
-                self._watch.take(time.monotonic(), node_rank, read_progress(event))
+                self._watch.add(time.monotonic(), node_rank, read_samples(event))
             case "attempt-started":
                 self._start_attempt(int(event.get("attempt", 1)))
             case "rank-exited" if self._watch is not None:
@@ -163,12 +163,12 @@ class HangWatch:
             self._working = None
             self._act()
         if self._later is not None and time.monotonic() >= self._later[0]:
-            _, reason, late_word, tries = self._later
+            _, reason, event, tries = self._later
             self._later = None
-            self._look_at(reason, late_word, tries)
-        word = self._watch.judge(time.monotonic()) if self._watch and not self._nodes.ending else None
-        if word is not None:
-            self._heed(word)
+            self._look_at(reason, event, tries)
+        detected = self._watch.check(time.monotonic()) if self._watch and not self._nodes.ending else None
+        if detected is not None:
+            self._handle(detected)
         for dump in self._desk.done(time.monotonic()):
             self._dumped(dump)
 
@@ -182,43 +182,43 @@ class HangWatch:
 
     # -- words of the watch ---------------------------------------------------------------------------------
 
-    def _heed(self, word: Word) -> None:
-        told: dict[str, Any] = {"attempt": self._attempt, "since": _epoch(word.since)}
-        told["quiet_s"] = round(word.quiet_s, 1)
-        match word.said:
+    def _handle(self, event: StallEvent) -> None:
+        told: dict[str, Any] = {"attempt": self._attempt, "since": _epoch(event.since)}
+        told["quiet_s"] = round(event.quiet_s, 1)
+        match event.kind:
             case "suspected":
-                self._journal.note(StallSuspected(**told, timeout_s=round(word.limit_s, 1)))
+                self._journal.note(StallSuspected(**told, timeout_s=round(event.limit_s, 1)))
             case "stalled":
-                self._journal.note(Stalled(**told, timeout_s=round(word.limit_s, 1)))
-                self._view.say(f"no rank has moved for {word.quiet_s:.0f} s: looking where they stand")
+                self._journal.note(Stalled(**told, timeout_s=round(event.limit_s, 1)))
+                self._view.say(f"no rank has moved for {event.quiet_s:.0f} s: looking where they stand")
                 self._doomed = self._settings.on_hang != "report"
-                self._look_at("hang", word)
+                self._look_at("hang", event)
             case "timeout-near":
-                self._journal.note(TimeoutNear(**told, timeout_s=word.limit_s, ranks=list(word.ranks)))
+                self._journal.note(TimeoutNear(**told, timeout_s=event.limit_s, ranks=list(event.ranks)))
                 self._view.say(
-                    f"a process group's timeout of {word.limit_s:g} s is near: looking where the ranks stand"
+                    f"a process group's timeout of {event.limit_s:g} s is near: looking where the ranks stand"
                 )
-                self._look_at("timeout", word)
+                self._look_at("timeout", event)
             case "slow":
-                self._journal.note(Slow(**told, why=word.why))
+                self._journal.note(Slow(**told, why=event.why))
             case "went-on":
                 self._journal.note(WentOn(**told))
             case "moving-again":
                 self._doomed, self._later = False, None  # also where it was to be ended, and is still looked at
                 self._journal.note(MovingAgain(**told))
-                self._view.say(f"the job moves again, after {word.quiet_s:.0f} s")
+                self._view.say(f"the job moves again, after {event.quiet_s:.0f} s")
 
-    def _look_at(self, reason: str, word: Word, tries: int = 1) -> None:
-        """One look a silence: the ranks that the word is about have not moved since the last, where that came after."""
+    def _look_at(self, reason: str, event: StallEvent, tries: int = 1) -> None:
+        """One dump a silence: none where the newest one is later than the last progress."""
         now, t = time.monotonic(), time.time()
-        if self._look is not None and self._look.began > word.since:
+        if self._look is not None and self._look.began > event.since:
             self._act()
         elif self._desk.busy:
-            self._later = (now + _TRY_AGAIN_S, reason, word, tries)
+            self._later = (now + _TRY_AGAIN_S, reason, event, tries)
         else:
             folder = self._run.attempt(self._attempt).dump(reason, t)
-            self._look = _Look(reason, word, folder, now, tries)
-            stalled = {"since": _epoch(word.since), "quiet_s": word.quiet_s, "timeout_s": word.limit_s}
+            self._look = _Look(reason, event, folder, now, tries)
+            stalled = {"since": _epoch(event.since), "quiet_s": event.quiet_s, "timeout_s": event.limit_s}
             nodes = self._nodes.living
             self._desk.ask(folder, reason, by="launch", t=t, now=now, nodes=nodes, options=_OPTIONS, stalled=stalled)
 
@@ -268,7 +268,7 @@ class HangWatch:
         if look.tries >= _MOST_TRIES or not any(BUSY in because for because in dump.because):
             return False
         self._look = None
-        self._later = (time.monotonic() + _TRY_AGAIN_S, look.reason, look.word, look.tries + 1)
+        self._later = (time.monotonic() + _TRY_AGAIN_S, look.reason, look.event, look.tries + 1)
         return True
 
     def _explain(self) -> None:

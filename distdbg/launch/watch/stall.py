@@ -1,15 +1,15 @@
-"""Does a job still get on? A watch over what is seen of its ranks from outside, once a second. Pure.
+"""Detect that no rank of a job makes progress, from samples of its ranks once a second. Pure.
 
     watch = StallWatch(hang="auto", startup="auto")
-    watch.take(now, node, signs)       what one node's agent has seen
-    watch.judge(now)                   a Word where there is something to be said, else None
+    watch.add(now, node, samples)     what one node's agent has sampled
+    watch.check(now)                  an event, or None
 
-Progress is whatever a rank is heard to do (worker/page.py). A job in which no rank makes any is not hung yet: while
-bytes move, while all ranks compute, or while all wait for loaders that work, the time does not count. What counts
-is waited for: a number of seconds that a person gave, or one that the job taught us (`auto`): six times the longest
-silence of the same kind so far, where the kind is the set of phases that the ranks stood in; never under a minute.
+A rank makes progress when a counter of its heartbeat page changes. A job without progress is not hung yet: the time
+does not count while bytes move, while all ranks compute, or while all wait for loaders that work. The limit is the
+number of seconds that a person gave, or with `auto` a multiple of the longest silence in the same phases so far. The
+thresholds are in diagnosis/timeline/liveness.py.
 
-Times are one clock's, in seconds, and only the caller's: nodes tell ages, so their clocks need not agree.
+Times are seconds of the caller's clock. Nodes report ages, so their clocks need not agree.
 """
 
 from __future__ import annotations
@@ -19,62 +19,37 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-#: `auto` never waits for less, and for so many times the longest silence that was no hang.
-LEAST_S = 60.0
-_TIMES = 6.0
-#: Before the first steps, where no group's timeout ends the wait sooner.
-STARTUP_S = 1200.0
-#: Of a timeout that will end the job: what is left is for looking.
-FORESIGHT = 0.8
-#: A checkpoint, an exit, a rank that computes while the others wait: such waits are given more time.
-_PATIENCE = 3.0
-#: `auto` trusts a job's pace after so many steps, or calls where it makes no steps.
+from distdbg.diagnosis.timeline import liveness
+from distdbg.diagnosis.timeline.liveness import Work, WorkRate
+from distdbg.protocol.progress import RankSample
+
+#: `auto` trusts a job's pace after so many steps, or calls of torch.distributed where it makes no steps.
 _STEPS, _CALLS = 3, 8
-#: What a waiting process does not reach: bytes a second through files and pipes, and share of one CPU.
-_MOVING = 16 << 10
-_COMPUTING = 0.05
-#: All compute alike where the slowest has this much of what the fastest has: cores may be fewer than ranks.
-_ALIKE = 0.25
-#: Rates are taken over one to two of these, and known after half of one.
+#: Seconds over which CPU time and bytes become a rate. A rate is known after half of one.
 _WINDOW_S = 2.0
+#: Seconds from the suspicion to the alarm, in which every node reports once more.
 _LEAD_S = 1.0
-#: An agent that was not heard for so long is not waited for.
+#: Seconds without a report after which the watch does not wait for an agent.
 _SILENT_S = 10.0
-#: A watch that was not called for so long stood still, as does a node that was not heard: so often in one silence.
+#: Seconds without a call after which the watch itself was suspended, or a node that did not report. So often in one
+#: silence its ranks are excused.
 _PAUSE_S = 5.0
 _MOST_PAUSES = 3
-#: A rank that cleans up after an error is heard no oftener.
-LAST_WORDS = 8
+#: A time that a person gave doubles with each false alarm, so often.
 _MOST_DOUBLINGS = 6
+#: Dumps before a process group's timeout, in one attempt.
 _MOST_FORESEEN = 3
 
-Said = Literal["suspected", "stalled", "moving-again", "slow", "timeout-near", "went-on"]
+_Rates = dict[int, WorkRate | None]
+Kind = Literal["suspected", "stalled", "moving-again", "slow", "timeout-near", "went-on"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
-    """One rank at one moment. `heard` is None where it has no page; `moved` (bytes) where nobody looked, because it
-    is not quiet: only then `cpu_s` holds its children's time, too. `spins`: it waits for its accelerator by spinning,
-    so CPU time says nothing."""
-
-    rank: int
-    heard: int | None
-    quiet_s: float
-    phase: str
-    step: int = 0
-    calls: int = 0
-    cpu_s: float = 0.0
-    moved: int | None = None
-    timeout_s: float | None = None
-    spins: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
+class StallEvent:
     """`since` is the last progress, on the watch's clock; `why` says what excuses a wait, or which ranks' timeout
     is near."""
 
-    said: Said
+    kind: Kind
     since: float
     quiet_s: float
     limit_s: float
@@ -86,7 +61,7 @@ class Word:
 class _Rank:
     """`marks` are two earlier readings of (time, CPU seconds, bytes): rates are taken from the older one."""
 
-    sign: Sign
+    sample: RankSample
     node: int
     progress: float
     marks: list[tuple[float, float, int]] = field(default_factory=list)
@@ -94,7 +69,7 @@ class _Rank:
 
 
 class StallWatch:
-    """One attempt of a job. Ranks are learnt from their signs; `ended` takes one out."""
+    """One attempt of a job. It knows the ranks that it has samples of; `ended` removes one."""
 
     def __init__(self, hang: float | Literal["auto"], startup: float | Literal["auto"]) -> None:
         self._hang = hang
@@ -102,7 +77,7 @@ class StallWatch:
         self._ranks: dict[int, _Rank] = {}
         self._nodes: dict[int, float] = {}  # when each was heard
         self._progress: float | None = None  # of any rank
-        self._alive_until = float("-inf")  # the last sign of life that is no progress
+        self._alive_until = float("-inf")  # the last work that is no progress
         self._anew = float("-inf")  # the end of the last pause
         self._pauses = 0
         self._step = self._calls = 0
@@ -118,25 +93,25 @@ class StallWatch:
 
     # -- what is seen ---------------------------------------------------------------------------------------
 
-    def take(self, now: float, node: int, signs: Iterable[Sign]) -> None:
-        """Ranks of the node that are not among `signs` are as they were."""
+    def add(self, now: float, node: int, samples: Iterable[RankSample]) -> None:
+        """Ranks of the node that are not among `samples` are as they were."""
         self._after_pause(now, self._nodes.get(node, now))
         self._nodes[node] = now
-        for sign in signs:
-            rank = self._ranks.get(sign.rank)
-            at = min(now, now - sign.quiet_s)
-            self._step, self._calls = max(self._step, sign.step), max(self._calls, sign.calls)
-            if sign.timeout_s is not None and (self._shortest is None or sign.timeout_s < self._shortest):
-                self._shortest = sign.timeout_s
+        for sample in samples:
+            rank = self._ranks.get(sample.rank)
+            at = min(now, now - sample.quiet_s)
+            self._step, self._calls = max(self._step, sample.step), max(self._calls, sample.calls)
+            if sample.timeout_s is not None and (self._shortest is None or sample.timeout_s < self._shortest):
+                self._shortest = sample.timeout_s
             if rank is None:
-                self._ranks[sign.rank] = _Rank(sign, node, at if sign.heard is not None else now)
-                self._moved(max(at, now) if sign.heard is None else at)
+                self._ranks[sample.rank] = _Rank(sample, node, at if sample.heard is not None else now)
+                self._moved(max(at, now) if sample.heard is None else at)
                 continue
-            if _got_on(rank, sign, at):
+            if _made_progress(rank, sample, at):
                 rank.progress, rank.foreseen = max(at, rank.progress), False
                 rank.marks.clear()
                 self._moved(rank.progress)
-            rank.sign = sign
+            rank.sample = sample
 
     def ended(self, rank: int) -> None:
         self._ranks.pop(rank, None)
@@ -168,7 +143,7 @@ class StallWatch:
             return self._step >= _STEPS or self._calls >= _CALLS
         return self._step > 0 or self._calls > 0
 
-    def judge(self, now: float) -> Word | None:
+    def check(self, now: float) -> StallEvent | None:
         """To be called about ten times a second. Costs next to nothing while ranks are heard, else 1 us a rank."""
         if self._progress is None or not self._ranks or now - self._looked < self._pause:
             return None
@@ -178,9 +153,9 @@ class StallWatch:
             return self._after_stall()
         if self._all_went_on():
             self._stood_at = {}
-            return Word("went-on", self._progress, 0.0, 0.0)
+            return StallEvent("went-on", self._progress, 0.0, 0.0)
         if quiet := now - self._progress >= 1.0:
-            self._kind = frozenset(r.sign.phase for r in self._ranks.values())
+            self._kind = frozenset(r.sample.phase for r in self._ranks.values())
         else:
             self._suspected = None
         return self._timeout_near(now, quiet=quiet) or (self._quiet(now, self._progress) if quiet else None)
@@ -189,44 +164,44 @@ class StallWatch:
     def _pause(self) -> float:
         return 0.2 if len(self._ranks) < 1000 else 1.0
 
-    def _quiet(self, now: float, since: float) -> Word | None:
+    def _quiet(self, now: float, since: float) -> StallEvent | None:
         rates, ready = self._rates(now)
-        life = self._life(rates)
+        work = self._work(rates)
         limit = self._limit(rates)
-        if life:
+        if work:
             self._alive_until, self._suspected = now, None
-            if now - since < limit * _PATIENCE or self._slow_said:
+            if now - since < limit * liveness.PATIENCE or self._slow_said:
                 return None
             self._slow_said = True
-            return Word("slow", since, now - since, limit, life)
+            return StallEvent("slow", since, now - since, limit, work.value)
         quiet = now - max(since, self._alive_until)
         lead = min(_LEAD_S, limit / 3)
         if quiet < limit - lead or not ready:
             self._suspected = None
         elif self._suspected is None:
             self._suspected = now
-            return Word("suspected", since, now - since, limit)
+            return StallEvent("suspected", since, now - since, limit)
         elif quiet >= limit and now - self._suspected >= lead * 0.9 and self._all_heard_since(now):
             self._stalled, self._suspected = since, None
-            self._stood_at = {number: rank.sign.heard or 0 for number, rank in self._ranks.items()}
-            return Word("stalled", since, now - since, limit)
+            self._stood_at = {number: rank.sample.heard or 0 for number, rank in self._ranks.items()}
+            return StallEvent("stalled", since, now - since, limit)
         return None
 
-    def _after_stall(self) -> Word | None:
+    def _after_stall(self) -> StallEvent | None:
         if self._progress is None or self._stalled is None or self._progress <= self._stalled:
             return None
         since, self._stalled = self._stalled, None
         self._alarms = min(self._alarms + 1, _MOST_DOUBLINGS)
-        return Word("moving-again", since, self._progress - since, 0.0)
+        return StallEvent("moving-again", since, self._progress - since, 0.0)
 
     def _all_went_on(self) -> bool:
         """Whoever stood there, so often that it is more than what follows a collective's timeout."""
         return bool(self._stood_at) and all(
-            (rank := self._ranks.get(number)) is not None and (rank.sign.heard or 0) - heard > LAST_WORDS
+            (rank := self._ranks.get(number)) is not None and liveness.still_counts(heard, rank.sample.heard or 0)
             for number, heard in self._stood_at.items()
         )
 
-    def _timeout_near(self, now: float, *, quiet: bool) -> Word | None:
+    def _timeout_near(self, now: float, *, quiet: bool) -> StallEvent | None:
         """A group's timeout that will end a rank which has not moved: once a silence, and not for ever.
 
         It runs where a rank waits for others, which is not to be seen from outside; but for ranks that all compute, or
@@ -237,66 +212,56 @@ class StallWatch:
         late = [
             (number, rank)
             for number, rank in self._ranks.items()
-            if (t := rank.sign.timeout_s) is not None
-            and now - max(rank.progress, self._anew) >= t * FORESIGHT
+            if (t := rank.sample.timeout_s) is not None
+            and now - max(rank.progress, self._anew) >= t * liveness.FORESIGHT
             and not rank.foreseen
         ]
-        if not late or (quiet and self._life(self._rates(now)[0]) in ("cpu", "data")):
+        if not late or (quiet and self._work(self._rates(now)[0]) in (Work.COMPUTES, Work.LOADS)):
             return None
         self._foreseen += 1
-        self._stood_at = {number: rank.sign.heard or 0 for number, rank in late}
+        self._stood_at = {number: rank.sample.heard or 0 for number, rank in late}
         for _, rank in late:
             rank.foreseen = True
         since = max(rank.progress for _, rank in late)
-        least = min(rank.sign.timeout_s or 0.0 for _, rank in late)
-        return Word("timeout-near", since, now - since, least, ranks=tuple(sorted(number for number, _ in late)))
+        least = min(rank.sample.timeout_s or 0.0 for _, rank in late)
+        return StallEvent("timeout-near", since, now - since, least, ranks=tuple(sorted(number for number, _ in late)))
 
-    def _limit(self, rates: dict[int, tuple[float, float] | None]) -> float:
+    def _limit(self, rates: _Rates) -> float:
         if not self._started:
             if self._startup != "auto":
                 return self._startup
-            return STARTUP_S if self._shortest is None else min(STARTUP_S, max(LEAST_S, self._shortest * FORESIGHT))
+            before_timeout = (self._shortest or math.inf) * liveness.FORESIGHT
+            return min(liveness.STARTUP_S, max(liveness.LEAST_S, before_timeout))
         patience = 1.0
         if "saving" in self._kind or self._kind == {"exiting"}:
-            patience = _PATIENCE
-        computing = sum(r is not None and r[0] >= _COMPUTING for r in rates.values())
+            patience = liveness.PATIENCE
+        computing = sum(r is not None and r.cpu >= liveness.COMPUTES for r in rates.values())
         if self._hang == "auto":
             if computing:  # one rank may prepare something for all
-                patience = _PATIENCE
-            return max(LEAST_S, _TIMES * self._longest.get(self._kind, 0.0)) * patience
-        if computing == len(rates):  # they spin, else it were a sign of life
-            patience = _PATIENCE
+                patience = liveness.PATIENCE
+            return max(liveness.LEAST_S, liveness.TIMES_LONGEST * self._longest.get(self._kind, 0.0)) * patience
+        if computing == len(rates):  # they spin, else it would be work
+            patience = liveness.PATIENCE
         return self._hang * patience * float(2**self._alarms)
 
-    # -- signs of life --------------------------------------------------------------------------------------
+    # -- work without progress --------------------------------------------------------------------------------------
 
-    def _rates(self, now: float) -> tuple[dict[int, tuple[float, float] | None], bool]:
-        """Of each rank (share of a CPU, bytes a second), None where not known yet; and whether all are known."""
-        found: dict[int, tuple[float, float] | None] = {}
+    def _rates(self, now: float) -> tuple[_Rates, bool]:
+        """Of each rank, None where it is not known yet; and whether all are known."""
+        found: _Rates = {}
         ready = True
         for number, rank in self._ranks.items():
             rate = None
-            if rank.sign.moved is not None:
-                rate = _rate(rank, self._nodes[rank.node], rank.sign.moved)
+            if rank.sample.moved is not None:
+                rate = _rate(rank, self._nodes[rank.node], rank.sample.moved)
             if rate is None and now - self._nodes[rank.node] < _SILENT_S:
                 ready = False
             found[number] = rate
         return found, ready
 
-    def _life(self, rates: dict[int, tuple[float, float] | None]) -> str:
-        """What moves though nothing is heard: `bytes`, `cpu`, `data`; empty for nothing."""
-        known = [rate for rate in rates.values() if rate is not None]
-        if not known:
-            return ""
-        if any(moved >= _MOVING for _, moved in known):
-            return "bytes"
-        shares = [share for share, _ in known]
-        if self._kind == {"data"} and max(shares) >= _COMPUTING:
-            return "data"
-        spin = any(rank.sign.spins for rank in self._ranks.values())
-        if not spin and len(known) == len(rates) and min(shares) >= max(_COMPUTING, _ALIKE * max(shares)):
-            return "cpu"
-        return ""
+    def _work(self, rates: _Rates) -> Work | None:
+        spins = any(rank.sample.spins for rank in self._ranks.values())
+        return liveness.work_of(rates.values(), loading=self._kind == {"data"}, cpu_counts=not spins)
 
     def _all_heard_since(self, now: float) -> bool:
         """Every node has been heard of after the suspicion; where none is heard at all, it is we who are late."""
@@ -305,16 +270,16 @@ class StallWatch:
         return len(late) < len(self._nodes) and all(now - t > _SILENT_S for t in late)
 
 
-def _got_on(rank: _Rank, sign: Sign, at: float) -> bool:
-    """Heard of anew. To come to one's end, be it by a timeout, is no progress."""
-    if sign.heard is None:
+def _made_progress(rank: _Rank, sample: RankSample, at: float) -> bool:
+    """The phase `exiting` is no progress: a timeout leads to it, too."""
+    if sample.heard is None:
         return False
-    return sign.heard != rank.sign.heard or (sign.phase != "exiting" and at > rank.progress + 0.2)
+    return sample.heard != rank.sample.heard or (sample.phase != "exiting" and at > rank.progress + 0.2)
 
 
-def _rate(rank: _Rank, t: float, moved: int) -> tuple[float, float] | None:
-    """(share of a CPU, bytes a second) since the older mark, None where it is too fresh. `t` is when it was seen."""
-    marks, cpu = rank.marks, rank.sign.cpu_s
+def _rate(rank: _Rank, t: float, moved: int) -> WorkRate | None:
+    """Since the older mark, None where that is too new. `t` is when the rank was sampled."""
+    marks, cpu = rank.marks, rank.sample.cpu_s
     if not marks:
         marks.append((t, cpu, moved))
         return None
@@ -325,4 +290,4 @@ def _rate(rank: _Rank, t: float, moved: int) -> tuple[float, float] | None:
     seconds = t - before
     if seconds < _WINDOW_S / 2:
         return None
-    return max(0.0, cpu - cpu_before) / seconds, max(0, moved - moved_before) / seconds
+    return WorkRate(max(0.0, cpu - cpu_before) / seconds, max(0, moved - moved_before) / seconds)

@@ -17,7 +17,7 @@ from distdbg.protocol.launcher_events import LateWatchError
 
 if TYPE_CHECKING:
     from distdbg.launch.backends.nodes import Nodes
-    from distdbg.launch.live.journal import Journal
+    from distdbg.launch.io.journal import Journal
 
 #: In one attempt: after that it is a job of many different troubles, which samples will not explain.
 _MOST_LOOKS = 8

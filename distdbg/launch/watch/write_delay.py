@@ -18,7 +18,7 @@ from typing import Any
 
 from distdbg.collect.files.bounded_read import read_whole
 from distdbg.evidence import jsonl
-from distdbg.launch.live.journal import Journal
+from distdbg.launch.io.journal import Journal
 from distdbg.protocol.launcher_events import Shown
 from distdbg.rundir import RunDir
 

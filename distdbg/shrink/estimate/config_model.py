@@ -7,8 +7,7 @@ from typing import Any
 
 from distdbg.errors import Refused
 from distdbg.shrink.checkpoint.config_leaves import Config, changed
-from distdbg.shrink.estimate.estimating import EstimateRequest
-from distdbg.shrink.estimate.tracking import Made
+from distdbg.shrink.estimate.estimating import EstimateRequest, Made
 from distdbg.shrink.probe.building import brief, open_builder
 from distdbg.shrink.probe.controls import Group, find_groups
 from distdbg.shrink.probe.edits import edits_for, followers, lists_a_layer

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -51,6 +51,15 @@ class EstimateRequest:
     checkpointing: bool = False
     optimizer: str = "adamw"
     trust: bool = False
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model, and what computes its loss on a batch that stands already; `unheard`: what else it takes."""
+
+    model: Any
+    loss: Callable[[], Any]
+    unheard: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

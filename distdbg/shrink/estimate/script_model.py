@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.errors import Refused, UsageError
-from distdbg.shrink.estimate.estimating import EstimateRequest
-from distdbg.shrink.estimate.tracking import Made
+from distdbg.shrink.estimate.estimating import EstimateRequest, Made
 from distdbg.shrink.probe.building import brief
 
 

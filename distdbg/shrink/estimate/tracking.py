@@ -7,11 +7,11 @@ apart from its optimizer's step. FakeTensorMode computes shapes only: a model of
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from distdbg.errors import Refused, ToolMissing
-from distdbg.shrink.estimate.estimating import EstimateRequest
+from distdbg.shrink.estimate.estimating import EstimateRequest, Made
 from distdbg.shrink.estimate.fitting import Looked, fits
 from distdbg.shrink.estimate.without_bytes import stand_ins
 from distdbg.shrink.estimate.wrapped import wrapped
@@ -19,15 +19,6 @@ from distdbg.shrink.estimate.wrapped import wrapped
 #: MemTracker's kinds, in our words
 _KINDS = {"PARAM": "parameters", "BUFFER": "buffers", "GRAD": "gradients", "OPT": "optimizer state",
           "ACT": "activations", "TEMP": "workspace", "OTH": "other"}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Made:
-    """A model, and what computes its loss on a batch that stands already; `unheard`: what else it takes."""
-
-    model: Any
-    loss: Callable[[], Any]
-    unheard: tuple[str, ...] = ()
 
 
 class Source(Protocol):

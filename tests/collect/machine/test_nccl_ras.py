@@ -11,7 +11,7 @@ import pytest
 from distdbg.collect.machine.nccl_ras import NoRas, ask_ras
 from distdbg.collect.runs.dump_files import load_dump
 from distdbg.evidence.recorder.nccl_ras import read_ras
-from distdbg.launch.plan.ports import ReservedPort
+from distdbg.launch.io.ports import ReservedPort
 from distdbg.launch.watch.capture import Capture
 from tests.evidence.recorder.test_nccl_ras import communicator, told
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from distdbg.diagnosis.timeline.liveness import PARTLY_QUIET_S, QUIET_S
 from distdbg.diagnosis.timeline.standing import Doing
 from distdbg.diagnosis.verdict import build_report
-from distdbg.diagnosis.waits.hang import PARTLY_QUIET_S, QUIET_S, hang_of
+from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.evidence.recorder.log import Signatures, read_recorder
 from distdbg.protocol.dump import ProcessState
 from tests.hang_cases import (

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from distdbg.evidence.logs.index import parse_index, time_at
-from distdbg.launch.agent import disk_files
-from distdbg.launch.agent.disk import DiskWriter
 from distdbg.launch.agent.follower import Follower
+from distdbg.launch.io import disk_files
+from distdbg.launch.io.disk import DiskWriter
 from tests.launch.file_systems import freezable_file_system, tiny_file_system
 
 #: prints N MiB of noise in pieces of odd sizes, then its digest on the descriptor that is given

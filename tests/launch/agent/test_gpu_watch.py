@@ -9,7 +9,7 @@ import pytest
 
 from distdbg.launch.agent import gpu_watch
 from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
-from distdbg.launch.agent.loop import Loop
+from distdbg.launch.io.loop import Loop
 from distdbg.rundir import RUNS_FOLDER, list_runs
 from tests.cli.test_memory_snapshot import wait_for
 from tests.fake_nvml.library import fake_gpus

@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 
-from distdbg.launch.agent import processes
 from distdbg.launch.agent.ranks import RankProcess
+from distdbg.launch.io import processes
 
 
 def test_looks_at_which_a_signal_had_stopped_it_are_counted(tmp_path):

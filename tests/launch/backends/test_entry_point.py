@@ -13,7 +13,7 @@ import os
 
 from distdbg.errors import UsageError
 from distdbg.launch.backends.carriers import Carrier
-from distdbg.launch.backends.far import agent_command, environment_along, far_nodes
+from distdbg.launch.backends.remote import agent_command, environment_along, remote_nodes
 from distdbg.launch.backends.interface import Backend, Placed
 from distdbg.launch.plan.place import Location
 
@@ -32,7 +32,7 @@ class Boxes(Backend):
                     start.run.carrier_log(box))
             for node, box in enumerate(start.plan.place.hosts)
         ]
-        return far_nodes(start, carriers, environment_along())
+        return remote_nodes(start, carriers, environment_along())
 """
 TRAIN = """
 import os

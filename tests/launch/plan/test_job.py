@@ -5,9 +5,9 @@ import subprocess
 import pytest
 
 from distdbg.errors import UsageError
+from distdbg.launch.io.ports import ReservedPort
 from distdbg.launch.plan.dry_run import quote, render_dry_run
 from distdbg.launch.plan.job import BOOT, make_plan
-from distdbg.launch.plan.ports import ReservedPort
 from distdbg.launch.plan.topology import Gpu, MachineFacts
 from distdbg.settings import JobSettings
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distdbg.collect.machine.process_look import look
-from distdbg.launch.agent import processes
+from distdbg.launch.io import processes
 from distdbg.launch.watch import capture
 from distdbg.rundir import list_runs
 

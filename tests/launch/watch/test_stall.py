@@ -1,11 +1,11 @@
 """The watch for stalls over made-up time series: what trips it, when, and what must not."""
 
 import time
-from dataclasses import replace
 
 import pytest
 
-from distdbg.launch.watch.stall import Sign, StallWatch
+from distdbg.launch.watch.stall import StallWatch
+from distdbg.protocol.progress import RankSample
 
 MB = 1 << 20
 
@@ -13,41 +13,41 @@ MB = 1 << 20
 class Job:
     """Ranks seen once a second. `during` says what each does in a stretch of time; words are kept with their time."""
 
-    def __init__(self, hang="auto", startup="auto", *, ranks=4, nodes=2, **sign):
+    def __init__(self, hang="auto", startup="auto", *, ranks=4, nodes=2, **sample):
         self.watch = StallWatch(hang, startup)
         self.now = 1000.0
         self.begun = self.now
         self.nodes = nodes
-        self.signs = {r: Sign(r, 0, 0.0, "starting", **sign) for r in range(ranks)}
-        self.heard_at = dict.fromkeys(self.signs, self.now)
+        self.samples = {r: RankSample(r, 0, 0.0, "starting", **sample) for r in range(ranks)}
+        self.heard_at = dict.fromkeys(self.samples, self.now)
         self.words = []
 
     def during(self, seconds, *, moves=(), cpu=None, bytes_=None, phase=None, step=1, silent_nodes=()):
         """`moves`: ranks that get on each second. `cpu`, `bytes_`: what each rank uses a second, {rank: amount}."""
         for _ in range(int(seconds)):
             self.now += 1.0
-            for rank in self.signs:
+            for rank in self.samples:
                 if rank in moves:
                     self.heard_at[rank] = self.now - 0.3
-                self.signs[rank] = self._next(rank, rank in moves, step, phase, cpu or {}, bytes_ or {})
+                self.samples[rank] = self._next(rank, rank in moves, step, phase, cpu or {}, bytes_ or {})
             for node in range(self.nodes):
                 if node not in silent_nodes:
-                    own = [s for r, s in self.signs.items() if r % self.nodes == node]
-                    self.watch.take(self.now, node, own)
+                    own = [s for r, s in self.samples.items() if r % self.nodes == node]
+                    self.watch.add(self.now, node, own)
             for tenth in range(10):
-                word = self.watch.judge(self.now + tenth / 10)
+                word = self.watch.check(self.now + tenth / 10)
                 if word is not None:
                     self.words.append((round(self.now - self.begun, 1), word))
         return self
 
     def _next(self, rank, moves, step, phase, cpu, bytes_):
-        """The rank's sign a second later."""
-        sign, quiet = self.signs[rank], self.now - self.heard_at[rank]
+        """The rank's sample a second later."""
+        sample, quiet = self.samples[rank], self.now - self.heard_at[rank]
         if moves:
-            sign = replace(sign, heard=sign.heard + 5, step=sign.step + step, calls=sign.calls + 1)
-        phase = phase.get(rank, sign.phase) if isinstance(phase, dict) else phase or sign.phase
-        moved = (sign.moved or 0) + bytes_.get(rank, 0) if quiet >= 1 else None
-        return replace(sign, phase=phase, quiet_s=quiet, cpu_s=sign.cpu_s + cpu.get(rank, 0.0), moved=moved)
+            sample = sample._replace(heard=sample.heard + 5, step=sample.step + step, calls=sample.calls + 1)
+        phase = phase.get(rank, sample.phase) if isinstance(phase, dict) else phase or sample.phase
+        moved = (sample.moved or 0) + bytes_.get(rank, 0) if quiet >= 1 else None
+        return sample._replace(phase=phase, quiet_s=quiet, cpu_s=sample.cpu_s + cpu.get(rank, 0.0), moved=moved)
 
     def stops(self, seconds):
         """The watch and all that it watches."""
@@ -55,10 +55,10 @@ class Job:
         return self
 
     def trains(self, seconds=20, **how):
-        return self.during(seconds, moves=self.signs, phase="backward", **how)
+        return self.during(seconds, moves=self.samples, phase="backward", **how)
 
     def said(self, *kinds):
-        return [word.said for _, word in self.words if not kinds or word.said in kinds]
+        return [word.kind for _, word in self.words if not kinds or word.kind in kinds]
 
 
 ALL = range(4)
@@ -257,7 +257,7 @@ def test_to_come_to_the_end_is_no_progress():
 def test_a_rank_that_ends_leaves_the_others_hung():
     job = Job(10).trains()
     job.watch.ended(3)
-    del job.signs[3]
+    del job.samples[3]
     assert job.during(14).said() == ["suspected", "stalled"]
 
 
@@ -265,7 +265,7 @@ def test_without_ranks_there_is_nothing_to_say():
     job = Job(10).trains()
     for rank in ALL:
         job.watch.ended(rank)
-    job.signs = {}
+    job.samples = {}
     assert job.during(100).words == []
 
 
@@ -354,12 +354,12 @@ def test_ranks_without_a_page_are_judged_by_what_they_use():
     said = []
     for second in range(200):
         busy = min(second, 100) * 0.9
-        signs = [Sign(r, None, float(second), "starting", cpu_s=busy, moved=0) for r in range(2)]
-        watch.take(float(second), 0, signs)
-        word = watch.judge(float(second) + 0.5)
-        said += [(second, word.said)] if word and word.said != "slow" else []
+        samples = [RankSample(r, None, float(second), "starting", cpu_s=busy, moved=0) for r in range(2)]
+        watch.add(float(second), 0, samples)
+        word = watch.check(float(second) + 0.5)
+        said += [(second, word.kind)] if word and word.kind != "slow" else []
     assert [what for _, what in said] == ["suspected", "stalled"]
-    assert 128 <= said[1][0] <= 136, "thirty seconds from the last sign of life"
+    assert 128 <= said[1][0] <= 136, "thirty seconds from the last sample of life"
 
 
 @pytest.mark.slow
@@ -370,16 +370,16 @@ def test_sixteen_thousand_ranks_cost_little():
     begun = time.process_time()
     for second in range(5):
         for node, own in enumerate(by_node):
-            watch.take(float(second), node, [Sign(r, second + 1, 0.1, "backward", second, 1, 1.0) for r in own])
-        assert watch.judge(second + 0.5) is None
+            watch.add(float(second), node, [RankSample(r, second + 1, 0.1, "backward", second, 1, 1.0) for r in own])
+        assert watch.check(second + 0.5) is None
     healthy = (time.process_time() - begun) / 5
     begun, said = time.process_time(), []
     for second in range(5, 20):
         for node, own in enumerate(by_node):
-            watch.take(float(second), node, [Sign(r, 5, second - 4.0, "backward", 4, 1, 1.0, 0) for r in own])
+            watch.add(float(second), node, [RankSample(r, 5, second - 4.0, "backward", 4, 1, 1.0, 0) for r in own])
         for tenth in range(10):
-            word = watch.judge(second + tenth / 10)
-            said += [word.said] if word else []
+            word = watch.check(second + tenth / 10)
+            said += [word.kind] if word else []
     hung = (time.process_time() - begun) / 15
     assert said == ["suspected", "stalled"]
     assert healthy < 0.5, f"{healthy} s of CPU for each second"

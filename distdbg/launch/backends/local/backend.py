@@ -11,8 +11,8 @@ from distdbg.launch.backends.interface import Backend, Claim, Placed, Start
 
 if TYPE_CHECKING:
     from distdbg.launch.backends.local.nodes import AgentCommand, LocalNodes
+    from distdbg.launch.backends.probes import ProbeCommand, ProbeOptions
     from distdbg.launch.plan.job import NodePlan
-    from distdbg.launch.preflight.carriers import Carried, ProbeOptions
     from distdbg.settings import JobSettings
 
 
@@ -39,13 +39,13 @@ class LocalBackend(Backend):
     def claims_probes(self, options: ProbeOptions) -> bool:  # noqa: ARG002
         return True
 
-    def probes(self, options: ProbeOptions) -> tuple[Carried, ...]:
-        from distdbg.launch.preflight.carriers import Carried, probe_command
+    def probes(self, options: ProbeOptions) -> tuple[ProbeCommand, ...]:
+        from distdbg.launch.backends.probes import ProbeCommand, probe_command
 
         host = socket.gethostname()
         names = [host, *(f"{host}.{number}" for number in range(2, (options.nodes or 1) + 1))]
         return tuple(
-            Carried((name,), 1, probe_command(options, name, port=options.port if name == host else 0))
+            ProbeCommand((name,), 1, probe_command(options, name, port=options.port if name == host else 0))
             for name in names
         )
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distdbg.launch.agent import processes
-from distdbg.launch.agent.wire import Wire
 from distdbg.launch.backends.nodes import AgentSeen, Listener, Nodes
-from distdbg.launch.live.journal import Journal
+from distdbg.launch.io import processes
+from distdbg.launch.io.journal import Journal
+from distdbg.launch.link.wire import Wire
 
 _AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.py"
 #: An agent that has said its last word and does not end within this time is held by a file system.

@@ -12,12 +12,12 @@ from distdbg.launch.backends.interface import Backend, Claim, Placed, RunningJob
 
 if TYPE_CHECKING:
     from distdbg.launch.backends.carriers import Carrier
-    from distdbg.launch.backends.far_nodes import FarNodes
+    from distdbg.launch.backends.probes import ProbeCommand, ProbeOptions
+    from distdbg.launch.backends.remote_nodes import RemoteNodes
     from distdbg.launch.backends.slurm.watch import SlurmJob
     from distdbg.launch.plan.job import Plan
     from distdbg.launch.plan.place import Location
     from distdbg.launch.plan.topology import MachineFacts
-    from distdbg.launch.preflight.carriers import Carried, ProbeOptions
     from distdbg.protocol.message import Event
     from distdbg.rundir import RunDir
     from distdbg.settings import JobSettings
@@ -79,11 +79,11 @@ class SlurmBackend(Backend):
 
         return node_facts(place, environ, here, gpus_of), notes
 
-    def nodes(self, start: Start) -> FarNodes:
+    def nodes(self, start: Start) -> RemoteNodes:
         """srun brings the whole environment along."""
-        from distdbg.launch.backends.far import far_nodes
+        from distdbg.launch.backends.remote import remote_nodes
 
-        return far_nodes(start, [_step(start)], {}, _events)
+        return remote_nodes(start, [_step(start)], {}, _events)
 
     def dry_run(self, plan: Plan) -> str:
         from distdbg.launch.backends.slurm.dry_run import render_step
@@ -118,9 +118,9 @@ class SlurmBackend(Backend):
 
         return chosen(options)
 
-    def probes(self, options: ProbeOptions) -> tuple[Carried, ...]:
+    def probes(self, options: ProbeOptions) -> tuple[ProbeCommand, ...]:
+        from distdbg.launch.backends.probes import need_tool
         from distdbg.launch.backends.slurm.probes import probes
-        from distdbg.launch.preflight.carriers import need_tool
 
         need_tool(self)
         return probes(options)
@@ -164,7 +164,7 @@ class _BatchJob(SubmittedJob):
 
 def _step(start: Start) -> Carrier:
     from distdbg.launch.backends.carriers import Carrier
-    from distdbg.launch.backends.far import AGENT
+    from distdbg.launch.backends.remote import AGENT
     from distdbg.launch.backends.slurm.step import step_command, step_environment
 
     place, run = start.plan.place, start.run

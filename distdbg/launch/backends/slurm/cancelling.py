@@ -7,8 +7,8 @@ from typing import Literal
 from distdbg.errors import DistdbgError, NothingToAnalyse
 from distdbg.launch.backends.slurm import commands
 from distdbg.launch.backends.slurm.commands import JobState
+from distdbg.launch.io.journal import note
 from distdbg.launch.live.cancelling import ask_to_end, who
-from distdbg.launch.live.journal import note
 from distdbg.protocol.launcher_events import Cancelled, Finished
 from distdbg.rundir import RunDir
 

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Sequence
 
 from distdbg.errors import UsageError
+from distdbg.launch.backends.probes import ProbeCommand, ProbeOptions, probe_command
 from distdbg.launch.backends.slurm.hostlist import expand
-from distdbg.launch.preflight.carriers import Carried, ProbeOptions, probe_command
 
 #: Beside whatever step holds the node's CPUs, memory and GPUs; without --overlap srun would wait for it in silence.
 _BESIDE = ("--overlap", "--mem=0", "--cpu-bind=none", "--mpi=none", "--quiet")
@@ -21,11 +21,11 @@ def chosen(options: ProbeOptions) -> bool:
     return ("SLURM_JOB_ID" in os.environ or (options.nodes or 1) > 1) and shutil.which("srun") is not None
 
 
-def probes(options: ProbeOptions) -> tuple[Carried, ...]:
+def probes(options: ProbeOptions) -> tuple[ProbeCommand, ...]:
     """Raises UsageError."""
     if "SLURM_JOB_ID" not in os.environ:
         count = options.nodes or 1
-        return (Carried((), count, tuple(ask_for(count, probe_command(options, None, options.port))), _WAIT_S),)
+        return (ProbeCommand((), count, tuple(ask_for(count, probe_command(options, None, options.port))), _WAIT_S),)
     folded = os.environ.get("SLURM_JOB_NODELIST", "")
     try:
         names = expand(folded)
@@ -38,7 +38,7 @@ def probes(options: ProbeOptions) -> tuple[Carried, ...]:
     if options.nodes is not None and options.nodes > len(names):
         raise UsageError(f"--nodes is {options.nodes}, and this allocation has {len(names)}", "Leave --nodes out.")
     return tuple(
-        Carried((name,), 1, tuple(step_on(name, probe_command(options, name, options.port))))
+        ProbeCommand((name,), 1, tuple(step_on(name, probe_command(options, name, options.port))))
         for name in names[: options.nodes]
     )
 

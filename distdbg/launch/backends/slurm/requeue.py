@@ -19,7 +19,7 @@ from typing import Any
 
 from distdbg.errors import DistdbgError
 from distdbg.launch.backends.slurm import commands
-from distdbg.launch.live.journal import note
+from distdbg.launch.io.journal import note
 from distdbg.protocol.launcher_events import Finished, Requeued
 from distdbg.rundir import RunDir
 

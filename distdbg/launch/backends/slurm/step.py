@@ -22,7 +22,7 @@ def step_command(
     run: Path, agent: Path, nodes: Sequence[str], python: str = sys.executable, container: Sequence[str] = ()
 ) -> list[str]:
     """`nodes` by name, in the order of their node ranks, which is that of Slurm's tasks."""
-    return [*step_options(nodes, container), python, str(agent), "--far", str(run), "--node-rank", "SLURM_PROCID"]
+    return [*step_options(nodes, container), python, str(agent), "--remote", str(run), "--node-rank", "SLURM_PROCID"]
 
 
 def step_options(nodes: Sequence[str], container: Sequence[str] = ()) -> list[str]:

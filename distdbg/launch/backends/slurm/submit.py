@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distdbg.errors import DistdbgError, UsageError
 from distdbg.launch.backends.slurm import batch, commands
-from distdbg.launch.live.journal import note
+from distdbg.launch.io.journal import note
 from distdbg.masking import mask_argv
 from distdbg.protocol.launcher_events import Submitted
 from distdbg.rundir import RunDir, create_run_dir, link_latest

@@ -10,9 +10,9 @@ from distdbg.errors import UsageError
 from distdbg.launch.backends.interface import Backend, Claim, Placed, Start
 
 if TYPE_CHECKING:
-    from distdbg.launch.backends.far_nodes import FarNodes
+    from distdbg.launch.backends.probes import ProbeCommand, ProbeOptions
+    from distdbg.launch.backends.remote_nodes import RemoteNodes
     from distdbg.launch.plan.job import Plan
-    from distdbg.launch.preflight.carriers import Carried, ProbeOptions
     from distdbg.settings import JobSettings
 
 #: Where the search for a free port on the first host begins: torchrun's own default.
@@ -43,10 +43,10 @@ class SshBackend(Backend):
             )
         return Placed(Location(self.name, hosts, _PORT), settings.model_copy(update={"nodes": len(hosts)}))
 
-    def nodes(self, start: Start) -> FarNodes:
+    def nodes(self, start: Start) -> RemoteNodes:
         """One client a host. sshd brings next to no environment along: it goes with the orders, seen by nobody."""
         from distdbg.launch.backends.carriers import Carrier
-        from distdbg.launch.backends.far import agent_command, environment_along, far_nodes
+        from distdbg.launch.backends.remote import agent_command, environment_along, remote_nodes
         from distdbg.launch.backends.ssh.command import ssh_command
 
         run, plan = start.run, start.plan
@@ -60,7 +60,7 @@ class SshBackend(Backend):
             )
             for node, host in enumerate(plan.place.hosts)
         ]
-        return far_nodes(start, carriers, environment_along())
+        return remote_nodes(start, carriers, environment_along())
 
     def dry_run(self, plan: Plan) -> str:
         from distdbg.launch.backends.ssh.dry_run import render_ssh
@@ -70,9 +70,9 @@ class SshBackend(Backend):
     def claims_probes(self, options: ProbeOptions) -> bool:
         return bool(options.hosts)
 
-    def probes(self, options: ProbeOptions) -> tuple[Carried, ...]:
+    def probes(self, options: ProbeOptions) -> tuple[ProbeCommand, ...]:
+        from distdbg.launch.backends.probes import ProbeCommand, need_tool, probe_command
         from distdbg.launch.backends.ssh.command import ssh_command
-        from distdbg.launch.preflight.carriers import Carried, need_tool, probe_command
 
         hosts = options.hosts
         if not hosts:
@@ -88,7 +88,7 @@ class SshBackend(Backend):
         env = {name: value for name, value in os.environ.items() if name.startswith(_PROBE_VARIABLES)}
         names = [host.rpartition("@")[2] for host in hosts]
         return tuple(
-            Carried(
+            ProbeCommand(
                 (name,),
                 1,
                 tuple(ssh_command(host, probe_command(options, name, options.port), env, options.ssh_options)),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distdbg.launch.backends.far_shell import far_shell
+from distdbg.launch.backends.remote_shell import remote_shell
 from distdbg.launch.plan.dry_run import quote
 from distdbg.launch.plan.job import Plan
 
 
 def render_ssh(plan: Plan) -> str:
-    shell = far_shell(plan, "ssh")
+    shell = remote_shell(plan, "ssh")
     lines = list(shell.head)
     script = [f"cd {quote(str(Path.cwd()))}", shell.address, *shell.exports, shell.command]
     text = quote("\n".join(script))

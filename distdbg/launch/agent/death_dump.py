@@ -1,0 +1,168 @@
+"""What can still be had of a node's ranks in the moment after one of them has died, before torchrun ends the others.
+
+    {"event": "death-dump", "folder": …}   at once, so that the other nodes look, too
+    {"event": "dumped", "folder": …, "ranks": …}
+
+Each living rank's flight recorder (10 to 30 ms, no pause, no GIL), its place in the kernel, its page; of the dead one
+its page and the calls that it made. Stacks take too long. Threads ask, the disk thread writes: nothing waits for a file
+system, and nothing longer than `within`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from distdbg.collect.machine import recorder
+from distdbg.collect.machine.process_look import look
+from distdbg.diagnosis.timeline.liveness import still_counts
+from distdbg.launch.agent.node import Node
+from distdbg.launch.agent.ranks import RankProcess
+from distdbg.launch.io.loop import Loop
+from distdbg.protocol.agent_events import DeathDump, Dumped
+from distdbg.protocol.dump import PageReading
+
+WITHIN_S = 0.3
+_THREADS = 16
+#: All recorders of a node together: what the disk thread keeps while a file system does not answer is bounded.
+_MOST_BYTES = 32 << 20
+_NO_TIME = "there was no time between another rank's death and the end"
+
+
+class NodeDeathDump:
+    """Begins at once; `done` when every rank has been asked; `write` hands over what has come until then."""
+
+    def __init__(self, node: Node, folder: Path, ranks: Sequence[RankProcess], within_s: float = WITHIN_S) -> None:
+        self._node = node
+        self._folder = folder
+        self._ranks = list(ranks)
+        self._begun = time.monotonic()
+        self._until = self._begun + within_s
+        self._todo: queue.SimpleQueue[RankProcess] = queue.SimpleQueue()
+        self._found: dict[int, dict[str, Any]] = {}
+        self._data: dict[int, bytes] = {}
+        living = [r for r in self._ranks if r.alive]
+        self._asked = len(living)
+        for rank in living:
+            self._todo.put(rank)
+        for _ in range(min(_THREADS, len(living))):
+            threading.Thread(target=self._work, name="last-look", daemon=True).start()
+
+    @property
+    def done(self) -> bool:
+        return len(self._found) >= self._asked or time.monotonic() >= self._until
+
+    def _work(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                rank = self._todo.get_nowait()
+                self._found[rank.rank] = self._look(rank)
+
+    def _look(self, rank: RankProcess) -> dict[str, Any]:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            return {"recorder": {"not_tried": _NO_TIME}}
+        seen: dict[str, Any] = {"t": time.time(), "process": look(rank.pid or 0)}
+        try:
+            data = recorder.ask(self._stem(rank, "recorder"), left)
+        except recorder.RecorderFailed as error:
+            return seen | {"recorder": {"failed": str(error)}}
+        if sum(map(len, self._data.values())) + len(data) > _MOST_BYTES:
+            return seen | {"recorder": {"not_tried": "the recorders of this node were too large together"}}
+        self._data[rank.rank] = data
+        return seen | {"recorder": {"file": f"recorder/{rank.rank:05d}.1.json"}}
+
+    def write(self) -> None:
+        """Everything through the disk thread, the node's part last; then the event."""
+        disk, found = self._node.disk, dict(self._found)
+        data = {number: self._data[number] for number in found if number in self._data}
+        if not self._ranks:
+            return
+        parts, told = [], {}
+        for rank in self._ranks:
+            why = {"not_tried": _NO_TIME if rank.ended is None else "it had ended"}
+            seen = found.get(rank.rank) or {"recorder": why}
+            page = PageReading.of(rank.page, time.monotonic_ns()).fields() if rank.page else None
+            parts.append(
+                {
+                    "rank": rank.rank,
+                    "pid": rank.pid,
+                    "looks": [{"t": time.time(), "process": {}, "page": page, "stacks": why, "children": {}} | seen],
+                }
+            )
+            told[str(rank.rank)] = "collected" if rank.rank in data else seen["recorder"]
+            for kind in ("calls", "sites"):
+                with contextlib.suppress(OSError):
+                    kept = self._stem(rank, kind).read_bytes()
+                    disk.write_whole(self._folder / "calls" / f"{rank.rank:05d}.{kind}", kept)
+        for number, raw in data.items():
+            disk.write_whole(self._folder / "recorder" / f"{number:05d}.1.json", raw)
+        node = {"node_rank": self._node.node_rank, "host": self._node.host, "ranks": parts, "sources": {}}
+        disk.write_whole(self._folder / "nodes" / f"{self._node.node_rank:04d}.json", json.dumps(node).encode())
+        seconds = round(time.monotonic() - self._begun, 3)
+        self._node.event(Dumped(folder=str(self._folder), seconds=seconds, ranks=told, because=""))
+
+    def _stem(self, rank: RankProcess, kind: str) -> Path:
+        return self._node.folder / f"{rank.rank:05d}.{kind}"
+
+
+def _went_on(before: tuple[int, ...] | None, now: tuple[int, ...] | None) -> bool:
+    """One that never trained, and cleans up after an error, is heard a few times more, too."""
+    if before is not None and now is not None and len(before) == len(now) == 1:
+        return still_counts(before[0], now[0])
+    return before != now
+
+
+class DeathDumps:
+    """When to take one, and when a dump tells more already."""
+
+    def __init__(self, loop: Loop, node: Node) -> None:
+        self._loop = loop
+        self._node = node
+        self._dumped_at: dict[int, tuple[int, ...] | None] = {}
+
+    def begin(self, dead: RankProcess, ranks: Sequence[RankProcess]) -> NodeDeathDump:
+        """`dead` has just ended; the caller waits for `done` as long as it can, and calls `write`.
+
+        One whose script was over, and whose exit code nobody could read, has most likely just finished.
+        """
+        folder = self._node.run.attempt(self._node.attempt).dump("death")
+        finished = dead.exit_code is None and dead.phase == "exiting"
+        if finished or not self._can_look(ranks) or self._stand_as_dumped(ranks):
+            return NodeDeathDump(self._node, folder, ())
+        self.note_dumped(ranks)
+        self._node.event(DeathDump(folder=str(folder), attempt=self._node.attempt))
+        return NodeDeathDump(self._node, folder, ranks)
+
+    def beside(self, folder: Path, ranks: Sequence[RankProcess]) -> None:
+        """A rank of another node has died; here nothing is held still, and nobody waits."""
+        if self._can_look(ranks):
+            self.note_dumped(ranks)
+            self._finish(NodeDeathDump(self._node, folder, ranks))
+
+    def _finish(self, look: NodeDeathDump) -> None:
+        if look.done:
+            look.write()
+        else:
+            self._loop.after(0.02, lambda: self._finish(look))
+
+    def note_dumped(self, ranks: Sequence[RankProcess]) -> None:
+        """As long as they stand where they stand now, the dump that is there tells more than a last look."""
+        self._dumped_at = {r.rank: r.pace() for r in ranks if r.alive}
+
+    def _stand_as_dumped(self, ranks: Sequence[RankProcess]) -> bool:
+        living = [r for r in ranks if r.alive]
+        for rank in living:
+            rank.sample()
+        return bool(self._dumped_at) and not any(_went_on(self._dumped_at.get(r.rank, ()), r.pace()) for r in living)
+
+    def _can_look(self, ranks: Sequence[RankProcess]) -> bool:
+        """Before the first process group no rank has a recorder; what ranks have called is left when all are dead."""
+        called = any(r.page is not None and r.page.calls for r in ranks)
+        return called or any(r.alive and (self._node.folder / f"{r.rank:05d}.recorder").exists() for r in ranks)

@@ -1,0 +1,363 @@
+"""Agents on other hosts, behind the standard streams of what carries them there: one srun for all, or one ssh each.
+
+srun's (ssh's) own connection carries requests out and events back: the agents poll no shared file, whatever their
+number. Only the launcher looks at `control`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distdbg.errors import EXIT_LOST, CannotStart
+from distdbg.launch.backends.carriers import Carrier, Running, end_carriers
+from distdbg.launch.backends.nodes import AgentSeen, Listener, Nodes
+from distdbg.launch.io.control import ControlWatcher
+from distdbg.launch.io.journal import Journal
+from distdbg.launch.link.lifeline import PING_EVERY_S, SILENT_AFTER_S
+from distdbg.launch.link.liveness_port import OPENS_WITHIN_S, LivenessPort, knock, own_addresses
+from distdbg.protocol.agent_events import DeathDump
+from distdbg.protocol.launcher_events import AgentSilent, NodeSilent
+from distdbg.protocol.message import Event
+
+#: From the first agent that is there to the last: prologs and slow file systems included.
+_ALL_HERE_WITHIN_S = 90.0
+_ANSWERS_WITHIN_S = 20.0
+#: Silence that is borne where nobody knows whether the host answers, or where only its agent is still waited for.
+_UNKNOWN_FOR_S = 60.0
+_ASKED_AGAIN_S = 10.0
+#: After the last agent's last word its carrier ends by itself.
+_CARRIER_ENDS_S = 10.0
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where all nodes can meet: an address of the first one that every other has reached, and a free port there."""
+
+    address: str
+    port: int
+
+
+@dataclass(eq=False)
+class _RemoteAgent:
+    seen: AgentSeen
+    carrier: Running
+    host: str
+    here: dict[str, Any] | None = None
+    heard: float = 0.0
+    #: (address, port) that opened at the start
+    door: tuple[str, int] | None = None
+    #: what its door said in the silence, and when it was asked
+    asked: float | None = None
+    shut: str | None = None
+    told: bool = False
+
+    def silent_s(self, now: float) -> float:
+        return now - self.heard
+
+
+class RemoteNodes(Nodes):
+    """`orders(meeting)` gives the `start` request for all nodes, once it is known where they meet.
+
+    `port` is where the search for a free one begins on the first node; `dump` names the folder of a dump by its
+    reason, `looked` gets what each host has looked at before. `heard` makes events for the journal of what the carriers
+    have written on their standard errors. `start` raises CannotStart.
+    """
+
+    def __init__(
+        self,
+        carriers: Sequence[Carrier],
+        orders: Callable[[Meeting], dict[str, Any]],
+        port: int,
+        *,
+        grace: float,
+        journal: Journal,
+        listener: Listener,
+        say: Callable[[str], None],
+        dump: Callable[[str], Path],
+        control: Path,
+        looked: Callable[[dict[str, Any]], None],
+        heard: Callable[[Sequence[str]], Iterable[Event]] | None = None,
+    ) -> None:
+        super().__init__(grace, journal, listener)
+        self._carriers = carriers
+        self._orders = orders
+        self._port = port
+        self._say = say
+        self._dump = dump
+        self._control_path = control
+        self._looked = looked
+        self._events_in = heard
+        self._running: list[Running] = []
+        self._agents: dict[int, _RemoteAgent] = {}
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._started = False
+        self._ping_at = 0.0
+        self._all_ended: float | None = None
+
+    @property
+    def agents(self) -> list[AgentSeen]:
+        return [agent.seen for agent in self._agents.values()]
+
+    # -- the start ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._catch_signals()
+        self._door = LivenessPort()
+        self._control = ControlWatcher(self._control_path)
+        self._selector.register(self._control.wake, selectors.EVENT_READ, self._relay)
+        for carrier in self._carriers:
+            self._carry(carrier)
+        try:
+            self._wait_for_all()
+            self._looked({a.host: a.here.get("looked", {}) for _, a in sorted(self._agents.items()) if a.here})
+            meeting = self._find_meeting()
+            request = self._orders(meeting)
+        except CannotStart:
+            self._kill()
+            raise
+        doors = [(address, self._door.port) for address in own_addresses()]
+        self._started = True
+        self.tell_all({**request, "request": "start", "address": meeting.address, "doors": doors})
+        self._try_doors()
+
+    def _relay(self) -> None:
+        """What is asked of the agents in the run directory: one look for all of them at a shared file system."""
+        for request in self._control.requests():
+            if self._started:
+                self.tell_all(request)
+            elif request.get("request") == "cancel":
+                self.cancelled_by = str(request.get("by") or "cancelled")
+
+    def _carry(self, carrier: Carrier) -> None:
+        running = Running(carrier)
+        now = time.monotonic()
+        for node, host in zip(carrier.nodes, carrier.hosts, strict=True):
+            self._agents[node] = _RemoteAgent(AgentSeen(node), running, host, heard=now)
+        self._running.append(running)
+        self._selector.register(running.wire, selectors.EVENT_READ, lambda: self._hear(running))
+
+    def _wait_for_all(self) -> None:
+        def missing() -> list[_RemoteAgent]:
+            return [agent for agent in self._agents.values() if agent.here is None]
+
+        self._turn_until(lambda: not missing(), _ALL_HERE_WITHIN_S, "agents to come up")
+        if late := missing():
+            raise CannotStart(
+                f"{_names(late)} did not come up within {_ALL_HERE_WITHIN_S:g} s: {late[0].carrier.last_words()}",
+                "Leave the node out, or look at its daemon's log.",
+            )
+        blind = [agent for agent in self._agents.values() if agent.here and not agent.here["sees_run"]]
+        if blind:
+            raise CannotStart(
+                f"the run directory is not seen on {_names(blind)}: it is not on a file system that the nodes share",
+                "Name a directory that all nodes see with --run-dir.",
+            )
+
+    def _find_meeting(self) -> Meeting:
+        """An address of the first node that all others reach; who does not reach any is named."""
+        first, others = self._agents[0], [agent for node, agent in self._agents.items() if node != 0]
+        addresses = list(first.here["addresses"]) if first.here else []
+        self._ask([first], {"request": "host", "port": self._port, "to": 0})
+        port = int(self._answers[0]["port"])
+        if not others:
+            return Meeting(addresses[0] if addresses else "127.0.0.1", port)
+        self._ask(others, {"request": "reach", "addresses": addresses, "port": port, "not": 0})
+        why_not = {agent: dict(self._answers[agent.seen.node_rank]["why_not"]) for agent in others}
+        for address in addresses:
+            if all(answers.get(address) is None for answers in why_not.values()):
+                return Meeting(address, port)
+        far = [agent for agent, answers in why_not.items() if all(answers.values())] or others
+        tried = ", ".join(f"{address}: {why_not[far[0]].get(address) or 'reached'}" for address in addresses)
+        raise CannotStart(
+            f"{_names(far)} cannot reach {first.host} on port {port} ({tried or 'it has no address'})",
+            "Look at the network and firewall between them; `distdbg preflight` tests every pair.",
+        )
+
+    def _ask(self, agents: Sequence[_RemoteAgent], request: dict[str, Any]) -> None:
+        self._answers.clear()
+        self.tell_all(request)
+        wanted = {agent.seen.node_rank for agent in agents}
+        self._turn_until(lambda: wanted <= self._answers.keys(), _ANSWERS_WITHIN_S, "agents to answer")
+        if silent := [agent for agent in agents if agent.seen.node_rank not in self._answers]:
+            raise CannotStart(
+                f"{_names(silent)} came up and then did not answer for {_ANSWERS_WITHIN_S:g} s",
+                "Look at the load and the network of that host.",
+            )
+
+    def _turn_until(self, done: Callable[[], bool], seconds: float, what: str) -> None:
+        deadline = time.monotonic() + seconds
+        while not done() and time.monotonic() < deadline:
+            for key, _ in self._selector.select(0.1):
+                key.data()
+            if self.cancelled_by is not None:
+                raise CannotStart(f"{self.cancelled_by} while waiting for the {what}", "Nothing ran.")
+            for running in self._running:
+                if running.process.poll() is not None and not done():
+                    self._hear(running)
+                    self._refuse_end_of(running)
+
+    def _refuse_end_of(self, running: Running) -> None:
+        code, program = running.process.returncode, Path(running.carrier.argv[0]).name
+        carried = [agent for agent in self._agents.values() if agent.carrier is running]
+        missing = [agent for agent in carried if agent.here is None] or carried
+        raise CannotStart(
+            f"{program} ended with exit code {code} before the agents were up on {_names(missing)}: "
+            f"{running.last_words()}",
+            running.carrier.advice,
+        )
+
+    # -- while it runs --------------------------------------------------------------------------------------
+
+    def _hear(self, running: Running) -> None:
+        for message in running.wire.receive():
+            agent = self._agents.get(message["node"])
+            if agent is not None and agent.carrier is running:
+                agent.heard, agent.asked, agent.shut, agent.told = time.monotonic(), None, None, False
+                self._said(agent, message["event"])
+        if running.wire.closed:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(running.wire)
+
+    def _said(self, agent: _RemoteAgent, event: dict[str, Any]) -> None:
+        match event.get("event"):
+            case "pong":
+                pass
+            case "here":
+                agent.here, agent.host = event, str(event["host"])
+            case "place" | "reached":
+                self._answers[agent.seen.node_rank] = event
+            case "agent-died":
+                self._ended(agent.seen, int(event["exit_code"]), host=agent.host)
+            case _:
+                self._heard(agent.seen, event)
+
+    def _try_doors(self) -> None:
+        """Once, in a thread: a door that does not open now (a firewall) will say nothing when its agent is silent."""
+
+        def try_all() -> None:
+            doors = {
+                (str(address), int(agent.here["door"])): agent
+                for agent in self._agents.values()
+                if agent.here
+                for address in agent.here["addresses"]
+            }
+            for door, why in knock(doors).items():
+                if why is None:
+                    doors[door].door = doors[door].door or door
+
+        threading.Thread(target=try_all, name="doors", daemon=True).start()
+
+    def _look_after(self) -> None:
+        now = time.monotonic()
+        if now >= self._ping_at:
+            self.tell_all({"request": "ping"})
+            self._ping_at = now + PING_EVERY_S
+        for running in self._running:
+            if running.process.poll() is not None:
+                self._hear(running)
+                self._end_carried(running)
+        for agent in self._agents.values():
+            if not agent.seen.gone and agent.seen.finished is None and agent.silent_s(now) > SILENT_AFTER_S:
+                self._look_at_silent(agent, now)
+        self._close_carriers(now)
+
+    def _end_carried(self, running: Running) -> None:
+        for agent in self._agents.values():
+            if agent.carrier is not running or agent.seen.gone:
+                continue
+            if agent.seen.finished:
+                self._ended(agent.seen, agent.seen.finished[1])
+            else:
+                said = running.last_words()
+                self._ended(agent.seen, running.process.returncode or EXIT_LOST, host=agent.host, because=said)
+
+    def _look_at_silent(self, agent: _RemoteAgent, now: float) -> None:
+        """What its host's door says decides: nobody there ends the job, an agent that is only stopped does not.
+
+        Its ranks may train on without it. Only when all others have said their last words is it not waited for.
+        """
+        if agent.asked is None or now - agent.asked > _ASKED_AGAIN_S:
+            agent.asked = now
+            if agent.door is not None:
+                threading.Thread(target=self._knock, args=(agent,), name="knock", daemon=True).start()
+            return
+        silent = agent.silent_s(now)
+        if agent.shut is not None:
+            self._lose(agent, silent, f"its host does not answer either ({agent.shut})", host_answers=False)
+        elif agent.door is None:
+            if silent > _UNKNOWN_FOR_S:
+                self._lose(agent, silent, "whether its host answers is not known", host_answers=None)
+        elif now - agent.asked > OPENS_WITHIN_S:
+            self._bear(agent, silent)
+
+    def _bear(self, agent: _RemoteAgent, silent_s: float) -> None:
+        because = "its host answers: the agent is stopped or stuck"
+        others = [a.seen for a in self._agents.values() if a is not agent]
+        if others and all(seen.gone or seen.finished for seen in others) and silent_s > _UNKNOWN_FOR_S:
+            self._lose(agent, silent_s, because, host_answers=True)
+        elif not agent.told:
+            agent.told = True
+            where = f"node {agent.seen.node_rank} ({agent.host})"
+            self._say(f"{where}: nothing heard for {silent_s:.0f} s, but {because}; its ranks are left alone")
+            self._journal.note(AgentSilent(node_rank=agent.seen.node_rank, host=agent.host, silent_s=silent_s))
+
+    def _knock(self, agent: _RemoteAgent) -> None:
+        door = agent.door
+        if door is not None and (why := knock([door])[door]) is not None:
+            agent.shut = f"{door[0]}: {why}"
+
+    def _lose(self, agent: _RemoteAgent, silent_s: float, because: str, *, host_answers: bool | None) -> None:
+        self._say(f"node {agent.seen.node_rank} ({agent.host}) is lost: silent for {silent_s:.0f} s, {because}")
+        self._journal.note(
+            NodeSilent(
+                node_rank=agent.seen.node_rank,
+                host=agent.host,
+                silent_s=silent_s,
+                because=because,
+                host_answers=host_answers,
+            )
+        )
+        self._ended(agent.seen, EXIT_LOST, host=agent.host, because=because)
+        self._heard(agent.seen, DeathDump(folder=str(self._dump("death"))).record(time.time()))
+
+    def _close_carriers(self, now: float) -> None:
+        """All agents have said their last words, or are lost: what carries them ends by itself, or is ended."""
+        if not all(agent.seen.gone or agent.seen.finished for agent in self._agents.values()):
+            return
+        self._all_ended = self._all_ended or now
+        lost = any(agent.seen.gone for agent in self._agents.values())
+        if now - self._all_ended > (_CARRIER_ENDS_S / 2 if lost else _CARRIER_ENDS_S):
+            self._kill()
+
+    # -- the end --------------------------------------------------------------------------------------------
+
+    def _kill(self) -> None:
+        end_carriers(self._running)
+
+    def _end_orphans(self, every_turn: Callable[[], None]) -> None:
+        """Each agent's keeper ends them on its own host; here only carriers can be left."""
+        every_turn()
+        if any(running.process.poll() is None for running in self._running):
+            self._kill()
+        if self._events_in is not None:
+            for event in self._events_in([running.said() for running in self._running]):
+                self._journal.note(event)
+
+    def tell_all(self, request: Mapping[str, Any]) -> None:
+        for running in self._running:
+            running.wire.send(request)
+
+    def _tell_others(self, but: AgentSeen, request: Mapping[str, Any]) -> None:
+        self.tell_all({**request, "not": but.node_rank})
+
+
+def _names(agents: Sequence[_RemoteAgent]) -> str:
+    names = [agent.host or f"node {agent.seen.node_rank}" for agent in agents]
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

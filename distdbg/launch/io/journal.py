@@ -1,0 +1,36 @@
+"""The launcher's own timeline: events.jsonl at the top of the run directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+
+from distdbg.launch.io.disk import DiskWriter
+from distdbg.protocol.message import Event
+from distdbg.rundir import RunDir
+from distdbg.whole_file import open_own
+
+
+class Journal:
+    """Appends through the disk thread, so that a frozen file system never holds the launcher up."""
+
+    def __init__(self, run: RunDir, disk: DiskWriter) -> None:
+        self._path = run.events
+        self._disk = disk
+
+    def note(self, message: Event) -> None:
+        line = json.dumps(message.record(time.time()), default=str)
+        self._disk.append(self._path, line.encode("utf-8", "backslashreplace") + b"\n")
+
+
+def note(run: RunDir, message: Event) -> None:
+    """One event from somebody who is not the launcher; a directory that cannot be written is left alone."""
+    line = json.dumps(message.record(time.time()), default=str) + "\n"
+    with contextlib.suppress(OSError):
+        descriptor = open_own(run.events, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)

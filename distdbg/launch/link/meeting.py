@@ -1,0 +1,143 @@
+"""An agent on another host before it starts anything: says who it is, finds where all can meet, gets its orders.
+
+agent                                           launcher
+here {host, addresses, door, sees_run, …}  ->   until all are there, or who is missing is said
+place {port}                               <-   host {port}         the first node listens, from that port on
+reached {address: why not}                 <-   reach {addresses, port}                      the others try
+                                           <-   start {own, torchrun, environment, unset, …}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import select
+import socket
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distdbg.launch.io.ports import ReservedPort
+from distdbg.launch.link.liveness_port import LivenessPort, knock, listen, own_addresses
+from distdbg.launch.link.wire import StdioWire
+from distdbg.protocol.agent_events import Here, Place, Reached
+
+#: NFS shows a new directory to another host after its attribute time.
+_SEES_WITHIN_S = 5.0
+_PORTS_TRIED = 200
+#: Words in torchrun's arguments that each node fills in for itself.
+NODE_RANK, LOCAL_ADDRESS, IS_HOST = "@node-rank@", "@local-address@", "@is-host@"
+
+
+@dataclass
+class Orders:
+    """`own` are the agent's arguments, `torchrun` torchrun's; `rest` what the launcher said after them."""
+
+    own: list[str]
+    torchrun: list[str]
+    environment: dict[str, str]
+    cwd: str
+    unset: list[str]
+    launcher_doors: list[tuple[str, int]]
+    rest: list[dict[str, Any]] = field(default_factory=list)
+    port: ReservedPort | None = None
+
+
+def meet(wire: StdioWire, node_rank: int, run: Path, door: LivenessPort) -> Orders | None:
+    """None where the launcher has gone before it gave orders."""
+    wire.send(Here(door=door.port, more=_who(run)).record(time.time()))
+    listening: socket.socket | None = None
+    while not wire.closed:
+        select.select([wire], [], [])
+        requests = wire.receive()
+        for number, request in enumerate(requests):
+            match request.get("request"):
+                case "host" if request.get("to") == node_rank:
+                    listening = _listen_from(int(request["port"]))
+                    wire.send(Place(port=listening.getsockname()[1]).record(time.time()))
+                case "reach" if request.get("not") != node_rank:
+                    doors = [(address, int(request["port"])) for address in request["addresses"]]
+                    why_not = {at: why for (at, _), why in knock(doors).items()}
+                    wire.send(Reached(why_not=why_not).record(time.time()))
+                case "start":
+                    orders = _orders(request, node_rank)
+                    orders.rest = requests[number + 1 :]
+                    orders.port = _keep(listening)
+                    return orders
+                case "stop" | "kill":
+                    return None
+    return None
+
+
+def host_name() -> str:
+    """As Slurm calls this node, else as it calls itself."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def _who(run: Path) -> dict[str, Any]:
+    from distdbg.collect.machine.versions import torch_version
+    from distdbg.collect.preflight.cheap import look_alone
+
+    sees = _sees(run)
+    return {
+        "host": host_name(),
+        "addresses": own_addresses(),
+        "sees_run": sees,
+        "looked": look_alone(run) if sees else {},
+        "python": platform.python_version(),
+        "torch": torch_version(),
+    }
+
+
+def _sees(run: Path) -> bool:
+    deadline = time.monotonic() + _SEES_WITHIN_S
+    while not (seen := (run / "control").exists()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return seen
+
+
+def _listen_from(port: int) -> socket.socket:
+    """The first port that is free from this one on, else any."""
+    for number in range(port, min(port + _PORTS_TRIED, 65536)):
+        with contextlib.suppress(OSError):
+            return listen(number)
+    return listen(0)
+
+
+def _keep(listening: socket.socket | None) -> ReservedPort | None:
+    """The port was tried while it listened; from now on it is only kept for torchrun.
+
+    What those who tried it have left may hold it for a minute (TIME_WAIT), which torchrun passes over, and we cannot.
+    """
+    if listening is None:
+        return None
+    number = int(listening.getsockname()[1])
+    listening.close()
+    with contextlib.suppress(OSError):
+        return ReservedPort(number)
+    return None
+
+
+def _orders(request: dict[str, Any], node_rank: int) -> Orders:
+    own = {NODE_RANK: str(node_rank), IS_HOST: str(int(node_rank == 0))}
+    # c10d deals out group ranks in the order of these words as text: a letter beyond f comes after every address
+    own[LOCAL_ADDRESS] = str(request["address"]) if node_rank == 0 else f"node{node_rank:06d}-{host_name()}"
+
+    doors = [(str(address), int(port)) for address, port in request["doors"]]
+
+    def fill(word: str) -> str:
+        for name, value in own.items():
+            word = word.replace(name, value)
+        return word
+
+    return Orders(
+        own=[*request["own"], "--node-rank", str(node_rank), "--host", host_name()],
+        torchrun=[fill(word) for word in request["torchrun"]],
+        cwd=str(request["cwd"]),
+        environment={str(k): str(v) for k, v in request["environment"].items()},
+        unset=[str(name) for name in request["unset"]],
+        # one that does not open now says nothing later
+        launcher_doors=[door for door, why in knock(doors, 1.0).items() if why is None],
+    )

@@ -1,0 +1,49 @@
+"""The half of a preflight that every launch does by itself: each node alone, no process, no connection."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from distdbg.collect.preflight.cheap import looks
+from distdbg.collect.preflight.looking import look_all
+from distdbg.evidence.host.preflight import read_preflight
+from distdbg.rundir import RunDir
+from distdbg.whole_file import write_json
+
+#: What takes longer is a file system that does not answer: it is told as unknown, and nobody waits.
+_WITHIN_S = 0.25
+
+
+def quick_preflight(run: RunDir, *, within: float = _WITHIN_S) -> list[str]:
+    """Looks at disks, limits and interfaces here; see `judged`."""
+    return judged(run, "local", {socket.gethostname(): look_all(looks(run.path), within)})
+
+
+def judged(run: RunDir, on: str, looked: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Writes preflight.json from what each host, the first node's first, has looked at; a sentence for each error.
+
+    Never raises, never refuses: a job that starts anyway is the user's to start.
+    """
+    from distdbg.diagnosis.nodes.machines import disk_low
+    from distdbg.diagnosis.nodes.network import interface_wrong
+    from distdbg.evidence.run import RunEvidence
+
+    raw = {
+        "schema": "distdbg.preflight/1",
+        "on": on,
+        "began": time.time(),
+        "master": next(iter(looked)),
+        "expected": len(looked),
+        "all_reduce_skipped": "launch looks at what costs nothing",
+        "nodes": {host: {"looked": dict(found), "because": ""} for host, found in looked.items()},
+    }
+    with contextlib.suppress(OSError):  # the findings say that the disk is full
+        write_json(run.preflight, raw)
+    evidence = RunEvidence({}, 0, (), (), preflight=read_preflight(raw))
+    # These alone give errors from what was looked at; to load all checks would cost more than the looks.
+    findings = [*disk_low.run(evidence), *interface_wrong.run(evidence)]
+    return [f"{finding.summary} [{finding.id}]" for finding in findings if finding.severity == "error"]

@@ -1,0 +1,41 @@
+"""One rank at one moment, as its agent reports it once a second for the detection of stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from distdbg.protocol.page import PHASES
+
+
+class RankSample(NamedTuple):
+    """A row of the event `signs`. `heard` is None where the rank has no heartbeat page.
+
+    `moved` are the bytes that it and its children read and wrote; None for a rank that is not quiet, since its children
+    were not sampled. With `moved`, `cpu_s` includes the children's time. `spins`: it waits for its accelerator in a
+    loop, so CPU time says nothing.
+    """
+
+    rank: int
+    heard: int | None
+    quiet_s: float
+    phase: str
+    step: int = 0
+    calls: int = 0
+    cpu_s: float = 0.0
+    moved: int | None = None
+    timeout_s: float | None = None
+    spins: bool = False
+
+    def row(self) -> list[Any]:
+        """Small: a launcher gets it from every node."""
+        return [*self._replace(phase=PHASES.index(self.phase), spins=int(self.spins))]  # type: ignore[arg-type]
+
+
+def read_samples(message: Mapping[str, Any]) -> list[RankSample]:
+    """Of an event `signs`. Raises ValueError, TypeError or IndexError for what is none."""
+    found = []
+    for rank, heard, quiet, phase, step, calls, cpu, moved, timeout, spins in message["ranks"]:
+        sample = (int(rank), heard, float(quiet), PHASES[phase], int(step), int(calls), float(cpu), moved, timeout)
+        found.append(RankSample(*sample, bool(spins)))
+    return found

@@ -1,0 +1,327 @@
+"""The agent's side of a dump without a job: deadlines, what is left stopped, who is accounted for."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from distdbg.launch.agent import dumping
+from distdbg.launch.agent.death_dump import DeathDumps, NodeDeathDump
+from distdbg.launch.agent.dumping import Dumper
+from distdbg.launch.agent.ranks import RankProcess
+from distdbg.launch.io import processes
+from distdbg.launch.io.loop import Loop
+from distdbg.protocol.page import read_page
+from distdbg.rundir import RunDir
+from distdbg.worker.page import PageWriter
+
+
+class FakeNode:
+    """Keeps events; what goes to the disk thread is written at once."""
+
+    def __init__(self, folder):
+        self.run = RunDir(folder / "run")
+        self.folder = folder / "node"
+        self.folder.mkdir()
+        self.node_rank, self.host, self.attempt = 0, "here", 1
+        self.events = []
+        self.disk = self
+
+    def event(self, message):
+        self.events.append(message.record(0.0))
+
+    def write_whole(self, path, data):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    def told(self, name):
+        return [e for e in self.events if e["event"] == name]
+
+
+class Sleeper:
+    """A process that stands for a rank."""
+
+    def __init__(self, node, number):
+        self.process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        self.rank = RankProcess(number, number, 1, node.folder / f"{number:05d}.page", node.folder / "error")
+        self.rank.attach(self.process.pid)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        if self.rank.pidfd is not None:
+            os.close(self.rank.pidfd)
+
+
+@pytest.fixture
+def node(tmp_path):
+    return FakeNode(tmp_path)
+
+
+@pytest.fixture
+def two(node):
+    sleepers = [Sleeper(node, number) for number in range(2)]
+    yield sleepers
+    for sleeper in sleepers:
+        sleeper.end()
+
+
+def make(node, sleepers):
+    """A loop and a dumper over these ranks."""
+    loop = Loop()
+    ranks = {s.rank.rank: s.rank for s in sleepers}
+    living = [r for r in ranks.values() if r.alive]
+    looks = DeathDumps(loop, node)
+    asked = {"ask_beside_a_dump": lambda: None, "ask_stacks": lambda: None, "phases": SimpleNamespace(told=dict)}
+    watch = SimpleNamespace(ranks=ranks, living=living, last_looks=looks, **asked)
+    return loop, Dumper(loop, node, watch)
+
+
+def capture_that(monkeypatch, tmp_path, body):
+    program = tmp_path / "capture.py"
+    program.write_text(f"import json, os, signal, sys, time\nrequest = json.load(sys.stdin)\n{textwrap.dedent(body)}")
+    monkeypatch.setattr(dumping, "_CAPTURE", program)
+
+
+def request(node, **fields):
+    return {"request": "dump", "folder": str(node.run.attempt(1).dump("asked")), **fields}
+
+
+def test_a_real_capture_of_processes_that_are_no_ranks(node, two):
+    loop, dumper = make(node, two)
+    dumper.ask(request(node, looks=1, within=20))
+    assert loop.turn_until(lambda: node.told("dumped"), 30)
+    (told,) = node.told("dumped")
+    assert set(told["ranks"]) == {"0", "1"}
+    assert told["because"] == ""
+    assert (Path(told["folder"]) / "nodes" / "0000.json").exists()
+    (rungs,) = node.told("rungs") or [{"ptrace": True}]
+    assert rungs["ptrace"]
+
+
+@pytest.mark.slow
+def test_one_that_does_not_end_is_ended_and_nobody_stays_stopped(node, two, monkeypatch, tmp_path):
+    """As py-spy would leave a rank where it is killed in the middle of its work."""
+    monkeypatch.setattr(dumping, "_LATE_S", 0.1)
+    stopped_before, stopped_by_it = (s.process.pid for s in two)
+    os.kill(stopped_before, signal.SIGSTOP)
+    os.waitpid(stopped_before, os.WUNTRACED)
+    capture_that(monkeypatch, tmp_path, f"os.kill({stopped_by_it}, signal.SIGSTOP)\ntime.sleep(60)")
+    loop, dumper = make(node, two)
+    dumper.ask(request(node, within=1.5))
+    assert loop.turn_until(lambda: node.told("dumped"), 20)
+    (told,) = node.told("dumped")
+    assert told["ranks"] == {r: {"failed": "the capture did not end within 1.5 s"} for r in "01"}
+    state = {pid: processes.stat_fields(pid)[0] for pid in (stopped_before, stopped_by_it)}
+    assert state[stopped_before] == "T", "it was so before"
+    assert state[stopped_by_it] != "T"
+    assert [e["rank"] for e in node.told("made-to-go-on")] == [1]
+
+
+def test_one_that_fails_says_why_and_the_next_may_begin(node, two, monkeypatch, tmp_path):
+    capture_that(monkeypatch, tmp_path, "sys.exit('there is no room for a dump')")
+    loop, dumper = make(node, two)
+    for number in (1, 2):
+        dumper.ask(request(node))
+        assert loop.turn_until(lambda n=number: len(node.told("dumped")) == n, 20)
+    assert {e["because"] for e in node.told("dumped")} == {"there is no room for a dump"}
+
+
+@pytest.mark.slow
+def test_one_at_a_time(node, two, monkeypatch, tmp_path):
+    capture_that(monkeypatch, tmp_path, "time.sleep(1)\nprint(json.dumps({'ranks': {'0': 'collected'}}))")
+    loop, dumper = make(node, two)
+    dumper.ask(request(node))
+    dumper.ask(request(node))
+    (refused,) = node.told("dumped")
+    assert refused["because"] == "another dump is being taken on this node"
+    assert loop.turn_until(lambda: len(node.told("dumped")) == 2, 20)
+    told = node.told("dumped")[1]["ranks"]
+    assert told == {"0": "collected", "1": {"failed": "the capture left no word of it"}}
+
+
+@pytest.mark.parametrize("folder", ["/etc/x", "dumps/../../x", "None", ""])
+def test_what_is_no_dump_of_this_attempt_is_refused(node, two, folder):
+    _, dumper = make(node, two)
+    dumper.ask({"request": "dump", "folder": folder})
+    (told,) = node.told("dumped")
+    assert "is no dump of attempt 1" in told["because"]
+    assert set(told["ranks"]) == {"0", "1"}
+
+
+def test_ranks_that_have_ended_are_not_tried(node, two, monkeypatch, tmp_path):
+    capture_that(
+        monkeypatch, tmp_path, "print(json.dumps({'ranks': {str(t['rank']): 'collected' for t in request['targets']}}))"
+    )
+    two[1].rank.end(3)
+    loop, dumper = make(node, two)
+    dumper.ask(request(node))
+    assert loop.turn_until(lambda: node.told("dumped"), 20)
+    assert node.told("dumped")[0]["ranks"] == {"0": "collected", "1": {"not_tried": "it had ended (exit code 3)"}}
+
+
+def test_an_agent_that_ends_takes_the_capture_with_it(node, two, monkeypatch, tmp_path):
+    capture_that(monkeypatch, tmp_path, "time.sleep(60)")
+    _, dumper = make(node, two)
+    dumper.ask(request(node))
+    child = dumper._child
+    dumper.stop()
+    assert child.wait(10) == -signal.SIGKILL
+
+
+# -- the last look ----------------------------------------------------------------------------------------------------
+
+
+class Recorders:
+    """Answer as torch's do, each after `delay` seconds, with `size` bytes; None: never."""
+
+    def __init__(self, node, numbers, delay, size):
+        self.body = b'{"entries": []' + b" " * size + b"}"
+        self.delay = delay
+        for number in numbers:
+            server = socket.socket(socket.AF_UNIX)
+            server.bind(str(node.folder / f"{number:05d}.recorder"))
+            server.listen()
+            threading.Thread(target=self.serve, args=(server,), daemon=True).start()
+
+    def serve(self, server):
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(4096)
+            if self.delay is None:
+                time.sleep(5)
+                return
+            time.sleep(self.delay)
+            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(self.body)}\r\n\r\n".encode()
+            connection.sendall(head + self.body)
+
+
+def living(node, count):
+    """Ranks that are alive as far as a look at /proc goes: this very process."""
+    ranks = []
+    for number in range(count):
+        rank = RankProcess(number, number, 1, node.folder / f"{number:05d}.page", node.folder / "error")
+        rank.pid = os.getpid()
+        ranks.append(rank)
+    return ranks
+
+
+def test_sixty_four_recorders_are_asked_within_the_time_that_a_death_leaves(node):
+    ranks = living(node, 64)
+    Recorders(node, range(63), 0.03, 300_000)
+    ranks[63].end(1)
+    begun = time.monotonic()
+    look = NodeDeathDump(node, node.run.attempt(1).dump("death"), ranks)
+    while not look.done:
+        time.sleep(0.005)
+    assert time.monotonic() - begun < 0.45
+    look.write()
+    (told,) = node.told("dumped")
+    assert set(told["ranks"]) == {str(n) for n in range(64)}
+    assert told["ranks"]["63"] == {"not_tried": "it had ended"}
+    kinds = {json.dumps(told["ranks"][str(n)]) for n in range(63)}
+    assert '"collected"' in kinds
+    part = json.loads((Path(told["folder"]) / "nodes" / "0000.json").read_text())
+    assert [r["rank"] for r in part["ranks"]] == list(range(64))
+
+
+def test_a_recorder_that_does_not_answer_holds_nobody_up(node):
+    ranks = living(node, 3)
+    Recorders(node, [0], None, 0)
+    Recorders(node, [1], 0.0, 10)
+    look = NodeDeathDump(node, node.run.attempt(1).dump("death"), ranks)
+    begun = time.monotonic()
+    while not look.done:
+        time.sleep(0.005)
+    assert time.monotonic() - begun < 0.4
+    time.sleep(0.1)
+    look.write()
+    told = node.told("dumped")[0]["ranks"]
+    assert told["1"] == "collected"
+    assert "does not answer" in str(told["0"]) or "no time" in str(told["0"])
+    assert "serves none" in told["2"]["failed"]
+
+
+def died(node, exit_code=1):
+    rank = RankProcess(9, 9, 1, node.folder / "00009.page", node.folder / "error")
+    rank.pid = 1
+    rank.end(exit_code)
+    return rank
+
+
+def stands(rank):
+    """It has a page that does not move."""
+    rank.sample = lambda: None
+    rank.page = SimpleNamespace(step=3, batches=3, backwards=3, calls=0, phase="exiting")
+
+
+def test_a_rank_that_has_most_likely_just_finished_is_no_death(node):
+    looks, ranks = DeathDumps(Loop(), node), living(node, 2)
+    Recorders(node, [0, 1], 0.0, 10)
+    for rank in ranks:
+        stands(rank)
+    gone = died(node, None)
+    stands(gone)
+    looks.begin(gone, ranks)
+    assert node.told("death-dump") == []
+    gone.page.phase = "backward"
+    looks.begin(gone, ranks)
+    assert len(node.told("death-dump")) == 1
+
+
+def test_where_no_rank_has_a_recorder_there_is_no_last_look(node):
+    looks = DeathDumps(Loop(), node)
+    ranks = living(node, 4)
+    look = looks.begin(ranks[3], ranks)
+    assert look.done
+    look.write()
+    assert node.events == []
+
+
+def test_what_ranks_have_called_outlives_them_all(node):
+    gone = died(node)
+    (node.folder / "00009.calls").write_bytes(b"calls")
+    page = PageWriter(str(gone.page_path), 9, 1)
+    page.caller()()
+    gone.page = read_page(gone.page_path.read_bytes())
+    look = DeathDumps(Loop(), node).begin(gone, [gone])
+    assert look.done
+    look.write()
+    (told,) = node.told("dumped")
+    assert told["ranks"] == {"9": {"not_tried": "it had ended"}}
+    assert (Path(told["folder"]) / "calls" / "00009.calls").read_bytes() == b"calls"
+
+
+@pytest.mark.parametrize(("heard", "looks_again"), [(42, False), (200, True)])
+def test_ranks_that_never_train_went_on_where_they_were_heard_often(node, heard, looks_again):
+    looks, ranks = DeathDumps(Loop(), node), living(node, 2)
+    Recorders(node, [0, 1], 0.0, 10)
+    for rank in ranks:
+        stands(rank)
+        rank.page = SimpleNamespace(step=0, batches=0, backwards=0, calls=40, heard=40, phase="other")
+    looks.note_dumped(ranks)
+    ranks[0].page.heard = heard
+    looks.begin(died(node), ranks)
+    assert bool(node.told("death-dump")) is looks_again
+
+
+def test_a_dump_of_ranks_that_stand_as_they_stood_is_not_hidden_by_a_last_look(node):
+    looks, ranks = DeathDumps(Loop(), node), living(node, 2)
+    Recorders(node, [0, 1], 0.0, 10)
+    for rank in ranks:
+        stands(rank)
+    looks.note_dumped(ranks)
+    looks.begin(died(node), ranks)
+    assert node.told("death-dump") == []
+    ranks[0].page.step = 4
+    assert looks.begin(died(node), ranks) is not None
+    assert len(node.told("death-dump")) == 1

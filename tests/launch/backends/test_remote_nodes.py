@@ -1,0 +1,37 @@
+"""Agents that do not come up, behind a client that stays connected: who is missing is said, and nothing stays."""
+
+import subprocess
+import sys
+
+import pytest
+
+from distdbg.rundir import RUNS_FOLDER, list_runs
+
+#: Knows one host, on which it runs what it is told; another never gets as far, as one whose Python loads for ever.
+SSH = """#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+case "$2" in
+  here) exec sh -c "$3";;
+  *) echo "a slow file system" >&2; exec sleep 1000;;
+esac
+"""
+LAUNCH = (
+    "from distdbg.launch.backends import remote_nodes; remote_nodes._ALL_HERE_WITHIN_S = 10; "
+    "from distdbg.cli import main; main()"
+)
+
+
+@pytest.mark.slow
+def test_agents_that_do_not_come_up_are_named(tmp_path, monkeypatch):
+    (tmp_path / "ssh").write_text(SSH)
+    (tmp_path / "ssh").chmod(0o755)
+    (tmp_path / "train.py").write_text("raise SystemExit('ran')\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    words = ["launch", "--hosts", "here,there,nowhere", "--nproc-per-node", "1", "train.py"]
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2, done.stderr
+    assert "there, nowhere did not come up within 10 s: a slow file system\n" in done.stderr
+    (run,) = list_runs(tmp_path / RUNS_FOLDER)
+    assert '"not-started"' in run.events.read_text() and not list(run.path.glob("attempts/1/ranks/*"))
