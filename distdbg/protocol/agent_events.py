@@ -255,9 +255,9 @@ class AgentDied(Event, name="agent-died", by="keeper"):
 
 
 class Here(Event, name="here", by="keeper"):
-    """A node has answered before its agent starts: host, addresses, door."""
+    """A node has answered before its agent starts: its host and its addresses."""
 
-    door: int
+    liveness_port: int
     more: Mapping[str, object]
 
 

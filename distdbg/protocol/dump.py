@@ -1,4 +1,8 @@
-"""The parts of a dump: what one look collects of a rank's process and of its heartbeat page."""
+"""The files of a dump: its manifest, and each node's part with the looks at its ranks.
+
+The manifest is written last and makes a folder a dump. For each rank it has COLLECTED, or `failed` or `not_tried` with
+a reason. So does each look for a file that it lacks.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,24 @@ from distdbg.protocol.message import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
     from distdbg.protocol.page import Page
+
+
+SCHEMA = "distdbg.dump/1"
+COLLECTED = "collected"
+#: What an agent answers to a request while it takes another dump.
+BUSY = "another dump is being taken on this node"
+
+
+def failed(because: str) -> dict[str, str]:
+    return {"failed": because}
+
+
+def not_tried(because: str) -> dict[str, str]:
+    return {"not_tried": because}
 
 
 class DumpPart(Message):
@@ -54,3 +75,75 @@ class ProcessState(DumpPart, name="process", by="agent"):
     written: int | None = None
     syscall: str = ""
     target: str = ""
+
+
+class LookPart(DumpPart, name="look", by="agent"):
+    """`stacks`, `recorder` and `native` name a file, or say why there is none. `children` are processes by pid."""
+
+    t: float | None = None
+    process: Mapping[str, object]
+    page: Mapping[str, object] | None = None
+    stacks: Mapping[str, object]
+    recorder: Mapping[str, object]
+    native: Mapping[str, object] | None = None
+    children: Mapping[str, Mapping[str, object]]
+
+
+class RankPart(DumpPart, name="rank", by="agent"):
+    """`looks` oldest first."""
+
+    rank: int
+    pid: int | None
+    looks: Sequence[Mapping[str, object]]
+
+
+class NodePart(DumpPart, name="node", by="agent"):
+    """`sources` are the names of scripts by their path, `ras` is what NCCL's RAS reported."""
+
+    node_rank: int | None
+    host: str
+    ranks: Sequence[Mapping[str, object]]
+    sources: Mapping[str, str]
+    ras: Mapping[str, object] | None = None
+
+
+class Manifest(DumpPart, name="manifest", by="launcher"):
+    """`stalled` where a launch's detector requested the dump; `job` of a job that distdbg did not launch."""
+
+    schema: str = SCHEMA
+    t: float | None = None
+    reason: str = ""
+    by: str = ""
+    world_size: int | None = None
+    looks: int | None = None
+    stalled: Mapping[str, object] | None = None
+    seconds: float | None = None
+    ranks: Mapping[str, object]
+    job: Mapping[str, object] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """With the schema, and `stalled` null where nobody detected a stall."""
+        return {"schema": SCHEMA, "stalled": None, **super().fields()}
+
+
+class CaptureTarget(DumpPart, name="target", by="agent"):
+    """`stem` begins the names of the rank's files in the node's folder, None for a job that is not ours."""
+
+    rank: int
+    pid: int
+    stem: str | None = None
+
+
+class CaptureRequest(DumpPart, name="capture", by="agent"):
+    """The input of launch/watch/capture.py: a request for a dump, and the ranks. The capture ends with `parent`."""
+
+    folder: str
+    looks: int = 2
+    interval: float = 1.0
+    within: float = 10.0
+    native: int = 0
+    values: bool = False
+    node_rank: int
+    host: str
+    targets: Sequence[Mapping[str, object]]
+    parent: int | None = None

@@ -8,9 +8,11 @@ import pytest
 
 from distdbg.launch.live.state import RunState
 from distdbg.launch.watch import hang
-from distdbg.launch.watch.dump_requests import BUSY, DumpRequests
+from distdbg.launch.watch.dump_requests import DumpRequests
 from distdbg.launch.watch.hang import HangWatch, close_look_after
 from distdbg.launch.watch.stall import StallEvent
+from distdbg.protocol.agent_events import Dumped
+from distdbg.protocol.dump import BUSY
 from distdbg.rundir import create_run_dir
 from distdbg.settings import JobSettings
 
@@ -45,7 +47,7 @@ class World:
         self.hang.tick()
 
     def answer(self, because="", nodes=(0, 1), request=-1):
-        folder = self.asked[request]["folder"]
+        folder = self.asked[request].folder
         for node in nodes:
             ranks = {str(r): {"failed": because} if because else "collected" for r in (2 * node, 2 * node + 1)}
             self.hang.hear(node, {"event": "dumped", "folder": folder, "ranks": ranks, "because": because})
@@ -212,7 +214,7 @@ def test_who_looks_closely_and_when():
 
 
 def test_an_event_of_a_dump_that_nobody_asked_for_is_passed_over():
-    desk = DumpRequests(lambda _request: None)
-    desk.hear(0, {"event": "dumped", "folder": "/x"})
-    assert desk.done(1e9) == []
-    assert not desk.busy
+    requests = DumpRequests(lambda _request: None)
+    requests.hear(0, Dumped.from_record({"event": "dumped", "folder": "/x"}))
+    assert requests.done(1e9) == []
+    assert not requests.busy

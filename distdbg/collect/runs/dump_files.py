@@ -9,13 +9,13 @@ from typing import Any
 from distdbg.collect.files.bounded_read import read_bytes, read_whole
 from distdbg.collect.files.recorder_files import RecorderReader, RecorderUnreadable
 from distdbg.evidence import jsonl
-from distdbg.evidence.dump import GONE, Dump, Look, RankDump
+from distdbg.evidence.dump import Dump, Look, RankDump
 from distdbg.evidence.recorder.calls import Call, read_calls
 from distdbg.evidence.recorder.log import RecorderLog, Signatures, read_recorder
 from distdbg.evidence.recorder.nccl_ras import read_ras
 from distdbg.evidence.stacks.threads import Frame, Thread, read_threads
 from distdbg.model import MOST_RANKS, Unknown
-from distdbg.protocol.dump import PageReading, ProcessState
+from distdbg.protocol.dump import LookPart, Manifest, NodePart, PageReading, ProcessState, RankPart
 
 #: Bytes of the manifest or of one node's part: 16,384 ranks have 30 MiB together.
 _MOST_PART = 128 << 20
@@ -28,16 +28,16 @@ _MOST_SOURCE = 1 << 20
 def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
     """`name` is the folder as citations call it. Never raises for bad content."""
     reader = _Reader(folder, name)
-    manifest = reader.json_object("manifest.json", _MOST_PART) or {}
+    raw = reader.json_object("manifest.json", _MOST_PART) or {}
+    manifest = Manifest.from_record(raw)
     ranks: dict[int, RankDump] = {}
     sources: dict[str, str] = {}
     ras: dict[str, Any] = {}
     with reader.pickles:
         for path in sorted((folder / "nodes").glob("*.json")) if (folder / "nodes").is_dir() else ():
             file = f"nodes/{path.name}"
-            part = reader.json_object(file, _MOST_PART) or {}
-            said = part.get("ranks")
-            items, unusable = said if isinstance(said, list) else [], 0
+            part = NodePart.from_record(reader.json_object(file, _MOST_PART) or {})
+            items, unusable = part.ranks, 0
             for item in items:
                 rank = reader.rank(item, part) if isinstance(item, dict) else None
                 if rank is None:
@@ -49,22 +49,21 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
             if unusable:
                 because = f"they have no rank below {MOST_RANKS:,} or no pid"
                 reader.lost(f"{unusable:,} of {len(items):,} ranks in {name}/{file}", because)
-            sources |= reader.sources(part.get("sources"))
-            ras = ras or reader.named(part.get("ras"))
-    stalled = manifest.get("stalled")
-    missing = _missing(manifest.get("ranks"), ranks)
-    world = jsonl.world_size(manifest)
-    if world is None and manifest.get("world_size") is not None:
-        said = str(manifest["world_size"])[:40]
+            sources |= reader.sources(part.sources)
+            ras = ras or reader.named(part.ras)
+    missing = _missing(manifest.ranks, ranks)
+    world = jsonl.world_size(raw)
+    if world is None and raw.get("world_size") is not None:
+        said = str(raw["world_size"])[:40]
         reader.lost(f"the world size in {name}/manifest.json", f"{said} is none: a job has 1 to {MOST_RANKS:,} ranks")
     for number in [number for number in ranks if world is not None and number >= world]:
         reader.lost(f"rank {number} of {name}", f"the world size is {world}")
         del ranks[number]
     dump = Dump(
         path=name,
-        t=jsonl.number(manifest, "t") or max((r.first.t for r in ranks.values()), default=0.0),
-        reason=jsonl.text(manifest, "reason") or "asked",
-        quiet_s=jsonl.number(stalled, "quiet_s") if isinstance(stalled, dict) else None,
+        t=manifest.t or max((r.first.t for r in ranks.values()), default=0.0),
+        reason=manifest.reason or "asked",
+        quiet_s=jsonl.number(manifest.stalled, "quiet_s") if manifest.stalled else None,
         world_size=world,
         ranks=dict(sorted(ranks.items())),
         missing=missing,
@@ -76,9 +75,9 @@ def load_dump(folder: Path, name: str) -> tuple[Dump, list[Unknown]]:
     return dump, reader.unknown
 
 
-def _missing(said: object, ranks: Mapping[int, RankDump]) -> dict[int, str]:
+def _missing(said: Mapping[str, object], ranks: Mapping[int, RankDump]) -> dict[int, str]:
     found = {}
-    for name, what in said.items() if isinstance(said, dict) else ():
+    for name, what in said.items():
         rank = jsonl.rank(name)
         if rank is None or rank in ranks:  # collected, or no rank: the manifest repeats what the nodes' parts say
             continue
@@ -113,43 +112,43 @@ class _Reader:
         value = self._json(file, most)
         return value if isinstance(value, dict) else None
 
-    def rank(self, item: Mapping[str, Any], part: Mapping[str, Any]) -> RankDump | None:
-        rank, pid = jsonl.rank(item.get("rank")), jsonl.integer(item, "pid")
-        if rank is None or pid is None:
+    def rank(self, item: Mapping[str, Any], part: NodePart) -> RankDump | None:
+        rank = jsonl.rank(item.get("rank"))
+        if rank is None:
             return None
-        looks = jsonl.dicts(item.get("looks"))
+        told = RankPart.from_record(item)
+        if told.pid is None:
+            return None
+        looks = [LookPart.from_record(look) for look in jsonl.dicts(told.looks)]
         self._read.clear()
-        native = next((look["native"] for look in looks if isinstance(look.get("native"), dict)), None)
+        native = next((look.native for look in looks if look.native is not None), None)
         return RankDump(
             rank=rank,
-            pid=pid,
-            node_rank=jsonl.integer(part, "node_rank") or 0,
-            host=jsonl.text(part, "host"),
+            pid=told.pid,
+            node_rank=part.node_rank or 0,
+            host=part.host,
             looks=tuple(self._look(look) for look in looks),
             native=self._threads(native),
             calls=self._calls(rank),
         )
 
-    def _look(self, look: Mapping[str, Any]) -> Look:
-        page, process, stacks = look.get("page"), look.get("process"), look.get("stacks")
-        children = look.get("children")
+    def _look(self, look: LookPart) -> Look:
         missing = {
             name: why
-            for name in ("stacks", "recorder")
-            if isinstance(said := look.get(name), dict)
-            and (why := jsonl.text(said, "failed") or jsonl.text(said, "not_tried"))
+            for name, said in (("stacks", look.stacks), ("recorder", look.recorder))
+            if (why := jsonl.text(said, "failed") or jsonl.text(said, "not_tried"))
         }
         return Look(
-            t=jsonl.number(look, "t") or 0.0,
-            process=ProcessState.from_record(process) if isinstance(process, dict) else GONE,
-            page=PageReading.from_record(page) if page and isinstance(page, dict) else None,
-            threads=self._threads(stacks),
-            threads_path=self._cited(stacks),
-            recorder=self._recorder(look.get("recorder")),
-            recorder_path=self._cited(look.get("recorder")),
+            t=look.t or 0.0,
+            process=ProcessState.from_record(look.process),
+            page=PageReading.from_record(look.page) if look.page else None,
+            threads=self._threads(look.stacks),
+            threads_path=self._cited(look.stacks),
+            recorder=self._recorder(look.recorder),
+            recorder_path=self._cited(look.recorder),
             children={
                 int(pid): ProcessState.from_record(seen)
-                for pid, seen in (children.items() if isinstance(children, dict) else ())
+                for pid, seen in look.children.items()
                 if _is_pid(pid) and isinstance(seen, dict)
             },
             missing=missing,

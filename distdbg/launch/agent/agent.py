@@ -38,6 +38,7 @@ from distdbg.launch.link.lifeline import Lifeline
 from distdbg.launch.link.wire import StdioWire, Wire
 from distdbg.masking import mask_argv
 from distdbg.protocol import agent_events as events
+from distdbg.protocol import requests
 from distdbg.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ class Agent:
             exporter=self.exporter,
         )
         self.dumper = Dumper(self.loop, self.node, self.watch)
-        self.late_looks = StragglerStacks(self.loop, self.node, self.dumper)
-        self.watch.serve(server)
+        self.straggler_stacks = StragglerStacks(self.loop, self.node, self.dumper)
+        self.watch.connections.serve(server)
         self._server = server
         if options.launcher_fd >= 0:
             launcher = Wire(socket.socket(fileno=options.launcher_fd))
@@ -162,7 +163,7 @@ class Agent:
 
     def obey(self, orders: Orders) -> None:
         """On another host: from now on the launcher's pings are expected."""
-        self.lifeline = Lifeline(self.loop, orders.launcher_doors, self._cut_off)
+        self.lifeline = Lifeline(self.loop, orders.launcher_endpoints, self._cut_off)
         for request in orders.rest:
             self._request(request)
 
@@ -170,7 +171,7 @@ class Agent:
         """The ranks here wait for others that do not hear them: what they know is kept, then they end."""
         self.node.event(events.CutOff(silent_s=silent_s))
         folder = self.node.run.attempt(self.node.attempt).dump("cut-off")
-        self.watch.last_looks.beside(folder, list(self.watch.ranks.values()))
+        self.watch.death_dumps.beside(folder, list(self.watch.ranks.values()))
         self.loop.after(_EVIDENCE_TAKES_S, self._end_cut_off)
 
     def _end_cut_off(self) -> None:
@@ -190,43 +191,41 @@ class Agent:
         if launcher is None:
             return
         descriptor = launcher.fileno()
-        requests = launcher.receive()
+        records = launcher.receive()
         if launcher.closed:
             self.loop.forget(descriptor)
             self.node.launcher = None
             self.stop("the launcher is gone")
-        for request in requests:
-            self._request(request)
+        for record in records:
+            self._request(record)
 
     def _read_control(self) -> None:
         for request in self.control.requests():
             self._request(request)
 
-    def _request(self, request: dict[str, Any]) -> None:
-        if request.get("not") == self.node.node_rank:
-            return
-        match request.get("request"):
-            case "cancel":
-                self.stop(str(request.get("by") or "cancelled"))
-            case "stop":
-                self.stop(str(request.get("reason") or "asked to"))
-            case "kill":
-                self.kill_now(str(request.get("by") or "asked to"))
-            case "signal":
-                self._forward(int(request.get("signal", 0)))
-            case "exceptions":
-                self.watch.ask_exceptions()
-            case "dump":
+    def _request(self, record: dict[str, Any]) -> None:
+        match requests.read_request(record, self.node.node_rank):
+            case requests.Cancel(by=by):
+                self.stop(by or "cancelled")
+            case requests.Stop(reason=reason):
+                self.stop(reason or "requested")
+            case requests.Kill(by=by):
+                self.kill_now(by or "requested")
+            case requests.SendSignal(signal=number):
+                self._forward(number)
+            case requests.AskExceptions():
+                self.watch.connections.ask_exceptions()
+            case requests.TakeDump() as request:
                 self.dumper.ask(request)
-            case "ping" if self.lifeline is not None and self.node.launcher is not None:
+            case requests.Ping() if self.lifeline is not None and self.node.launcher is not None:
                 self.lifeline.ping()
                 self.node.launcher.send(events.Pong().record(time.time()))
-            case "memory-snapshot" | "profile":
-                self.watch.ask_files(request)
-            case "late-look":
-                self.late_looks.ask(request, self.watch.ranks)
-            case "last-look":
-                self.watch.last_looks.beside(Path(str(request.get("folder"))), list(self.watch.ranks.values()))
+            case requests.TakeSnapshot() | requests.TakeProfile() as request:
+                self.watch.connections.ask_files(request)
+            case requests.SampleStraggler() as request:
+                self.straggler_stacks.ask(request, self.watch.ranks)
+            case requests.TakeDeathDump(folder=folder):
+                self.watch.death_dumps.beside(Path(folder), list(self.watch.ranks.values()))
 
     def _torchrun_says(self, stream: int) -> None:
         while data := self.torchrun.read(stream):
@@ -320,8 +319,8 @@ def _remote(parent: int, run: Path, node_rank: int) -> int:
     wire = StdioWire(node_rank, os.dup(0), os.dup(1))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
-    door = LivenessPort()  # open as long as this process is
-    orders = meet(wire, node_rank, run, door)
+    endpoint = LivenessPort()  # open as long as this process is
+    orders = meet(wire, node_rank, run, endpoint)
     if orders is None:
         return 0
     try:

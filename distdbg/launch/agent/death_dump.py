@@ -26,7 +26,7 @@ from distdbg.launch.agent.node import Node
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io.loop import Loop
 from distdbg.protocol.agent_events import DeathDump, Dumped
-from distdbg.protocol.dump import PageReading
+from distdbg.protocol.dump import COLLECTED, NodePart, PageReading, RankPart, failed, not_tried
 
 WITHIN_S = 0.3
 _THREADS = 16
@@ -67,14 +67,14 @@ class NodeDeathDump:
     def _look(self, rank: RankProcess) -> dict[str, Any]:
         left = self._until - time.monotonic()
         if left <= 0:
-            return {"recorder": {"not_tried": _NO_TIME}}
+            return {"recorder": not_tried(_NO_TIME)}
         seen: dict[str, Any] = {"t": time.time(), "process": look(rank.pid or 0)}
         try:
             data = recorder.ask(self._stem(rank, "recorder"), left)
         except recorder.RecorderFailed as error:
-            return seen | {"recorder": {"failed": str(error)}}
+            return seen | {"recorder": failed(str(error))}
         if sum(map(len, self._data.values())) + len(data) > _MOST_BYTES:
-            return seen | {"recorder": {"not_tried": "the recorders of this node were too large together"}}
+            return seen | {"recorder": not_tried("the recorders of this node were too large together")}
         self._data[rank.rank] = data
         return seen | {"recorder": {"file": f"recorder/{rank.rank:05d}.1.json"}}
 
@@ -86,25 +86,21 @@ class NodeDeathDump:
             return
         parts, told = [], {}
         for rank in self._ranks:
-            why = {"not_tried": _NO_TIME if rank.ended is None else "it had ended"}
+            why = not_tried(_NO_TIME if rank.ended is None else "it had ended")
             seen = found.get(rank.rank) or {"recorder": why}
             page = PageReading.of(rank.page, time.monotonic_ns()).fields() if rank.page else None
-            parts.append(
-                {
-                    "rank": rank.rank,
-                    "pid": rank.pid,
-                    "looks": [{"t": time.time(), "process": {}, "page": page, "stacks": why, "children": {}} | seen],
-                }
-            )
-            told[str(rank.rank)] = "collected" if rank.rank in data else seen["recorder"]
+            look_at = {"t": time.time(), "process": {}, "page": page, "stacks": why, "children": {}} | seen
+            parts.append(RankPart(rank=rank.rank, pid=rank.pid, looks=[look_at]).fields())
+            told[str(rank.rank)] = COLLECTED if rank.rank in data else seen["recorder"]
             for kind in ("calls", "sites"):
                 with contextlib.suppress(OSError):
                     kept = self._stem(rank, kind).read_bytes()
                     disk.write_whole(self._folder / "calls" / f"{rank.rank:05d}.{kind}", kept)
         for number, raw in data.items():
             disk.write_whole(self._folder / "recorder" / f"{number:05d}.1.json", raw)
-        node = {"node_rank": self._node.node_rank, "host": self._node.host, "ranks": parts, "sources": {}}
-        disk.write_whole(self._folder / "nodes" / f"{self._node.node_rank:04d}.json", json.dumps(node).encode())
+        node = NodePart(node_rank=self._node.node_rank, host=self._node.host, ranks=parts, sources={})
+        path = self._folder / "nodes" / f"{self._node.node_rank:04d}.json"
+        disk.write_whole(path, json.dumps(node.fields()).encode())
         seconds = round(time.monotonic() - self._begun, 3)
         self._node.event(Dumped(folder=str(self._folder), seconds=seconds, ranks=told, because=""))
 

@@ -1,9 +1,6 @@
-"""The agent's side of a dump: capture.py as a child with a deadline, its outcome as an event.
+"""Take a dump of this node's ranks: watch/capture.py runs as a child with a deadline, and an event reports the outcome.
 
-    {"request": "dump", "folder": …, "looks": 2, "interval": 1.0, "within": 10, "native": 1, "values": false}
-    {"event": "dumped", "folder": …, "seconds": …, "ranks": {"0": "collected", "3": {"failed": …}}, "because": ""}
-
-`folder` is the dump's, within the run directory. Nothing here touches that directory, and nothing waits.
+Nothing here touches the run directory, and nothing waits.
 """
 
 from __future__ import annotations
@@ -24,15 +21,15 @@ from distdbg.launch.agent.rank_watch import RankWatch
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io import processes
 from distdbg.launch.io.loop import Loop
-from distdbg.launch.watch.dump_requests import BUSY
 from distdbg.protocol.agent_events import Dumped, MadeToGoOn, Phases, Rungs
+from distdbg.protocol.dump import BUSY, CaptureRequest, CaptureTarget, failed, not_tried
+from distdbg.protocol.requests import TakeDump
 
 _CAPTURE = Path(__file__).resolve().parents[1] / "watch" / "capture.py"
 #: Beyond its own deadline the child gets so long to write down what it has.
 _LATE_S = 2.0
 _PROBE_S = 1.0
 _MOST_ANSWER = 4 << 20
-_DEFAULTS: dict[str, Any] = {"looks": 2, "interval": 1.0, "within": 10.0, "native": 0, "values": False}
 
 
 class Dumper:
@@ -45,7 +42,8 @@ class Dumper:
         self._child: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._answer = b""
-        self._request: dict[str, Any] = {}
+        self._request = CaptureRequest(folder="", node_rank=node.node_rank, host=node.host, targets=[])
+        self._targets: list[CaptureTarget] = []
         self._stopped_before: set[int] = set()
         self._begun = 0.0
         self._late = False
@@ -60,16 +58,16 @@ class Dumper:
                 return
         self._loop.after(_PROBE_S, self._probe)
 
-    def ask(self, request: dict[str, Any]) -> None:
-        """Begin a dump; whatever comes of it is told by one event."""
-        folder = Path(str(request.get("folder")))
+    def ask(self, request: TakeDump) -> None:
+        """Begin a dump. One event reports what was collected."""
+        folder = Path(request.folder)
         inside = self._node.run.attempt(self._node.attempt).folder / "dumps"
         if folder.parent != inside or folder.name in ("", "..", "."):
             self._tell(folder, {}, f"{str(folder)!r} is no dump of attempt {self._node.attempt}")
         elif self._child is not None:
             self._tell(folder, {}, BUSY)
         else:
-            self._start(folder, _DEFAULTS | {name: request[name] for name in _DEFAULTS if name in request})
+            self._start(request)
 
     @property
     def busy(self) -> bool:
@@ -82,36 +80,38 @@ class Dumper:
             processes.kill_group(self._child.pid, signal.SIGKILL)
             self._go_on()
 
-    def _start(self, folder: Path, wanted: dict[str, Any]) -> None:
+    def _start(self, request: TakeDump) -> None:
         self._begun, self._answer, self._late = time.monotonic(), b"", False
-        self._watch.ask_beside_a_dump()
-        for look in range(int(wanted["looks"])):
-            self._loop.after(look * float(wanted["interval"]), self._watch.ask_stacks)
+        self._watch.connections.ask_beside_a_dump()
+        for look in range(request.looks):
+            self._loop.after(look * request.interval, self._watch.connections.ask_stacks)
         self._node.event(Phases(ranks=self._watch.phases.told()))
-        targets: list[dict[str, Any]] = [
-            {"rank": r.rank, "pid": r.pid, "stem": str(self._node.folder / f"{r.rank:05d}")}
+        self._targets = [
+            CaptureTarget(rank=r.rank, pid=r.pid, stem=str(self._node.folder / f"{r.rank:05d}"))
             for r in self._watch.ranks.values()
-            if r.alive
+            if r.alive and r.pid is not None
         ]
-        self._stopped_before = {t["pid"] for t in targets if _is_stopped(t["pid"])}
-        self._request = {"folder": str(folder), "node_rank": self._node.node_rank, "host": self._node.host, **wanted,
-                         "targets": targets, "parent": os.getpid()}  # fmt: skip
+        self._stopped_before = {t.pid for t in self._targets if processes.is_stopped(t.pid)}
+        self._request = CaptureRequest(
+            **request.fields(), node_rank=self._node.node_rank, host=self._node.host,
+            targets=[target.fields() for target in self._targets], parent=os.getpid(),
+        )  # fmt: skip
         try:
             self._child = _start(self._request)
             self._pidfd = os.pidfd_open(self._child.pid)
         except OSError as error:
             self._child = None
-            self._tell(folder, {}, f"the capture could not be started: {error.strerror}")
+            self._tell(Path(request.folder), {}, f"the capture could not be started: {error.strerror}")
             return
         assert self._child.stdout is not None
         self._out = self._child.stdout.fileno()
         os.set_blocking(self._out, False)
         # from now on: who dies while it is taken, and stood there before, is in it
-        self._watch.last_looks.note_dumped(list(self._watch.ranks.values()))
+        self._watch.death_dumps.note_dumped(list(self._watch.ranks.values()))
         self._loop.watch(self._out, self._read)
         self._loop.watch(self._pidfd, self._ended)
         child = self._child
-        self._loop.after(float(wanted["within"]) + _LATE_S, lambda: self._too_late(child))
+        self._loop.after(request.within + _LATE_S, lambda: self._too_late(child))
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -147,12 +147,12 @@ class Dumper:
         with contextlib.suppress(ValueError, AttributeError):
             ranks = json.loads(last).get("ranks", {})
         because = ""
-        if not ranks and self._request["targets"]:
+        if not ranks and self._targets:
             because = " ".join([*words, last])[-300:] or f"the capture ended with exit code {code}"
         if self._late:
-            because = f"the capture did not end within {self._request['within']:g} s"
-        self._watch.last_looks.note_dumped(list(self._watch.ranks.values()) if ranks else ())
-        self._tell(Path(self._request["folder"]), ranks, because)
+            because = f"the capture did not end within {self._request.within:g} s"
+        self._watch.death_dumps.note_dumped(list(self._watch.ranks.values()) if ranks else ())
+        self._tell(Path(self._request.folder), ranks, because)
 
     def _tell(self, folder: Path, ranks: dict[str, Any], because: str) -> None:
         """Every rank of the node is in it."""
@@ -162,17 +162,17 @@ class Dumper:
 
     def _go_on(self) -> None:
         """py-spy stops a rank for milliseconds, and may leave it so where it is killed. Who was stopped stays so."""
-        for target in self._request["targets"]:
-            if target["pid"] not in self._stopped_before and _is_stopped(target["pid"]):
-                processes.kill(target["pid"], signal.SIGCONT)
-                self._node.event(MadeToGoOn(rank=target["rank"]))
+        for target in self._targets:
+            if target.pid not in self._stopped_before and processes.is_stopped(target.pid):
+                processes.kill(target.pid, signal.SIGCONT)
+                self._node.event(MadeToGoOn(rank=target.rank))
 
 
-def _start(request: dict[str, Any]) -> subprocess.Popen[bytes]:
+def _start(request: CaptureRequest) -> subprocess.Popen[bytes]:
     """The request goes through memory: of thousands of ranks it would not fit into a pipe."""
     descriptor = os.memfd_create("distdbg-request", os.MFD_CLOEXEC)
     try:
-        os.write(descriptor, json.dumps(request).encode())
+        os.write(descriptor, json.dumps(request.fields()).encode())
         os.lseek(descriptor, 0, os.SEEK_SET)
         return subprocess.Popen(
             [sys.executable, str(_CAPTURE)],
@@ -185,14 +185,10 @@ def _start(request: dict[str, Any]) -> subprocess.Popen[bytes]:
         os.close(descriptor)
 
 
-def _is_stopped(pid: int) -> bool:
-    return (processes.stat_fields(pid) or [""])[0] == "T"
-
-
 def _why_not(rank: RankProcess, because: str) -> dict[str, str]:
     if rank.pid is None:
-        return {"not_tried": "it had not started"}
+        return not_tried("it had not started")
     if rank.ended is None:
-        return {"failed": because or "the capture left no word of it"}
+        return failed(because or "the capture reported nothing of it")
     how = "how is not known" if rank.exit_code is None else f"exit code {rank.exit_code}"
-    return {"not_tried": f"it had ended ({how})"}
+    return not_tried(f"it had ended ({how})")

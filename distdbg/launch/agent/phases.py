@@ -1,14 +1,8 @@
-"""How a rank's steps divide over its phases: its heartbeat page is looked at ten times a second.
+"""Measure how a rank's steps divide over its phases: its heartbeat page is sampled ten times a second.
 
-A look reads 128 bytes of node-local memory, and the rank does nothing for it. Looks are counted in windows of some
-steps each, and of the windows the median tells: one step that took minutes (a checkpoint, a compilation) is one window,
-however long. Counting begins once every rank of the node has made its first steps. Thousandths of the time stand in
-exit.json, before a dump in the event
-
-    {"event": "phases", "ranks": {"0": {"windows": 31, "data": 40, "backward": 960}, …}}
-
-and go to the launcher every few seconds (watch/straggler_watch.py). Ranks that send to one another and receive (a pipeline's
-stages) are not compared: each waits somewhere else by nature, and none is slow for that.
+Samples are counted in windows of some steps each, and the median of the windows is reported: one step that took minutes
+(a checkpoint, a compilation) is one window. Counting begins once every rank of the node has made its first steps.
+Ranks that send to one another (stages of a pipeline) are not compared: each waits in another phase.
 """
 
 from __future__ import annotations

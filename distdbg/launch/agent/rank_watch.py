@@ -6,19 +6,18 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distdbg.collect.machine.cgroups import available_bytes, memory_counters
-from distdbg.launch.agent.collected_files import take_and_tell, take_files
 from distdbg.launch.agent.death_dump import DeathDumps
 from distdbg.launch.agent.follower import Follower
 from distdbg.launch.agent.gpu_watch import GpuWatch, may_have_gpus
 from distdbg.launch.agent.node import Node
 from distdbg.launch.agent.phases import PhaseClock
 from distdbg.launch.agent.progress import ProgressSampler
+from distdbg.launch.agent.rank_connections import RankConnections
 from distdbg.launch.agent.ranks import RankProcess, find_ranks
 from distdbg.launch.agent.torchrun_process import TorchrunProcess
 from distdbg.launch.io import processes
@@ -64,13 +63,12 @@ class RankWatch:
         self._rank_env = {n: v for n, v in rank_env.items() if n not in os.environ}
         self._follower = Follower(loop.selector, node.disk, self._log_lost, loop.after)
         loop.foreign = self._follower.on_readable
-        self._signs = ProgressSampler(close_look_s) if close_look_s >= 0 else None
+        self._progress = ProgressSampler(close_look_s) if close_look_s >= 0 else None
         self._first_attempt = node.attempt
         self._started_once = False
-        self._peers: dict[Wire, RankProcess | None] = {}
-        self._awaited: set[int] = set()
+        self.connections = RankConnections(loop, node, lambda: self.ranks, self._start_attempt)
         self._holding = False
-        self.last_looks = DeathDumps(loop, node)
+        self.death_dumps = DeathDumps(loop, node)
         self._last_metrics_file = self._phases_told = float("-inf")
         self.gpus: GpuWatch | None = None
         loop.after(_SAMPLE_S, self._sample)
@@ -80,56 +78,9 @@ class RankWatch:
     def living(self) -> list[RankProcess]:
         return [r for r in self.ranks.values() if r.alive]
 
-    # -- the socket -----------------------------------------------------------------------------------------
-
-    def serve(self, server: socket.socket) -> None:
-        server.setblocking(False)
-        self._loop.watch(server.fileno(), lambda: self._accept(server))
-
-    def _accept(self, server: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            wire = Wire(server.accept()[0])
-            self._peers[wire] = None
-            self._loop.watch(wire.fileno(), lambda: self._hear(wire))
-
-    def _hear(self, wire: Wire) -> None:
-        descriptor = wire.fileno()
-        for message in wire.receive():
-            self._message(wire, message)
-        if wire.closed and wire in self._peers:
-            self._loop.forget(descriptor)
-            del self._peers[wire]
-
-    def _message(self, wire: Wire, message: dict[str, Any]) -> None:
-        if message.get("op") == "start":
-            wire.send(self._start_attempt(message.get("envs", {})))
-        elif message.get("op") == "hello":
-            self._peers[wire] = self.ranks.get(int(message.get("rank", -1)))
-        elif (rank := self._peers.get(wire)) is None:
-            return
-        elif message.get("op") == "memory":
-            line = json.dumps({"rank": rank.rank, **message})
-            self._node.disk.append(self._files(rank).memory_lines, line.encode() + b"\n")
-        elif message.get("op") == "gradients":
-            self._node.disk.append(self._files(rank).gradients, json.dumps(message).encode() + b"\n")
-        elif message.get("op") == "shapes":
-            take_files(self._node, self._files(rank).folder, message)
-        elif message.get("op") == "nonfinite":
-            take_files(self._node, self._files(rank).nonfinite, message)
-        elif message.get("op") == "snapshot":
-            take_and_tell(self._node, events.MemorySnapshot, self._files(rank).memory, rank.rank, message)
-        elif message.get("op") == "profile":
-            take_and_tell(self._node, events.Profile, self._files(rank).profile, rank.rank, message)
-        else:
-            line = json.dumps({"rank": rank.rank, **message})
-            self._node.disk.append(self._files(rank).facts, line.encode("utf-8", "backslashreplace") + b"\n")
-            rank.learn(message)
-            if message.get("op") == "exceptions" and message.get("id") == "death":
-                self._awaited.discard(rank.rank)
-
     # -- start ----------------------------------------------------------------------------------------------
 
-    def _start_attempt(self, envs: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    def _start_attempt(self, envs: Mapping[str, Any]) -> dict[str, Any]:
         """torchrun is about to start its ranks: where their streams go, and what must carry their rank."""
         for old in self.living:  # ended by torchrun a moment ago; their news may be queued behind this
             self._pidfd_ready(old)
@@ -217,8 +168,8 @@ class RankWatch:
         record = events.Metrics(ranks=metrics, more={}).record(time.time())
         if self._node.launcher is not None:
             self._node.launcher.send(record)
-            if self._signs is not None:
-                self._node.launcher.send(self._signs.message(self.living))
+            if self._progress is not None:
+                self._node.launcher.send(self._progress.message(self.living))
             self._tell_phases(self._node.launcher)
         due = time.monotonic() - self._last_metrics_file >= _METRICS_FILE_S
         if due or self._exporter is not None:
@@ -271,8 +222,7 @@ class RankWatch:
             self._loop.forget(rank.pidfd)
         rank.sample()
         rank.end(exit_code, "" if exit_code is not None else _COLLECTED)
-        for wire in [w for w, r in self._peers.items() if r is rank]:
-            self._hear(wire)  # its last words may still stand in the socket
+        self.connections.hear_rest(rank)
         self._follower.close_rank(rank.rank)
         self._record(rank)
         if rank.failed and rank.asked_to_stop is None and self.living and not self._holding:
@@ -281,49 +231,13 @@ class RankWatch:
     def _hold_and_ask(self, dead: RankProcess) -> None:
         self._holding = True
         self._torchrun.hold()
-        self.ask_exceptions()
-        look = self.last_looks.begin(dead, list(self.ranks.values()))
-        self._loop.turn_until(lambda: (not self._awaited and look.done) or not self.living, _ASK_SIBLINGS_S)
+        self.connections.ask_exceptions()
+        look = self.death_dumps.begin(dead, list(self.ranks.values()))
+        self._loop.turn_until(lambda: (not self.connections.awaited and look.done) or not self.living, _ASK_SIBLINGS_S)
         self.note_asked_to_stop()
         self._torchrun.release()
         look.write()
         self._holding = False
-
-    def ask_exceptions(self) -> None:
-        """What are you handling right now? The answers arrive as facts."""
-        self._awaited.clear()
-        for wire, rank in list(self._peers.items()):
-            if rank is not None and rank.alive:
-                wire.send({"op": "exceptions", "id": "death"})
-                self._awaited.add(rank.rank)
-
-    def ask_beside_a_dump(self) -> None:
-        """Which parameters have no gradient, what are you handling? Of those that can speak it arrives as facts."""
-        for wire, rank in list(self._peers.items()):
-            if rank is not None and rank.alive:
-                wire.send({"op": "model", "id": "dump"})
-                wire.send({"op": "exceptions", "id": "dump"})
-
-    def ask_stacks(self) -> None:
-        """Where do your threads stand? For those that py-spy may not look into; a file answers (worker/stacks.py)."""
-        for wire, rank in list(self._peers.items()):
-            if rank is not None and rank.alive:
-                wire.send({"op": "stacks"})
-
-    def ask_files(self, request: Mapping[str, Any]) -> None:
-        """A memory snapshot or a profile of those ranks that are named, or of all; each answers by an event."""
-        wanted, asked, what = request.get("ranks"), request.get("id"), str(request.get("request"))
-        question = {"op": what, "id": asked, **{key: request[key] for key in ("first", "steps") if key in request}}
-        reached = set()
-        for wire, rank in list(self._peers.items()):
-            if rank is not None and rank.alive and (wanted is None or rank.rank in wanted):
-                wire.send(question)
-                reached.add(rank.rank)
-        for rank in self.ranks.values():
-            if rank.rank not in reached and (wanted is None or rank.rank in wanted):
-                because = "it has no worker side" if rank.alive else "it does not run"
-                kind = events.Profile if what == "profile" else events.MemorySnapshot
-                self._node.event(kind(rank=rank.rank, id=asked, because=because))
 
     def note_asked_to_stop(self) -> None:
         """From now on an end by SIGTERM or SIGKILL is torchrun's or our doing, not a cause."""

@@ -1,17 +1,9 @@
-"""Where a rank stands while it keeps the others waiting: its stack, sampled while it is late.
+"""Sample the stack of a straggler while the others wait for it.
 
-The launcher asks, once it knows from all ranks' phases who is late and in which phase (watch/straggler_watch.py):
-
-    {"request": "late-look", "rank": 1, "phase": "data", "usual_ms": 11.8}
-
-The answer is one event a sample, innermost frame first:
-
-    {"event": "late", "rank": 1, "phase": "data", "for_ms": 83.0, "usual_ms": 11.8, "frames": [[file, line, function]],
-     "source": "what stands in the innermost line of the user's code"}
-
-A thread looks at the rank's heartbeat page, and has py-spy look when the rank has been in that phase for longer than
-the others take for it. A sample counts only where the rank was still in the same visit to the phase afterwards. Each
-pauses the rank for milliseconds (benchmarks/capture_pause.py), and there are eight.
+The launcher knows from all ranks' phases which rank is late in which phase (watch/straggler_watch.py). A thread reads
+the rank's heartbeat page, and runs py-spy when the rank has been in that phase for longer than the others are. A sample
+counts only if the rank was in the same visit to the phase afterwards. Each of the eight samples pauses the rank for
+milliseconds (benchmarks/capture_pause.py).
 """
 
 from __future__ import annotations
@@ -22,7 +14,6 @@ import queue
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from distdbg.collect.machine import pyspy
 from distdbg.evidence.frames import Origin
@@ -33,6 +24,7 @@ from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io.loop import Loop
 from distdbg.protocol.agent_events import Late
 from distdbg.protocol.page import PAGE_BYTES, Page, read_page
+from distdbg.protocol.requests import SampleStraggler
 
 _SAMPLES = 8
 _APART_S = 0.5
@@ -53,28 +45,27 @@ class StragglerStacks:
         self._node = node
         self._dumper = dumper
 
-    def ask(self, request: dict[str, Any], ranks: dict[int, RankProcess]) -> None:
-        rank = ranks.get(int(request.get("rank", -1)))
+    def ask(self, request: SampleStraggler, ranks: dict[int, RankProcess]) -> None:
+        rank = ranks.get(request.rank)
         if rank is not None and rank.alive and rank.pid:
-            look = _LateLook(rank.pid, rank.page_path, str(request["phase"]), float(request["usual_ms"]), self._dumper)
-            self._hand_over(rank.rank, look)
+            self._hand_over(_Sampler(rank.rank, rank.pid, rank.page_path, request, self._dumper))
 
-    def _hand_over(self, rank: int, look: _LateLook) -> None:
+    def _hand_over(self, sampler: _Sampler) -> None:
         """From the thread to the disk, which belongs to the loop."""
-        going = look.is_alive()
+        alive = sampler.is_alive()
         with contextlib.suppress(queue.Empty):
             while True:
-                self._node.event(Late(rank=rank, **look.samples.get_nowait()))
-        if going:
-            self._loop.after(_POLL_S, lambda: self._hand_over(rank, look))
+                self._node.event(sampler.samples.get_nowait())
+        if alive:
+            self._loop.after(_POLL_S, lambda: self._hand_over(sampler))
 
 
-class _LateLook(threading.Thread):
-    def __init__(self, pid: int, page_path: Path, phase: str, usual_ms: float, dumper: Dumper) -> None:
-        super().__init__(name="late-look", daemon=True)
-        self.samples: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._pid, self._page_path = pid, page_path
-        self._phase, self._usual_ms = phase, usual_ms
+class _Sampler(threading.Thread):
+    def __init__(self, rank: int, pid: int, page_path: Path, request: SampleStraggler, dumper: Dumper) -> None:
+        super().__init__(name="straggler-stacks", daemon=True)
+        self.samples: queue.SimpleQueue[Late] = queue.SimpleQueue()
+        self._rank, self._pid, self._page_path = rank, pid, page_path
+        self._phase, self._usual_ms = request.phase, request.usual_ms
         self._dumper = dumper
         self.start()
 
@@ -90,7 +81,7 @@ class _LateLook(threading.Thread):
                     taken += 1
                 time.sleep(_LOOK_EVERY_S if sample is None else _APART_S)
 
-    def _sample(self, older_than_ms: float) -> dict[str, Any] | None:
+    def _sample(self, older_than_ms: float) -> Late | None:
         before = self._page()
         if before is None or before.phase != self._phase or self._dumper.busy:  # a dump must not find it held by us
             return None
@@ -103,13 +94,14 @@ class _LateLook(threading.Thread):
             return None
         frames = [frame for frame in main.frames if frame.origin is not Origin.OURS][:_MOST_FRAMES]
         users = next((frame for frame in frames if frame.users), None)
-        return {
-            "phase": self._phase,
-            "for_ms": round(age_ms, 1),
-            "usual_ms": round(self._usual_ms, 1),
-            "frames": [[frame.file, frame.line, frame.function] for frame in frames],
-            "source": linecache.getline(users.file, users.line).strip()[:200] if users else "",
-        }
+        return Late(
+            rank=self._rank,
+            phase=self._phase,
+            for_ms=round(age_ms, 1),
+            usual_ms=round(self._usual_ms, 1),
+            frames=[[frame.file, frame.line, frame.function] for frame in frames],
+            source=linecache.getline(users.file, users.line).strip()[:200] if users else "",
+        )
 
     def _page(self) -> Page | None:
         return read_page(self._page_path.read_bytes()[:PAGE_BYTES])

@@ -11,12 +11,13 @@ import selectors
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from distdbg.launch.io.journal import Journal
 from distdbg.protocol.launcher_events import AgentExited, Cancelled
+from distdbg.protocol.requests import AskExceptions, Kill, Request, SendSignal, Stop, TakeDeathDump
 
 #: After one node has failed for good the others get this long to end by themselves, with their own evidence.
 _OTHERS_MAY_TAKE_S = 3.0
@@ -67,12 +68,8 @@ class Nodes(ABC):
     def start(self) -> None: ...
 
     @abstractmethod
-    def tell_all(self, request: Mapping[str, Any]) -> None:
-        """Every agent that still listens gets the request."""
-
-    @abstractmethod
-    def _tell_others(self, but: AgentSeen, request: Mapping[str, Any]) -> None:
-        """All but one."""
+    def tell_all(self, request: Request, *, but: AgentSeen | None = None) -> None:
+        """Send it to every agent that still listens, except `but`."""
 
     @abstractmethod
     def _look_after(self) -> None:
@@ -111,9 +108,9 @@ class Nodes(ABC):
             case "rank-exited":
                 agent.rank_pids.discard(int(event.get("pid") or 0))
                 if event.get("exit_code") and not event.get("asked_to_stop"):
-                    self._tell_others(agent, {"request": "exceptions"})
+                    self.tell_all(AskExceptions(), but=agent)
             case "death-dump":
-                self._tell_others(agent, {"request": "last-look", "folder": event["folder"]})
+                self.tell_all(TakeDeathDump(folder=event["folder"]), but=agent)
             case "stopping" if self.cancelled_by is None and _asks_all(str(event.get("reason", ""))):
                 self.stop(str(event["reason"]))
         self._listener(agent.node_rank, event)
@@ -126,7 +123,7 @@ class Nodes(ABC):
 
     def _end_the_others(self) -> None:
         if self._first_failure is not None and time.monotonic() - self._first_failure > _OTHERS_MAY_TAKE_S:
-            self.tell_all({"request": "stop", "reason": "another node has failed"})
+            self.tell_all(Stop(reason="another node has failed"))
             self._first_failure = float("inf")
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill()
@@ -147,7 +144,7 @@ class Nodes(ABC):
     def end(self, because: str) -> None:
         """Gently, as a stop does; but it is no cancel."""
         self._ended_because = because
-        self.tell_all({"request": "stop", "reason": because})
+        self.tell_all(Stop(reason=because))
 
     def stop(self, by: str) -> None:
         """Gently; a second call ends the job at once. One that is failing already was not cancelled: it is hurried.
@@ -157,9 +154,9 @@ class Nodes(ABC):
         if self.cancelled_by is None and self._first_failure is None:
             self.cancelled_by = by
             self._journal.note(Cancelled(by=by))
-            self.tell_all({"request": "stop", "reason": by})
+            self.tell_all(Stop(reason=by))
         else:
-            self.tell_all({"request": "kill", "by": by})
+            self.tell_all(Kill(by=by))
             self._kill_at = time.monotonic() + _KILLED_WITHIN_S
 
     def _catch_signals(self) -> None:
@@ -174,7 +171,7 @@ class Nodes(ABC):
     def _signals(self, numbers: bytes) -> None:
         for number in numbers:
             if number in _FORWARDED:
-                self.tell_all({"request": "signal", "signal": number})
+                self.tell_all(SendSignal(signal=number))
             elif number != signal.SIGHUP or self.cancelled_by is None:  # a terminal that closes may send several
                 self.stop(signal.Signals(number).name)
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from distdbg.launch.backends.carriers import Carrier
 from distdbg.launch.backends.remote_nodes import Meeting, RemoteNodes
+from distdbg.launch.link.liveness_port import own_addresses
 from distdbg.launch.plan.job import FIRST_NODE, FIRST_PORT
 from distdbg.launch.plan.quick_preflight import judged
+from distdbg.protocol.requests import StartAgent
 
 if TYPE_CHECKING:
     from distdbg.launch.backends.interface import Start
@@ -53,7 +55,7 @@ def remote_nodes(
 
     return RemoteNodes(
         carriers,
-        lambda meeting: _orders(start, environment, meeting),
+        lambda meeting, port: _orders(start, environment, meeting, port),
         plan.place.port,
         grace=start.grace,
         journal=start.journal,
@@ -66,15 +68,17 @@ def remote_nodes(
     )
 
 
-def _orders(start: Start, environment: Mapping[str, str], meeting: Meeting) -> dict[str, Any]:
+def _orders(start: Start, environment: Mapping[str, str], meeting: Meeting, port: int) -> StartAgent:
     """The same for all nodes: each fills in what is its own."""
     address = f"[{meeting.address}]" if ":" in meeting.address else meeting.address
     place, node = start.plan.place, start.plan.nodes[0]
     words = [word.replace(FIRST_NODE, address).replace(FIRST_PORT, str(meeting.port)) for word in node.torchrun]
-    return {
-        "own": list(start.own),
-        "torchrun": words,
-        "environment": {**environment} | {variable.name: variable.value for variable in node.environment},
-        "cwd": str(place.container.folder if place.container else Path.cwd()),
-        "unset": list(node.unset),
-    }
+    return StartAgent(
+        own=list(start.own),
+        torchrun=words,
+        environment={**environment} | {variable.name: variable.value for variable in node.environment},
+        cwd=str(place.container.folder if place.container else Path.cwd()),
+        unset=list(node.unset),
+        address=meeting.address,
+        endpoints=[(own, port) for own in own_addresses()],
+    )

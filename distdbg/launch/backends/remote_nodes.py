@@ -10,7 +10,7 @@ import contextlib
 import selectors
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from distdbg.launch.backends.nodes import AgentSeen, Listener, Nodes
 from distdbg.launch.io.control import ControlWatcher
 from distdbg.launch.io.journal import Journal
 from distdbg.launch.link.lifeline import PING_EVERY_S, SILENT_AFTER_S
-from distdbg.launch.link.liveness_port import OPENS_WITHIN_S, LivenessPort, knock, own_addresses
+from distdbg.launch.link.liveness_port import OPENS_WITHIN_S, LivenessPort, connect_all
 from distdbg.protocol.agent_events import DeathDump
 from distdbg.protocol.launcher_events import AgentSilent, NodeSilent
 from distdbg.protocol.message import Event
+from distdbg.protocol.requests import Cancel, Listen, Ping, Reach, Request, StartAgent, read_request
 
 #: From the first agent that is there to the last: prologs and slow file systems included.
 _ALL_HERE_WITHIN_S = 90.0
@@ -51,9 +52,9 @@ class _RemoteAgent:
     host: str
     here: dict[str, Any] | None = None
     heard: float = 0.0
-    #: (address, port) that opened at the start
-    door: tuple[str, int] | None = None
-    #: what its door said in the silence, and when it was asked
+    #: the address and port that could be reached at the start
+    endpoint: tuple[str, int] | None = None
+    #: during a silence: when a connection was tried, and why it failed
     asked: float | None = None
     shut: str | None = None
     told: bool = False
@@ -63,7 +64,7 @@ class _RemoteAgent:
 
 
 class RemoteNodes(Nodes):
-    """`orders(meeting)` gives the `start` request for all nodes, once it is known where they meet.
+    """`orders` makes the request that starts all agents from where they meet, and from the launcher's liveness port.
 
     `port` is where the search for a free one begins on the first node; `dump` names the folder of a dump by its
     reason, `looked` gets what each host has looked at before. `heard` makes events for the journal of what the carriers
@@ -73,7 +74,7 @@ class RemoteNodes(Nodes):
     def __init__(
         self,
         carriers: Sequence[Carrier],
-        orders: Callable[[Meeting], dict[str, Any]],
+        orders: Callable[[Meeting, int], StartAgent],
         port: int,
         *,
         grace: float,
@@ -109,7 +110,7 @@ class RemoteNodes(Nodes):
 
     def start(self) -> None:
         self._catch_signals()
-        self._door = LivenessPort()
+        self._liveness = LivenessPort()
         self._control = ControlWatcher(self._control_path)
         self._selector.register(self._control.wake, selectors.EVENT_READ, self._relay)
         for carrier in self._carriers:
@@ -118,22 +119,22 @@ class RemoteNodes(Nodes):
             self._wait_for_all()
             self._looked({a.host: a.here.get("looked", {}) for _, a in sorted(self._agents.items()) if a.here})
             meeting = self._find_meeting()
-            request = self._orders(meeting)
+            request = self._orders(meeting, self._liveness.port)
         except CannotStart:
             self._kill()
             raise
-        doors = [(address, self._door.port) for address in own_addresses()]
         self._started = True
-        self.tell_all({**request, "request": "start", "address": meeting.address, "doors": doors})
-        self._try_doors()
+        self.tell_all(request)
+        self._try_ports()
 
     def _relay(self) -> None:
-        """What is asked of the agents in the run directory: one look for all of them at a shared file system."""
-        for request in self._control.requests():
-            if self._started:
+        """Requests in the run's control file: one reader for all agents of a shared file system."""
+        for record in self._control.requests():
+            request = read_request(record, -1)
+            if self._started and request is not None:
                 self.tell_all(request)
-            elif request.get("request") == "cancel":
-                self.cancelled_by = str(request.get("by") or "cancelled")
+            elif isinstance(request, Cancel):
+                self.cancelled_by = request.by or "cancelled"
 
     def _carry(self, carrier: Carrier) -> None:
         running = Running(carrier)
@@ -164,11 +165,11 @@ class RemoteNodes(Nodes):
         """An address of the first node that all others reach; who does not reach any is named."""
         first, others = self._agents[0], [agent for node, agent in self._agents.items() if node != 0]
         addresses = list(first.here["addresses"]) if first.here else []
-        self._ask([first], {"request": "host", "port": self._port, "to": 0})
+        self._ask([first], Listen(port=self._port, to=0))
         port = int(self._answers[0]["port"])
         if not others:
             return Meeting(addresses[0] if addresses else "127.0.0.1", port)
-        self._ask(others, {"request": "reach", "addresses": addresses, "port": port, "not": 0})
+        self._ask(others, Reach(addresses=addresses, port=port), but=first)
         why_not = {agent: dict(self._answers[agent.seen.node_rank]["why_not"]) for agent in others}
         for address in addresses:
             if all(answers.get(address) is None for answers in why_not.values()):
@@ -180,9 +181,9 @@ class RemoteNodes(Nodes):
             "Look at the network and firewall between them; `distdbg preflight` tests every pair.",
         )
 
-    def _ask(self, agents: Sequence[_RemoteAgent], request: dict[str, Any]) -> None:
+    def _ask(self, agents: Sequence[_RemoteAgent], request: Request, *, but: _RemoteAgent | None = None) -> None:
         self._answers.clear()
-        self.tell_all(request)
+        self.tell_all(request, but=but.seen if but is not None else None)
         wanted = {agent.seen.node_rank for agent in agents}
         self._turn_until(lambda: wanted <= self._answers.keys(), _ANSWERS_WITHIN_S, "agents to answer")
         if silent := [agent for agent in agents if agent.seen.node_rank not in self._answers]:
@@ -238,26 +239,26 @@ class RemoteNodes(Nodes):
             case _:
                 self._heard(agent.seen, event)
 
-    def _try_doors(self) -> None:
-        """Once, in a thread: a door that does not open now (a firewall) will say nothing when its agent is silent."""
+    def _try_ports(self) -> None:
+        """Once, in a thread: a port that cannot be reached now (a firewall) says nothing later about a silent agent."""
 
         def try_all() -> None:
-            doors = {
-                (str(address), int(agent.here["door"])): agent
+            endpoints = {
+                (str(address), int(agent.here["liveness_port"])): agent
                 for agent in self._agents.values()
                 if agent.here
                 for address in agent.here["addresses"]
             }
-            for door, why in knock(doors).items():
+            for endpoint, why in connect_all(endpoints).items():
                 if why is None:
-                    doors[door].door = doors[door].door or door
+                    endpoints[endpoint].endpoint = endpoints[endpoint].endpoint or endpoint
 
-        threading.Thread(target=try_all, name="doors", daemon=True).start()
+        threading.Thread(target=try_all, name="endpoints", daemon=True).start()
 
     def _look_after(self) -> None:
         now = time.monotonic()
         if now >= self._ping_at:
-            self.tell_all({"request": "ping"})
+            self.tell_all(Ping())
             self._ping_at = now + PING_EVERY_S
         for running in self._running:
             if running.process.poll() is not None:
@@ -279,19 +280,19 @@ class RemoteNodes(Nodes):
                 self._ended(agent.seen, running.process.returncode or EXIT_LOST, host=agent.host, because=said)
 
     def _look_at_silent(self, agent: _RemoteAgent, now: float) -> None:
-        """What its host's door says decides: nobody there ends the job, an agent that is only stopped does not.
+        """A host that accepts no connection ends the job; an agent that is only stopped does not.
 
         Its ranks may train on without it. Only when all others have said their last words is it not waited for.
         """
         if agent.asked is None or now - agent.asked > _ASKED_AGAIN_S:
             agent.asked = now
-            if agent.door is not None:
-                threading.Thread(target=self._knock, args=(agent,), name="knock", daemon=True).start()
+            if agent.endpoint is not None:
+                threading.Thread(target=self._connect, args=(agent,), name="connect", daemon=True).start()
             return
         silent = agent.silent_s(now)
         if agent.shut is not None:
             self._lose(agent, silent, f"its host does not answer either ({agent.shut})", host_answers=False)
-        elif agent.door is None:
+        elif agent.endpoint is None:
             if silent > _UNKNOWN_FOR_S:
                 self._lose(agent, silent, "whether its host answers is not known", host_answers=None)
         elif now - agent.asked > OPENS_WITHIN_S:
@@ -308,10 +309,10 @@ class RemoteNodes(Nodes):
             self._say(f"{where}: nothing heard for {silent_s:.0f} s, but {because}; its ranks are left alone")
             self._journal.note(AgentSilent(node_rank=agent.seen.node_rank, host=agent.host, silent_s=silent_s))
 
-    def _knock(self, agent: _RemoteAgent) -> None:
-        door = agent.door
-        if door is not None and (why := knock([door])[door]) is not None:
-            agent.shut = f"{door[0]}: {why}"
+    def _connect(self, agent: _RemoteAgent) -> None:
+        endpoint = agent.endpoint
+        if endpoint is not None and (why := connect_all([endpoint])[endpoint]) is not None:
+            agent.shut = f"{endpoint[0]}: {why}"
 
     def _lose(self, agent: _RemoteAgent, silent_s: float, because: str, *, host_answers: bool | None) -> None:
         self._say(f"node {agent.seen.node_rank} ({agent.host}) is lost: silent for {silent_s:.0f} s, {because}")
@@ -350,12 +351,10 @@ class RemoteNodes(Nodes):
             for event in self._events_in([running.said() for running in self._running]):
                 self._journal.note(event)
 
-    def tell_all(self, request: Mapping[str, Any]) -> None:
+    def tell_all(self, request: Request, *, but: AgentSeen | None = None) -> None:
+        record = request.record(None if but is None else but.node_rank)
         for running in self._running:
-            running.wire.send(request)
-
-    def _tell_others(self, but: AgentSeen, request: Mapping[str, Any]) -> None:
-        self.tell_all({**request, "not": but.node_rank})
+            running.wire.send(record)
 
 
 def _names(agents: Sequence[_RemoteAgent]) -> str:

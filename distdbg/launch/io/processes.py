@@ -72,6 +72,11 @@ def stat_fields(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
+def is_stopped(pid: int) -> bool:
+    """By SIGSTOP, Ctrl-Z or the batch system."""
+    return stat_fields(pid)[:1] == ["T"]
+
+
 def anonymous_bytes(pid: int) -> int | None:
     """What of a process's memory is no file's and not shared; None where it is gone."""
     try:

@@ -1,8 +1,8 @@
-"""Whether a host still answers: each side keeps a listening socket that nobody ever accepts from.
+"""Whether a host still answers: each side keeps a listening socket that nobody accepts from.
 
-The kernel answers for a process that is stopped or stuck, so a door that does not open is the host or the wire, and
-one that does open while nobody speaks is the process. Only what opened at the start says anything later: a firewall
-between a login node and the others is no fault.
+The kernel accepts connections for a stopped or stuck process. So where a connection fails it is the host or the
+network, and where it succeeds and the process is silent it is the process. Only a port that could be reached at the
+start says anything later: a firewall between a login node and the others is no fault.
 """
 
 from __future__ import annotations
@@ -59,39 +59,41 @@ def own_addresses() -> list[str]:
     return sorted(dict.fromkeys(found), key=lambda address: address != named)
 
 
-def knock(doors: Iterable[tuple[str, int]], within_s: float = OPENS_WITHIN_S) -> Mapping[tuple[str, int], str | None]:
-    """Try all at once: None for one that opened, else why it did not."""
+def connect_all(
+    endpoints: Iterable[tuple[str, int]], within_s: float = OPENS_WITHIN_S
+) -> Mapping[tuple[str, int], str | None]:
+    """Try all at once: None for a connection, else why there is none."""
     answers: dict[tuple[str, int], str | None] = {}
     with selectors.DefaultSelector() as selector:
-        for door in doors:
-            knocking, answers[door] = _begin(door)
-            if knocking is not None:
-                selector.register(knocking, selectors.EVENT_WRITE, door)
+        for endpoint in endpoints:
+            connection, answers[endpoint] = _begin(endpoint)
+            if connection is not None:
+                selector.register(connection, selectors.EVENT_WRITE, endpoint)
         deadline = time.monotonic() + within_s
         while selector.get_map() and (left := deadline - time.monotonic()) > 0:
             for key, _ in selector.select(left):
-                knocking = _socket_of(key)
-                answers[key.data] = _why(knocking.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
-                selector.unregister(knocking)
-                knocking.close()
+                connection = _socket_of(key)
+                answers[key.data] = _why(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+                selector.unregister(connection)
+                connection.close()
         for key in list(selector.get_map().values()):
             answers[key.data] = f"no answer within {within_s:g} s"
             _socket_of(key).close()
     return answers
 
 
-def _begin(door: tuple[str, int]) -> tuple[socket.socket | None, str | None]:
-    """A connection on its way, or None and how it ended at once."""
-    knocking = socket.socket(socket.AF_INET6 if ":" in door[0] else socket.AF_INET)
-    knocking.setblocking(False)
+def _begin(endpoint: tuple[str, int]) -> tuple[socket.socket | None, str | None]:
+    """A connection in progress, or None and how it ended at once."""
+    connection = socket.socket(socket.AF_INET6 if ":" in endpoint[0] else socket.AF_INET)
+    connection.setblocking(False)
     try:
-        code = knocking.connect_ex(door)
+        code = connection.connect_ex(endpoint)
     except OSError as error:
-        knocking.close()
+        connection.close()
         return None, str(error)
     if code in (errno.EINPROGRESS, errno.EAGAIN):
-        return knocking, "no answer"
-    knocking.close()
+        return connection, "no answer"
+    connection.close()
     return None, _why(code)
 
 

@@ -1,10 +1,10 @@
-"""An agent on another host before it starts anything: says who it is, finds where all can meet, gets its orders.
+"""The handshake of an agent on another host: it reports its host, tests connections, and gets its arguments.
 
-agent                                           launcher
-here {host, addresses, door, sees_run, …}  ->   until all are there, or who is missing is said
-place {port}                               <-   host {port}         the first node listens, from that port on
-reached {address: why not}                 <-   reach {addresses, port}                      the others try
-                                           <-   start {own, torchrun, environment, unset, …}
+agent                                              launcher
+here {host, addresses, liveness_port, sees_run, …} ->   waits for all nodes
+place {port}                                       <-   host {port}: the first node listens
+reached {address: why not}                         <-   reach {addresses, port}: the others try to connect
+                                                   <-   start {own, torchrun, environment, unset, …}
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from distdbg.launch.io.ports import ReservedPort
-from distdbg.launch.link.liveness_port import LivenessPort, knock, listen, own_addresses
+from distdbg.launch.link.liveness_port import LivenessPort, connect_all, listen, own_addresses
 from distdbg.launch.link.wire import StdioWire
 from distdbg.protocol.agent_events import Here, Place, Reached
+from distdbg.protocol.requests import Kill, Listen, Reach, StartAgent, Stop, read_request
 
 #: NFS shows a new directory to another host after its attribute time.
 _SEES_WITHIN_S = 5.0
@@ -40,33 +41,32 @@ class Orders:
     environment: dict[str, str]
     cwd: str
     unset: list[str]
-    launcher_doors: list[tuple[str, int]]
+    launcher_endpoints: list[tuple[str, int]]
     rest: list[dict[str, Any]] = field(default_factory=list)
     port: ReservedPort | None = None
 
 
-def meet(wire: StdioWire, node_rank: int, run: Path, door: LivenessPort) -> Orders | None:
-    """None where the launcher has gone before it gave orders."""
-    wire.send(Here(door=door.port, more=_who(run)).record(time.time()))
+def meet(wire: StdioWire, node_rank: int, run: Path, own_port: LivenessPort) -> Orders | None:
+    """None where the launcher ended before it sent them."""
+    wire.send(Here(liveness_port=own_port.port, more=_who(run)).record(time.time()))
     listening: socket.socket | None = None
     while not wire.closed:
         select.select([wire], [], [])
         requests = wire.receive()
         for number, request in enumerate(requests):
-            match request.get("request"):
-                case "host" if request.get("to") == node_rank:
-                    listening = _listen_from(int(request["port"]))
+            match read_request(request, node_rank):
+                case Listen(to=to, port=port) if to == node_rank:
+                    listening = _listen_from(port)
                     wire.send(Place(port=listening.getsockname()[1]).record(time.time()))
-                case "reach" if request.get("not") != node_rank:
-                    doors = [(address, int(request["port"])) for address in request["addresses"]]
-                    why_not = {at: why for (at, _), why in knock(doors).items()}
+                case Reach(addresses=addresses, port=port):
+                    why_not = {at: why for (at, _), why in connect_all([(at, port) for at in addresses]).items()}
                     wire.send(Reached(why_not=why_not).record(time.time()))
-                case "start":
-                    orders = _orders(request, node_rank)
+                case StartAgent() as start:
+                    orders = _orders(start, node_rank)
                     orders.rest = requests[number + 1 :]
                     orders.port = _keep(listening)
                     return orders
-                case "stop" | "kill":
+                case Stop() | Kill():
                     return None
     return None
 
@@ -120,12 +120,12 @@ def _keep(listening: socket.socket | None) -> ReservedPort | None:
     return None
 
 
-def _orders(request: dict[str, Any], node_rank: int) -> Orders:
+def _orders(request: StartAgent, node_rank: int) -> Orders:
     own = {NODE_RANK: str(node_rank), IS_HOST: str(int(node_rank == 0))}
     # c10d deals out group ranks in the order of these words as text: a letter beyond f comes after every address
-    own[LOCAL_ADDRESS] = str(request["address"]) if node_rank == 0 else f"node{node_rank:06d}-{host_name()}"
+    own[LOCAL_ADDRESS] = request.address if node_rank == 0 else f"node{node_rank:06d}-{host_name()}"
 
-    doors = [(str(address), int(port)) for address, port in request["doors"]]
+    endpoints = [(str(address), int(str(port))) for address, port in request.endpoints]
 
     def fill(word: str) -> str:
         for name, value in own.items():
@@ -133,11 +133,11 @@ def _orders(request: dict[str, Any], node_rank: int) -> Orders:
         return word
 
     return Orders(
-        own=[*request["own"], "--node-rank", str(node_rank), "--host", host_name()],
-        torchrun=[fill(word) for word in request["torchrun"]],
-        cwd=str(request["cwd"]),
-        environment={str(k): str(v) for k, v in request["environment"].items()},
-        unset=[str(name) for name in request["unset"]],
+        own=[*request.own, "--node-rank", str(node_rank), "--host", host_name()],
+        torchrun=[fill(word) for word in request.torchrun],
+        cwd=request.cwd,
+        environment=dict(request.environment),
+        unset=list(request.unset),
         # one that does not open now says nothing later
-        launcher_doors=[door for door, why in knock(doors, 1.0).items() if why is None],
+        launcher_endpoints=[endpoint for endpoint, why in connect_all(endpoints, 1.0).items() if why is None],
     )

@@ -7,13 +7,14 @@ import os
 import socket
 
 from distdbg.errors import Refused
+from distdbg.protocol.requests import Cancel
 from distdbg.rundir import RunDir
 
 
 def ask_to_end(run: RunDir) -> None:
     """Through the control file, which every agent reads. Raises Refused."""
     try:
-        run.ask({"request": "cancel", "by": f"cancelled by {who()} (pid {os.getpid()})"})
+        run.ask(Cancel(by=f"cancelled by {who()} (pid {os.getpid()})").record())
     except OSError as error:
         raise Refused(
             f"{str(run.control)!r} cannot be written: {error.strerror}", "Cancel it as the user who launched it."

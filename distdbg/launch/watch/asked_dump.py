@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,21 @@ from distdbg.errors import DistdbgError, NothingToAnalyse, Refused
 from distdbg.evidence import jsonl
 from distdbg.evidence.records import ranks_seen
 from distdbg.launch.io import processes
-from distdbg.launch.watch.dump_requests import BUSY
 from distdbg.launch.watch.write_delay import patience
 from distdbg.protocol.agent_events import AgentFinished, Dumped
+from distdbg.protocol.dump import (
+    BUSY,
+    COLLECTED,
+    CaptureRequest,
+    CaptureTarget,
+    LookPart,
+    Manifest,
+    NodePart,
+    RankPart,
+    failed,
+    not_tried,
+)
+from distdbg.protocol.requests import TakeDump
 from distdbg.rundir import Attempt, RunDir
 from distdbg.whole_file import write_json
 
@@ -40,13 +52,14 @@ _BUSY_FOR_S, _ASKED_AGAIN_S = 15.0, 1.0
 _MOST_EVENTS = 16 << 20
 _MOST_NEWS = 1 << 20
 _MOST_PART = 128 << 20
+_GONE = "its process is gone"
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """What a dump shall hold: see launch/watch/capture.py, whose request these are."""
+    """The options of a request for a dump (protocol/requests.py)."""
 
     looks: int = 2
     interval: float = 1.0
@@ -54,9 +67,8 @@ class DumpOptions:
     native: int = 2
     values: bool = False
 
-    def request(self, folder: Path) -> dict[str, Any]:
-        names = ("looks", "interval", "within", "native", "values")
-        return {"folder": str(folder)} | {name: getattr(self, name) for name in names}
+    def request(self, folder: Path) -> TakeDump:
+        return TakeDump(folder=str(folder), **asdict(self))
 
 
 @dataclass
@@ -115,7 +127,7 @@ def _ask(run: RunDir, attempt: Attempt, options: DumpOptions, say: Say) -> _Aske
     try:
         folder = attempt.make_dump("asked")
         asked = _Asked(run, folder, options, _nodes(attempt))
-        run.ask({"request": "dump", **options.request(folder)})
+        run.ask(options.request(folder).record())
     except OSError as error:
         raise Refused(
             f"the run directory cannot be written: {error.strerror}: {error.filename}",
@@ -211,15 +223,12 @@ def capture(
     folder: Path, options: DumpOptions, ranks: Sequence[RankProcess], say: Say, *, node_rank: int, host: str
 ) -> None:
     """Run launch/watch/capture.py over these processes. Raises DistdbgError where it wrote nothing."""
-    targets = [{"rank": r.rank, "pid": r.pid, "stem": r.stem} for r in ranks]
-    request = options.request(folder) | {
-        "node_rank": node_rank,
-        "host": host,
-        "targets": targets,
-        "parent": os.getpid(),
-    }
+    targets = [CaptureTarget(rank=r.rank, pid=r.pid, stem=r.stem).fields() for r in ranks]
+    request = CaptureRequest(
+        **options.request(folder).fields(), node_rank=node_rank, host=host, targets=targets, parent=os.getpid()
+    )
     pids = [r.pid for r in ranks]
-    stopped = {pid for pid in pids if is_stopped(pid)}
+    stopped = {pid for pid in pids if processes.is_stopped(pid)}
     process = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("capture.py"))],
         stdin=subprocess.PIPE,
@@ -228,12 +237,14 @@ def capture(
         start_new_session=True,  # so that py-spy dies with it
     )
     try:
-        _see_through(process, json.dumps(request).encode(), options.within + _SHOWS_WITHIN_S, say, len(targets))
+        _see_through(
+            process, json.dumps(request.fields()).encode(), options.within + _SHOWS_WITHIN_S, say, len(targets)
+        )
     finally:
         if process.poll() is None:
             processes.kill_group(process.pid, signal.SIGKILL)
             process.wait()
-        for pid in (p for p in pids if p not in stopped and is_stopped(p)):
+        for pid in (p for p in pids if p not in stopped and processes.is_stopped(p)):
             processes.kill(pid, signal.SIGCONT)  # py-spy stops one for milliseconds, and was killed in them
     if not (folder / "nodes" / f"{node_rank:04d}.json").exists():
         said = process.stderr.read().decode("utf-8", "replace").strip() if process.stderr else ""
@@ -241,10 +252,6 @@ def capture(
             f"the ranks could not be looked at: {said.rpartition(chr(10))[2] or 'it took too long'}",
             f"What was had of them is in {folder}.",
         )
-
-
-def is_stopped(pid: int) -> bool:
-    return (processes.stat_fields(pid) or [""])[0] == "T"
 
 
 def _see_through(process: subprocess.Popen[bytes], request: bytes, most: float, say: Say, ranks: int) -> None:
@@ -260,29 +267,33 @@ def _see_through(process: subprocess.Popen[bytes], request: bytes, most: float, 
 
 
 def write_manifest(
-    folder: Path, options: DumpOptions, because: Mapping[int, str], told: Mapping[int, object], **more: object
+    folder: Path,
+    options: DumpOptions,
+    because: Mapping[int, str],
+    told: Mapping[int, object],
+    **more: Any,  # noqa: ANN401 -- `job`
 ) -> None:
     """The last file of a dump: what became of every rank of the job, by what is there, then by what agents told."""
     collected = _collected(folder)
     ranks: dict[str, object] = {}
     for rank in sorted({*because, *collected}):
         why = because.get(rank, "")
-        silent = {"failed": "it is in no node's part"} if why == "answered" else {"not_tried": why}
+        silent = failed("it is in no node's part") if why == "answered" else not_tried(why)
         said = collected.get(rank)
-        had = told.get(rank, silent) if said is None else {"failed": said} if said else "collected"
-        ranks[str(rank)] = had
-    manifest = {"schema": "distdbg.dump/1", "t": time.time(), "reason": "asked", "by": f"hang-dump, pid {os.getpid()}",
-                "world_size": len(ranks), "looks": options.looks, "stalled": None, "ranks": ranks}  # fmt: skip
-    write_json(folder / "manifest.json", {**manifest, **more})
+        ranks[str(rank)] = told.get(rank, silent) if said is None else failed(said) if said else COLLECTED
+    manifest = Manifest(
+        t=time.time(), reason="asked", by=f"hang-dump, pid {os.getpid()}", world_size=len(ranks), looks=options.looks,
+        ranks=ranks, **more,
+    )  # fmt: skip
+    write_json(folder / "manifest.json", manifest.fields())
 
 
 def _collected(folder: Path) -> dict[int, str]:
     """Of every rank that a node's part has: why it gave nothing at all, "" where it gave something."""
     found: dict[int, str] = {}
     for path in sorted((folder / "nodes").glob("*.json")):
-        part = jsonl.whole(read_whole(path, _MOST_PART)[0] or "") or {}
-        for item in part.get("ranks") or ():
-            looks = item.get("looks") or [{}]
-            had = any(look.get("process") or "file" in (look.get("stacks") or {}) for look in looks)
-            found[item["rank"]] = "" if had else "its process is gone"
+        part = NodePart.from_record(jsonl.whole(read_whole(path, _MOST_PART)[0] or "") or {})
+        for item in map(RankPart.from_record, jsonl.dicts(part.ranks)):
+            looks = map(LookPart.from_record, jsonl.dicts(item.looks))
+            found[item.rank] = "" if any(look.process or "file" in look.stacks for look in looks) else _GONE
     return found

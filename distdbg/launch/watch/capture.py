@@ -46,7 +46,16 @@ from distdbg.collect.machine.process_look import look
 from distdbg.collect.machine.recorder_pipe import NoPipe, ask_by_pipe
 from distdbg.evidence.frames import Activity, activity_of, is_user
 from distdbg.launch.io.processes import children, die_with_parent
-from distdbg.protocol.dump import PageReading
+from distdbg.protocol.dump import (
+    COLLECTED,
+    CaptureRequest,
+    CaptureTarget,
+    NodePart,
+    PageReading,
+    RankPart,
+    failed,
+    not_tried,
+)
 from distdbg.protocol.page import PAGE_BYTES, Page, read_page
 from distdbg.whole_file import make_private_folder, write_whole
 
@@ -58,6 +67,7 @@ _FRESH_NS = 5_000_000_000
 _MOST_SOURCE = 256 << 10
 _MOST_SOURCES = 64
 _MOST_CHILDREN = 16
+_TIME_OVER = not_tried("the time for this capture was over")
 _WAITS_FOR_CHILDREN = {Activity.LOADER, Activity.CHILD, Activity.SHARED_LOCK}
 _COMMUNICATES = {Activity.COLLECTIVE, Activity.GROUP_SETUP, Activity.DISTRIBUTED, Activity.PICKLING, Activity.AUTOGRAD}
 
@@ -79,55 +89,49 @@ class Target:
 class Capture:
     """One request, carried out by `run`."""
 
-    def __init__(self, request: dict[str, Any]) -> None:
+    def __init__(self, request: CaptureRequest) -> None:
         self.request = request
-        self.folder = Path(request["folder"])
-        self.until = time.monotonic() + float(request.get("within", 10.0))
-        self.values = bool(request.get("values"))
-        self.targets = [Target(t["rank"], t["pid"], t.get("stem")) for t in request["targets"]]
+        self.folder = Path(request.folder)
+        self.until = time.monotonic() + request.within
+        self.targets = [Target(t.rank, t.pid, t.stem) for t in map(CaptureTarget.from_record, request.targets)]
         self.sources: dict[str, str] = {}
         self.ras: dict[str, str] = {}
 
     def run(self) -> Path:
         """The path of the node's part, which is written last."""
-        looks = int(self.request.get("looks", 2))
+        looks = self.request.looks
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             pool.submit(self._ask_nccl)
             for number in range(1, looks + 1):
                 begun = time.monotonic()
                 list(pool.map(lambda t: self._look(t, number), self.targets))  # noqa: B023 -- done within the turn
                 if number == min(looks, 2):
-                    list(pool.map(self._native, self._rarest(int(self.request.get("native", 0)))))
+                    list(pool.map(self._native, self._rarest(self.request.native)))
                 if number < looks:
-                    interval = float(self.request.get("interval", 1.0))
-                    time.sleep(max(0.0, min(begun + interval, self.until) - time.monotonic()))
+                    time.sleep(max(0.0, min(begun + self.request.interval, self.until) - time.monotonic()))
         for target in self.targets:
             self._keep_calls(target)
         self._keep_sources()
-        return self._write(f"nodes/{self.request['node_rank']:04d}.json", json.dumps(self._part()))
+        return self._write(f"nodes/{self.request.node_rank:04d}.json", json.dumps(self._part().fields()))
 
     def accounts(self) -> dict[str, Any]:
         """Of each rank `collected`, or why its stacks were not: the manifest's words."""
         return {str(t.rank): _account(t.looks) for t in self.targets}
 
-    def _part(self) -> dict[str, Any]:
-        ranks = [{"rank": t.rank, "pid": t.pid, "looks": t.looks} for t in self.targets]
-        names = ("node_rank", "host")
-        return {name: self.request.get(name) for name in names} | {
-            "ranks": ranks,
-            "sources": self.sources,
-            "ras": self.ras,
-        }
+    def _part(self) -> NodePart:
+        ranks = [RankPart(rank=t.rank, pid=t.pid, looks=t.looks).fields() for t in self.targets]
+        request = self.request
+        return NodePart(node_rank=request.node_rank, host=request.host, ranks=ranks, sources=self.sources, ras=self.ras)
 
     def _ask_nccl(self) -> None:
         """On one node: it knows of all."""
-        if self.request["node_rank"] != 0 or not self.targets:
+        if self.request.node_rank != 0 or not self.targets:
             return
         try:
             told = ask_ras([t.pid for t in self.targets], min(self.until - time.monotonic(), _ASKS_NCCL_S))
             self.ras = {"file": self._name("nccl-ras.json", told)}
         except NoRas as error:
-            self.ras = {"not_tried": str(error)}
+            self.ras = not_tried(str(error))
 
     # -- one look -------------------------------------------------------------------------------------------
 
@@ -143,33 +147,33 @@ class Capture:
     def _stacks(self, target: Target, number: int) -> dict[str, Any]:
         left = self.until - time.monotonic()
         if left <= 0:
-            return {"not_tried": "the time for this capture was over"}
+            return _TIME_OVER
         try:
-            target.threads = pyspy.stacks(target.pid, within_s=min(left, 5.0), values=self.values)
+            target.threads = pyspy.stacks(target.pid, within_s=min(left, 5.0), values=self.request.values)
         except pyspy.PySpyFailed as error:
             told = _told_by_itself(target, min(self.until, time.monotonic() + _ANSWERS_WITHIN_S))
             if told is None:
-                return {"failed": str(error)}
+                return failed(str(error))
             return {"file": self._keep(target, "stacks", number, told), "told_by_itself_because": str(error)}
         for child in _awaited_children(target):
             with contextlib.suppress(pyspy.PySpyFailed):  # one that has ended meanwhile is no loss
-                target.threads += pyspy.stacks(child, within_s=min(left, 5.0), values=self.values)
+                target.threads += pyspy.stacks(child, within_s=min(left, 5.0), values=self.request.values)
         return {"file": self._keep(target, "stacks", number, json.dumps(target.threads).encode())}
 
     def _recorder(self, target: Target, number: int, state: str | None) -> dict[str, Any]:
         if state in ("T", "t"):
-            return {"not_tried": "the process is stopped"}
+            return not_tried("the process is stopped")
         left = self.until - time.monotonic()
         if left <= 0:
-            return {"not_tried": "the time for this capture was over"}
+            return _TIME_OVER
         try:
             if target.stem is None:
                 return self._recorder_of_stranger(target, min(left, 3.0))
             data = recorder.folded(recorder.ask(Path(f"{target.stem}.recorder"), min(left, 3.0)))
         except NoPipe as error:
-            return {"not_tried": str(error)}
+            return not_tried(str(error))
         except recorder.RecorderFailed as error:
-            return {"failed": str(error)}
+            return failed(str(error))
         return {"file": self._keep(target, "recorder", number, data)}
 
     def _recorder_of_stranger(self, target: Target, within_s: float) -> dict[str, Any]:
@@ -201,9 +205,9 @@ class Capture:
         if left <= 0 or state in ("T", "t"):
             return
         try:
-            found = pyspy.stacks(target.pid, within_s=min(left, 5.0), native=True, values=self.values)
+            found = pyspy.stacks(target.pid, within_s=min(left, 5.0), native=True, values=self.request.values)
         except pyspy.PySpyFailed as error:
-            target.looks[-1]["native"] = {"failed": str(error)}
+            target.looks[-1]["native"] = failed(str(error))
             return
         name = self._name(f"stacks/{target.rank:05d}.native.json", json.dumps(found))
         target.looks[-1]["native"] = {"file": name}
@@ -268,8 +272,8 @@ def _told_by_itself(target: Target, until: float) -> bytes | None:
 def _account(looks: list[dict[str, Any]]) -> str | dict[str, str]:
     told = [seen[what] for seen in looks for what in ("stacks", "recorder")]
     if any("file" in item for item in told):
-        return "collected"
-    return next((item for item in told if item), {"not_tried": "the time for this capture was over"})
+        return COLLECTED
+    return next((item for item in told if item), _TIME_OVER)
 
 
 def _page(target: Target) -> dict[str, Any] | None:
@@ -320,14 +324,14 @@ def _files(targets: list[Target]) -> Iterator[str]:
 
 
 def main() -> int:
-    request = json.load(sys.stdin)
-    folder = Path(request["folder"])
+    request = CaptureRequest.from_record(json.load(sys.stdin))
+    folder = Path(request.folder)
     make_private_folder(folder)
     if shutil.disk_usage(folder).free < 4 << 20:
         sys.stderr.write("there is no room for a dump\n")
         return 1
-    if parent := request.get("parent"):
-        die_with_parent(parent, signal.SIGKILL)
+    if request.parent:
+        die_with_parent(request.parent, signal.SIGKILL)
     capture = Capture(request)
     capture.run()
     sys.stdout.write(json.dumps({"ranks": capture.accounts()}) + "\n")

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from distdbg.launch.live.explain import explain
 from distdbg.launch.live.on_finding import tell_finding
-from distdbg.launch.watch.dump_requests import BUSY, DumpRequests, OpenDump
+from distdbg.launch.watch.dump_requests import DumpRequests, OpenDump
 from distdbg.launch.watch.stall import StallEvent, StallWatch
+from distdbg.protocol.agent_events import Dumped
+from distdbg.protocol.dump import BUSY, COLLECTED
 from distdbg.protocol.launcher_events import (
     DumpTaken,
     EndedHung,
@@ -32,6 +34,7 @@ from distdbg.protocol.launcher_events import (
     WentOn,
 )
 from distdbg.protocol.progress import read_samples
+from distdbg.protocol.requests import TakeDump
 from distdbg.rundir import RunDir
 from distdbg.whole_file import make_private_folder, write_json
 
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 
 #: Reasons for which an agent ends its ranks: what begins so was not anybody's wish to cancel the job.
 ENDED_BECAUSE = "the job hung"
-_OPTIONS = {"looks": 2, "interval": 0.5, "within": 20.0, "native": 1}
+_OPTIONS: dict[str, Any] = {"looks": 2, "interval": 0.5, "within": 20.0, "native": 1}
 _DEATH_WITHIN_S = 2.0
 #: A file system that does not answer keeps nobody from ending a hung job for longer.
 _EXPLAIN_WITHIN_S = 60.0
@@ -117,7 +120,7 @@ class HangWatch:
     def guard(self, nodes: Nodes) -> None:
         """Nodes that are about to start: the first ones, or those of a restart."""
         self._nodes = nodes
-        self._desk = DumpRequests(nodes.tell_all)
+        self._dumps = DumpRequests(nodes.tell_all)
         self._watch, self._look, self._later = None, None, None
         self._doomed, self.ended = False, None
 
@@ -143,7 +146,7 @@ class HangWatch:
             case "death-dump":
                 self._expect(Path(event["folder"]))
             case "dumped":
-                self._desk.hear(node_rank, event)
+                self._dumps.hear(node_rank, Dumped.from_record(event))
 
     def _start_attempt(self, number: int) -> None:
         hang = hang_timeout(self._settings)
@@ -169,12 +172,12 @@ class HangWatch:
         detected = self._watch.check(time.monotonic()) if self._watch and not self._nodes.ending else None
         if detected is not None:
             self._handle(detected)
-        for dump in self._desk.done(time.monotonic()):
+        for dump in self._dumps.done(time.monotonic()):
             self._dumped(dump)
 
     def finish(self) -> None:
         """All agents are gone: what was still to come of a dump does not come."""
-        for dump in self._desk.done(time.monotonic(), all_of_them=True):
+        for dump in self._dumps.done(time.monotonic(), all_of_them=True):
             self._dumped(dump)
         if self._working is not None:
             self._working.join(10.0)
@@ -213,27 +216,28 @@ class HangWatch:
         now, t = time.monotonic(), time.time()
         if self._look is not None and self._look.began > event.since:
             self._act()
-        elif self._desk.busy:
+        elif self._dumps.busy:
             self._later = (now + _TRY_AGAIN_S, reason, event, tries)
         else:
             folder = self._run.attempt(self._attempt).dump(reason, t)
             self._look = _Look(reason, event, folder, now, tries)
             stalled = {"since": _epoch(event.since), "quiet_s": event.quiet_s, "timeout_s": event.limit_s}
             nodes = self._nodes.living
-            self._desk.ask(folder, reason, by="launch", t=t, now=now, nodes=nodes, options=_OPTIONS, stalled=stalled)
+            request = TakeDump(folder=str(folder), **_OPTIONS)
+            self._dumps.ask(request, reason, t=t, now=now, nodes=nodes, stalled=stalled)
 
     def _expect(self, folder: Path) -> None:
         """An agent lost a rank, and looks at the others by itself."""
         until = time.monotonic() + _DEATH_WITHIN_S
         nodes = set(self._nodes.living)
-        self._desk.expect(OpenDump(folder, "death", "agent", time.time(), until, nodes, 1, None))
+        self._dumps.expect(OpenDump(folder, "death", "agent", time.time(), until, nodes, 1, None))
 
     # -- what comes of a dump -------------------------------------------------------------------------------
 
     def _dumped(self, dump: OpenDump) -> None:
         manifest = dump.manifest({r.rank: r.node_rank for r in self._state.ranks.values()})
-        told = list(manifest["ranks"].values())
-        collected = sum(t == "collected" for t in told)
+        told = list(manifest.ranks.values())
+        collected = told.count(COLLECTED)
         self._journal.note(
             DumpTaken(folder=self._run.relative(dump.folder), reason=dump.reason, seconds=dump.seconds,
             collected=collected, ranks=len(told), because=dump.because,
@@ -248,7 +252,7 @@ class HangWatch:
                 before.join(30.0)
             try:
                 make_private_folder(dump.folder)
-                write_json(dump.folder / "manifest.json", manifest)
+                write_json(dump.folder / "manifest.json", manifest.fields())
                 if look is not None:
                     self._explain()
             except Exception as error:  # the job goes on, whatever happens to its report

@@ -14,6 +14,7 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 from distdbg.protocol.launcher_events import LateWatchError
+from distdbg.protocol.requests import SampleStraggler
 
 if TYPE_CHECKING:
     from distdbg.launch.backends.nodes import Nodes
@@ -72,4 +73,4 @@ class StragglerWatch:
                 continue
             self._asked.add((late.rank, late.phase))
             usual_ms = round(late.usual * step_ms, 3)
-            self._nodes.tell_all({"request": "late-look", "rank": late.rank, "phase": late.phase, "usual_ms": usual_ms})
+            self._nodes.tell_all(SampleStraggler(rank=late.rank, phase=late.phase, usual_ms=usual_ms))

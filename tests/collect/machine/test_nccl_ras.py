@@ -13,6 +13,7 @@ from distdbg.collect.runs.dump_files import load_dump
 from distdbg.evidence.recorder.nccl_ras import read_ras
 from distdbg.launch.io.ports import ReservedPort
 from distdbg.launch.watch.capture import Capture
+from distdbg.protocol.dump import CaptureRequest
 from tests.evidence.recorder.test_nccl_ras import communicator, told
 
 #: As client_support.cc of NCCL 2.28 does: a line for each line, and the end of the connection after the answer.
@@ -73,7 +74,7 @@ def test_it_is_asked_once_and_kept_in_the_dump(rank, tmp_path):
     pid = rank()
     request = {"folder": str(tmp_path / "dump"), "node_rank": 0, "host": "here", "looks": 1, "within": 30,
                "targets": [{"rank": 3, "pid": pid, "stem": None}]}  # fmt: skip
-    part = json.loads(Capture(request).run().read_text())
+    part = json.loads(Capture(CaptureRequest.from_record(request)).run().read_text())
     assert part["ras"] == {"file": "nccl-ras.json"}
     dump, _ = load_dump(tmp_path / "dump", "dump")
     assert [(c.name, c.ranks[0].pid, c.ranks[0].launched["AllReduce"]) for c in dump.communicators] == [("0xa", pid, 3)]

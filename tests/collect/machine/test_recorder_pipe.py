@@ -12,6 +12,7 @@ from distdbg.collect.machine.recorder import RecorderFailed
 from distdbg.collect.machine.recorder_pipe import NoPipe, ask_by_pipe
 from distdbg.collect.runs.dump_files import load_dump
 from distdbg.launch.watch.capture import Capture
+from distdbg.protocol.dump import CaptureRequest
 from tests.evidence.recorder.test_log import dump, entry
 
 GOOD = dump(entry(1, retired=True), entry(2), groups={"0": {"ranks": "[0, 1]"}})
@@ -64,7 +65,7 @@ def test_torch_writes_where_it_is_told(rank, tmp_path):
                TORCH_NCCL_DEBUG_INFO_TEMP_FILE="traces/rank_")  # fmt: skip
     request = {"folder": str(tmp_path / "dump"), "node_rank": 0, "host": "here", "looks": 2, "interval": 0.1,
                "within": 30, "targets": [{"rank": 3, "pid": pid, "stem": None}]}  # fmt: skip
-    part = json.loads(Capture(request).run().read_text())
+    part = json.loads(Capture(CaptureRequest.from_record(request)).run().read_text())
     assert [look["recorder"] for look in part["ranks"][0]["looks"]] == [{"file": "recorder/00003.1.pickle"}] * 2
     found, unknown = load_dump(tmp_path / "dump", "dump")
     log = found.ranks[3].looks[1].recorder

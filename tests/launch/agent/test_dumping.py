@@ -21,6 +21,7 @@ from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io import processes
 from distdbg.launch.io.loop import Loop
 from distdbg.protocol.page import read_page
+from distdbg.protocol.requests import TakeDump
 from distdbg.rundir import RunDir
 from distdbg.worker.page import PageWriter
 
@@ -81,8 +82,9 @@ def make(node, sleepers):
     ranks = {s.rank.rank: s.rank for s in sleepers}
     living = [r for r in ranks.values() if r.alive]
     looks = DeathDumps(loop, node)
-    asked = {"ask_beside_a_dump": lambda: None, "ask_stacks": lambda: None, "phases": SimpleNamespace(told=dict)}
-    watch = SimpleNamespace(ranks=ranks, living=living, last_looks=looks, **asked)
+    connections = SimpleNamespace(ask_beside_a_dump=lambda: None, ask_stacks=lambda: None)
+    phases = SimpleNamespace(told=dict)
+    watch = SimpleNamespace(ranks=ranks, living=living, death_dumps=looks, connections=connections, phases=phases)
     return loop, Dumper(loop, node, watch)
 
 
@@ -93,7 +95,7 @@ def capture_that(monkeypatch, tmp_path, body):
 
 
 def request(node, **fields):
-    return {"request": "dump", "folder": str(node.run.attempt(1).dump("asked")), **fields}
+    return TakeDump(folder=str(node.run.attempt(1).dump("asked")), **fields)
 
 
 def test_a_real_capture_of_processes_that_are_no_ranks(node, two):
@@ -152,7 +154,7 @@ def test_one_at_a_time(node, two, monkeypatch, tmp_path):
 @pytest.mark.parametrize("folder", ["/etc/x", "dumps/../../x", "None", ""])
 def test_what_is_no_dump_of_this_attempt_is_refused(node, two, folder):
     _, dumper = make(node, two)
-    dumper.ask({"request": "dump", "folder": folder})
+    dumper.ask(TakeDump(folder=folder))
     (told,) = node.told("dumped")
     assert "is no dump of attempt 1" in told["because"]
     assert set(told["ranks"]) == {"0", "1"}

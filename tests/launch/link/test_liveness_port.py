@@ -6,16 +6,16 @@ import subprocess
 import sys
 
 from distdbg.launch.io.ports import ReservedPort
-from distdbg.launch.link.liveness_port import LivenessPort, knock, own_addresses
+from distdbg.launch.link.liveness_port import LivenessPort, connect_all, own_addresses
 
 
 def test_an_open_door_and_a_closed_one():
-    door = LivenessPort()
+    endpoint = LivenessPort()
     shut = ReservedPort()
-    answers = knock([("127.0.0.1", door.port), ("127.0.0.1", shut.number)], 2)
-    assert answers[("127.0.0.1", door.port)] is None
+    answers = connect_all([("127.0.0.1", endpoint.port), ("127.0.0.1", shut.number)], 2)
+    assert answers[("127.0.0.1", endpoint.port)] is None
     assert answers[("127.0.0.1", shut.number)] == "Connection refused"
-    door.close()
+    endpoint.close()
     shut.release()
 
 
@@ -26,14 +26,14 @@ def test_a_stopped_process_leaves_its_door_open():
     port = int(process.stdout.readline())
     os.kill(process.pid, signal.SIGSTOP)
     for _ in range(3):
-        assert knock([("127.0.0.1", port)], 2)[("127.0.0.1", port)] is None
+        assert connect_all([("127.0.0.1", port)], 2)[("127.0.0.1", port)] is None
     os.kill(process.pid, signal.SIGCONT)
     process.communicate(b"\n")
-    assert knock([("127.0.0.1", port)], 2)[("127.0.0.1", port)] == "Connection refused"
+    assert connect_all([("127.0.0.1", port)], 2)[("127.0.0.1", port)] == "Connection refused"
 
 
 def test_nobody_answers_for_an_address_that_is_nobodys():
-    (why,) = knock([("192.0.2.1", 9)], 0.2).values()
+    (why,) = connect_all([("192.0.2.1", 9)], 0.2).values()
     assert why  # no answer, or unreachable where there is no route
 
 

@@ -13,15 +13,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from distdbg.launch.backends.nodes import AgentSeen, Listener, Nodes
 from distdbg.launch.io import processes
 from distdbg.launch.io.journal import Journal
 from distdbg.launch.link.wire import Wire
+from distdbg.protocol.requests import Request
 
 _AGENT = Path(__file__).resolve().parents[2] / "agent" / "agent.py"
 #: An agent that has said its last word and does not end within this time is held by a file system.
@@ -117,11 +117,7 @@ class LocalNodes(Nodes):
             time.sleep(0.02)
             every_turn()
 
-    def tell_all(self, request: Mapping[str, Any]) -> None:
-        for agent in self._agents:
-            agent.wire.send(request)
-
-    def _tell_others(self, but: AgentSeen, request: Mapping[str, Any]) -> None:
+    def tell_all(self, request: Request, *, but: AgentSeen | None = None) -> None:
         for agent in self._agents:
             if agent.seen is not but:
-                agent.wire.send(request)
+                agent.wire.send(request.record())
