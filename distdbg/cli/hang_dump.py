@@ -15,7 +15,7 @@ from distdbg.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
     from distdbg.launch.hang_dump import Taken, Target
-    from distdbg.launch.watch.asked_dump import DumpOptions
+    from distdbg.launch.watch.requested_dump import DumpOptions
     from distdbg.model import Report
 
 
@@ -58,7 +58,7 @@ def command(  # noqa: PLR0917 -- click passes them by name
     """
     from distdbg.cli import _answer
     from distdbg.launch.hang_dump import choose, described, refuse_blind
-    from distdbg.launch.watch.asked_dump import DumpOptions
+    from distdbg.launch.watch.requested_dump import DumpOptions
 
     if (run is not None) + bool(pids) + (slurm_job is not None) + everything > 1:
         raise UsageError("RUN, --pid, --slurm-job and --all name different jobs", "Give one of them.")

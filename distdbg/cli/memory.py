@@ -102,7 +102,7 @@ def snapshot(run: str | None, ranks: str | None, within: float) -> None:
     """
     from distdbg.cli import _answer
     from distdbg.errors import EXIT_OK, EXIT_REFUSED
-    from distdbg.launch.watch.asked_files import take_snapshots
+    from distdbg.launch.watch.file_requests import take_snapshots
     from distdbg.rundir import find_run_dir
 
     wanted = ranks_of("--ranks", ranks)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distdbg.collect.runs.profile_sets import ProfileSet
-    from distdbg.launch.watch.asked_files import Taken
+    from distdbg.launch.watch.file_requests import Taken
     from distdbg.rundir import RunDir
 
 
@@ -36,7 +36,7 @@ def command(what: tuple[str, ...], ranks: str | None, steps: int | None, within:
     from distdbg.cli._profile_files import show
     from distdbg.collect.runs.explaining import is_run
     from distdbg.errors import EXIT_REFUSED, UsageError
-    from distdbg.launch.watch.asked_files import living_ranks
+    from distdbg.launch.watch.file_requests import living_ranks
     from distdbg.rundir import find_run_dir
 
     files = [Path(word) for word in what]
@@ -71,7 +71,7 @@ def _asked(
     """What the ranks gave, and the ranks that gave nothing, which are named."""
     from distdbg.cli._options import ranks_of
     from distdbg.collect.runs.profile_sets import sets_of
-    from distdbg.launch.watch.asked_profiles import take_profiles
+    from distdbg.launch.watch.file_requests import take_profiles
 
     taken = take_profiles(run, ranks_of("--ranks", ranks), steps, within, say)
     say("")

@@ -18,7 +18,7 @@ from distdbg.diagnosis.waits.hang import hang_of
 from distdbg.errors import NothingToAnalyse, Refused, ToolMissing, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.launch.backends.interface import RunningJob
-from distdbg.launch.watch.asked_dump import DumpOptions, Say, dump_job, dump_run
+from distdbg.launch.watch.requested_dump import DumpOptions, Say, dump_job, dump_run
 from distdbg.model import Unknown, fold_ranks
 from distdbg.rundir import DUMPS_FOLDER, RunDir, find_run_dir, make_dump_folder, runs_here
 from distdbg.whole_file import make_private_folder, refuse_foreign_folder

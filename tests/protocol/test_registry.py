@@ -13,6 +13,7 @@ import pytest
 
 from distdbg.protocol import agent_events, events, facts, launcher_events
 from distdbg.protocol.message import SCHEMA, Event, Fact, Message, Op, Unreadable
+from distdbg.protocol.requests import Question, Request, read_request
 
 PACKAGE = Path(facts.__file__).resolve().parent.parent
 SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent.name != "protocol"]
@@ -115,6 +116,32 @@ def test_an_event_is_only_made_by_its_class() -> None:
         if path.relative_to(PACKAGE).as_posix() not in ENVELOPES
     ]
     assert not wrong
+
+
+def test_a_request_is_only_made_by_its_class() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno} {ast.unparse(node)[:60]}: use protocol/requests.py"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Dict) and "request" in map(_text, node.keys)
+    ]
+    assert not wrong
+
+
+def test_every_request_and_question_is_made_and_answered() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    for kind in (*Request.kinds.values(), *Question.kinds.values()):
+        assert len(re.findall(rf"\b{kind.__name__}\(", text)) >= 1, kind.spec.name
+    session = (PACKAGE / "worker" / "session.py").read_text(encoding="utf-8")
+    assert set(re.findall(r'question.get\("op"\) == "([a-z-]+)"', session)) == Question.kinds.keys()
+
+
+def test_a_request_goes_to_all_nodes_but_one() -> None:
+    record = Request.kinds["exceptions"]().record(except_node=1)
+    assert read_request(record, 1) is None
+    assert isinstance(read_request(record, 0), Request.kinds["exceptions"])
+    assert read_request({"request": "profile", "first": "one"}, 0) is None, "a number is missing"
+    assert read_request({"request": "unknown"}, 0) is None
 
 
 def test_every_kind_is_written_somewhere() -> None:

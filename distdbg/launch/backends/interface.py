@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distdbg.launch.plan.job import Plan
     from distdbg.launch.plan.place import Location
     from distdbg.launch.plan.topology import MachineFacts
-    from distdbg.launch.watch.asked_dump import DumpOptions, Say
+    from distdbg.launch.watch.requested_dump import DumpOptions, Say
     from distdbg.model import Unknown
     from distdbg.rundir import RunDir
     from distdbg.settings import JobSettings

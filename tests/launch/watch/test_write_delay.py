@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from distdbg.launch.watch import asked_dump
+from distdbg.launch.watch import requested_dump
 from distdbg.launch.watch import write_delay as showing
-from distdbg.launch.watch.asked_dump import DumpOptions, dump_run
+from distdbg.launch.watch.requested_dump import DumpOptions, dump_run
 from distdbg.launch.watch.write_delay import WriteDelay, file_system, patience
 from distdbg.rundir import RunDir
 
@@ -93,9 +93,9 @@ def test_hang_dump_does_without_an_agent_after_that_time_and_not_before(tmp_path
     node.events.write_text(json.dumps({"event": "rank-started", "rank": 0, "pid": 1}) + "\n")
     run.control.touch()
     tried = []
-    monkeypatch.setattr(asked_dump, "patience", lambda run: 0.5)
-    monkeypatch.setattr(asked_dump, "_SHOWS_WITHIN_S", 0.1)
-    monkeypatch.setattr(asked_dump, "_do_without", lambda asked, *_: tried.append(time.monotonic() - asked.begun))
+    monkeypatch.setattr(requested_dump, "patience", lambda run: 0.5)
+    monkeypatch.setattr(requested_dump, "_SHOWS_WITHIN_S", 0.1)
+    monkeypatch.setattr(requested_dump, "_do_without", lambda asked, *_: tried.append(time.monotonic() - asked.begun))
     folder = dump_run(run, DumpOptions(within=0.2), lambda text: None)
     assert len(tried) == 1 and tried[0] >= 0.5
     why = json.loads((folder / "manifest.json").read_text())["ranks"]["0"]

@@ -25,7 +25,7 @@ from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.evidence import jsonl
 from distdbg.launch.backends.interface import RunningJob
 from distdbg.launch.backends.slurm import commands
-from distdbg.launch.watch.asked_dump import DumpOptions, Say, write_manifest
+from distdbg.launch.watch.requested_dump import DumpOptions, Say, write_manifest
 from distdbg.model import Unknown
 from distdbg.whole_file import make_private_folder, write_whole
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from distdbg.collect.machine.job_processes import find_jobs
 from distdbg.errors import DistdbgError
-from distdbg.launch.watch.asked_dump import DumpOptions, capture
+from distdbg.launch.watch.requested_dump import DumpOptions, capture
 from distdbg.whole_file import write_json
 
 

@@ -1,15 +1,13 @@
-"""What the ranks of a run that is under way write when they are asked: memory snapshots, profiles.
-
-Asked for by the run's control file, told by its agents' events.
-"""
+"""Request memory snapshots or profiles of the ranks of a live run, through its control file and its agents' events."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from distdbg.collect.files.bounded_read import read_end, read_whole
 from distdbg.collect.runs.run_status import run_status
@@ -18,6 +16,7 @@ from distdbg.evidence import jsonl
 from distdbg.evidence.records import ranks_seen
 from distdbg.model import fold_ranks
 from distdbg.protocol.agent_events import AgentFinished, MemorySnapshot, Profile
+from distdbg.protocol.requests import TakeProfile, TakeSnapshot
 from distdbg.rundir import Attempt, RunDir
 
 _LOOK_EVERY_S = 0.1
@@ -25,6 +24,11 @@ _MOST_EVENTS = 16 << 20
 _MOST_NEWS = 1 << 20
 #: An agent writes every ten seconds; its node's clock and a shared file system may be late by some.
 _SILENT_S = 180.0
+#: What an asked agent takes to look at its control file, and its ranks to hear of it.
+_HEARD_WITHIN_S = 2.0
+#: Ranks may have become so much faster since.
+_FASTER = 1.25
+_MOST_METRICS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -40,15 +44,46 @@ class Taken:
 def take_snapshots(
     run: RunDir, wanted: frozenset[int] | None, within: float, say: Callable[[str], None]
 ) -> list[Taken]:
-    """Of the ranks in `wanted`, or of all that live. Raises what `ask_ranks` raises."""
+    """Of the ranks in `wanted`, or of all that live. Raises what `_ask_ranks` raises."""
     silent = f"it did not answer within {within:g} s: it may stand in C code that holds the interpreter's lock"
-    return ask_ranks(run, {"request": "memory-snapshot"}, wanted, within, say, silent)
+    return _ask_ranks(run, TakeSnapshot, wanted, within, say, silent)
 
 
-def ask_ranks(  # noqa: PLR0917 -- two callers, which name what is not plain
-    run: RunDir, request: Mapping[str, Any], wanted: frozenset[int] | None, within: float, say: Callable[[str], None],
+def take_profiles(
+    run: RunDir, wanted: frozenset[int] | None, steps: int, within: float, say: Callable[[str], None]
+) -> list[Taken]:
+    """`steps` steps of the ranks in `wanted`, or of all that live. Raises what `_ask_ranks` raises."""
+    attempts = run.attempts()
+    first = _next_step(attempts[-1], time.time()) if attempts else 1
+    silent = (f"its {steps} steps did not end within {within:g} s; `distdbg hang-dump` shows where it stands, and what "
+              "comes later is found by `distdbg profile` again")  # fmt: skip
+    return _ask_ranks(run, partial(TakeProfile, first=first, steps=steps), wanted, within, say, silent)
+
+
+def _next_step(attempt: Attempt, now: float) -> int:
+    """The step that every rank has still before it when it is asked: by what each last said of its steps and rate.
+
+    A rank that is past it begins with its next one.
+    """
+    first = 1
+    for files in attempt.nodes():
+        records, _ = jsonl.objects(read_end(files.metrics, _MOST_METRICS).text)
+        for _, record in records[-1:]:
+            age = max(now - (jsonl.number(record, "t") or now), 0) + _HEARD_WITHIN_S
+            for rank in (r for r in record.get("ranks") or () if isinstance(r, dict)):
+                step, rate = jsonl.integer(rank, "step") or 0, jsonl.number(rank, "rate") or 0
+                first = max(first, step + 1 + int(rate * age * _FASTER))
+    return first
+
+
+def _ask_ranks(  # noqa: PLR0917 -- two callers
+    run: RunDir,
+    make: Callable[..., TakeSnapshot | TakeProfile],
+    wanted: frozenset[int] | None,
+    within: float,
+    say: Callable[[str], None],
     silent: str,
-) -> list[Taken]:  # fmt: skip
+) -> list[Taken]:
     """Ask, wait for every rank that lives, and give what came, by rank; `silent` is why nothing came of one.
 
     Raises NothingToAnalyse where nothing runs, UsageError for a rank that there is not, Refused where the run's
@@ -66,8 +101,10 @@ def ask_ranks(  # noqa: PLR0917 -- two callers, which name what is not plain
             f"{run.id} has no living rank {fold_ranks(strange)}", f"Living ranks: {fold_ranks(sorted(living))}."
         )
     asked = wanted or living
+    token = os.urandom(4).hex()
+    request = make(id=token, ranks=sorted(wanted) if wanted else None)
     try:
-        token = run.ask({**request, "ranks": sorted(wanted) if wanted else None})
+        run.ask(request.record())
     except OSError as error:
         raise Refused(
             f"the run directory cannot be written: {error.strerror}: {error.filename}",
@@ -77,7 +114,7 @@ def ask_ranks(  # noqa: PLR0917 -- two callers, which name what is not plain
     until = time.monotonic() + within
     found: dict[int, Taken] = {}
     while len(found) < len(asked) and time.monotonic() < until:
-        told = _told(attempt, Profile if request["request"] == "profile" else MemorySnapshot, token)
+        told = _told(attempt, Profile if isinstance(request, TakeProfile) else MemorySnapshot, token)
         found |= {taken.rank: taken for taken in told if taken.rank in asked}
         say(f"waiting for {len(asked) - len(found)} of {len(asked)} ranks")
         time.sleep(_LOOK_EVERY_S)
