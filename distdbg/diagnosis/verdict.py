@@ -19,7 +19,7 @@ from distdbg.evidence.jsonl import world_size as plausible
 from distdbg.evidence.run import NodeRecord, RankRecord, RunEvidence
 from distdbg.hidden_values import HiddenValues
 from distdbg.model import MOST_RANKS, CauseClass, Finding, Outcome, RankSummary, Report, Unknown, fold_ranks
-from distdbg.protocol.agent_events import Rungs, Stopping
+from distdbg.protocol.agent_events import SamplingAccess, Stopping
 from distdbg.protocol.launcher_events import AgentsGone, EndedHung, Finished, TimeUp
 
 #: Root causes: what stands below them in the order can be their consequence.
@@ -377,8 +377,8 @@ def _closed_to_us(evidence: RunEvidence) -> Iterable[Unknown]:
     """Nodes whose ranks let nobody look at their stacks, as the agents found out at the start."""
     refused: dict[str, list[str]] = {}
     for node in evidence.nodes:
-        for _, rungs in Rungs.among(node.events):
-            if rungs.because:
-                refused.setdefault(rungs.because, []).append(f"node {node.node_rank}")
+        for _, access in SamplingAccess.among(node.events):
+            if access.because:
+                refused.setdefault(access.because, []).append(f"node {node.node_rank}")
     for because, nodes in refused.items():
         yield Unknown(f"Python stacks on {', '.join(dict.fromkeys(nodes))}", because)

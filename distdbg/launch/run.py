@@ -23,7 +23,6 @@ from distdbg.launch.live.explain import explain
 from distdbg.launch.live.lint_in_passing import LintInPassing
 from distdbg.launch.live.on_finding import tell_finding
 from distdbg.launch.live.remarks import Remarks
-from distdbg.launch.live.shape_tables import shapes_line
 from distdbg.launch.live.state import RunState
 from distdbg.launch.live.view import LiveView, PlainView, leave_dead_terminal
 from distdbg.launch.plan.job_record import complete_later, job_record, write_job
@@ -199,7 +198,17 @@ def _report(settings: JobSettings, run: RunDir, shown: Report | None, built: Cal
     leave_dead_terminal()
     print(text, file=sys.stderr)
     if "shapes" in settings.watch:
-        print(f"distdbg: {shapes_line(run)}", file=sys.stderr)
+        print(f"distdbg: {_shapes_line(run)}", file=sys.stderr)
+
+
+def _shapes_line(run: RunDir) -> str:
+    """The path of the tables of `--watch shapes`, or why there are none."""
+    attempts = run.attempts()
+    path = attempts[-1].rank(0).shapes if attempts else None
+    if path is not None and path.is_file():
+        return f"what each module takes and gives is in {os.path.relpath(path)}"
+    return ("no shapes were seen: no forward of the model came, or it is compiled as a whole; "
+            "distdbg.watch(model) names it where nobody else can")  # fmt: skip
 
 
 def _within(seconds: float, work: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""What agents and their keepers tell the launcher. All but the last are lines of the node's events.jsonl, too."""
+"""Events of the agents and of their parents on other hosts. All but the last five are also in events.jsonl."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MetricsNotServed(
 class MemorySnapshot(
     Event, name="memory-snapshot", by="agent", lost="a memory snapshot", because="it raised {error}", only_if="error"
 ):
-    """A rank's files have arrived; or `because` says why there are none."""
+    """The files of a rank's snapshot, or `because`: why there are none."""
 
     rank: int | None
     id: object
@@ -65,7 +65,7 @@ class AgentStarted(Event, name="agent-started", by="agent"):
 
 
 class NodeDir(Event, name="node-dir", by="agent"):
-    """The node-local folder; `passed_over` says which ones had no room."""
+    """The node-local folder. `passed_over` are folders without room."""
 
     folder: str
     passed_over: object
@@ -95,7 +95,7 @@ class RankStarted(Event, name="rank-started", by="agent"):
 
 
 class RankStopped(Event, name="rank-stopped", by="agent"):
-    """It is in state T: SIGSTOP, Ctrl-Z."""
+    """A signal stopped it: SIGSTOP, Ctrl-Z."""
 
     rank: int
 
@@ -104,8 +104,8 @@ class RankContinued(Event, name="rank-continued", by="agent"):
     rank: int
 
 
-class MadeToGoOn(Event, name="made-to-go-on", by="agent"):
-    """py-spy had left it stopped."""
+class RankResumed(Event, name="made-to-go-on", by="agent"):
+    """py-spy left it stopped, and the agent sent SIGCONT."""
 
     rank: int
 
@@ -132,8 +132,8 @@ class RankExited(Event, name="rank-exited", by="agent"):
     host: str
 
 
-class Rungs(Event, name="rungs", by="agent"):
-    """What a dump can see of the ranks of this node; `because` says why it cannot see their stacks."""
+class SamplingAccess(Event, name="rungs", by="agent"):
+    """What a dump can sample of the ranks of this node. `because`: why it cannot sample their stacks."""
 
     rank: int
     because: str = ""
@@ -141,7 +141,7 @@ class Rungs(Event, name="rungs", by="agent"):
 
 
 class Phases(Event, name="phases", by="agent"):
-    """Thousandths of each rank's time by phase, and milliseconds of its step."""
+    """For each rank, thousandths of its time by phase, and milliseconds of a step."""
 
     ranks: Mapping[str, object]
     step_ms: Mapping[str, object] | None = None
@@ -154,15 +154,15 @@ class GpuXid(Event, name="gpu-xid", by="agent"):
 
 
 class Signalled(Event, name="signal", by="agent"):
-    """A signal was passed on to the ranks that have a handler for it."""
+    """The agent sent a signal to the ranks that have a handler for it."""
 
     signal: str
     to: Sequence[int]
     without_handler: Sequence[int]
 
 
-class Late(Event, name="late", by="agent"):
-    """One stack sample of a rank that is late in its phase."""
+class StragglerSample(Event, name="late", by="agent"):
+    """One stack sample of a straggler: it was in the phase for `for_ms`, the others take `usual_ms`."""
 
     rank: int
     phase: str
@@ -173,7 +173,7 @@ class Late(Event, name="late", by="agent"):
 
 
 class Profile(Event, name="profile", by="agent"):
-    """A rank's profile has arrived; or `because` says why there is none."""
+    """The files of a rank's profile, or `because`: why there is none."""
 
     rank: int | None
     id: object
@@ -186,7 +186,7 @@ class Profile(Event, name="profile", by="agent"):
 
 
 class Dumped(Event, name="dumped", by="agent"):
-    """The agent's part of a dump is written; `ranks` says by rank: collected, or why not."""
+    """The agent has written its part of a dump. `ranks`: by rank COLLECTED, or why not (protocol/dump.py)."""
 
     folder: str
     seconds: float | None
@@ -195,14 +195,14 @@ class Dumped(Event, name="dumped", by="agent"):
 
 
 class DeathDump(Event, name="death-dump", by="agent"):
-    """A rank has failed: the other nodes look at theirs and write into this folder, too."""
+    """A rank has failed: every node writes the recorders of its ranks into this folder."""
 
     folder: str
     attempt: int | None = None
 
 
 class CutOff(Event, name="cut-off", by="agent"):
-    """The launcher's host cannot be reached."""
+    """The launcher's host could not be reached for so long."""
 
     silent_s: float | None
 
@@ -218,14 +218,14 @@ class Killing(Event, name="killing", by="agent"):
 
 
 class Kernel(Event, name="kernel", by="agent"):
-    """Messages of the kernel since the start; `because` says why there are none."""
+    """Messages of the kernel since the start. `because`: why there are none."""
 
     messages: Sequence[object]
     because: str
 
 
 class TorchrunExited(Event, name="torchrun-exited", by="agent"):
-    """`reported`: exit codes by rank in torchrun's own last words."""
+    """`reported`: the exit codes by rank in torchrun's closing table."""
 
     exit_code: object
     reported: Mapping[int, int]
@@ -240,7 +240,7 @@ class Metrics(Event, name="metrics", by="agent"):
     more: Mapping[str, object]
 
 
-class Signs(Event, name="signs", by="agent"):
+class RankSamples(Event, name="signs", by="agent"):
     """Rows of protocol/progress.py."""
 
     ranks: Sequence[object]
@@ -255,7 +255,7 @@ class AgentDied(Event, name="agent-died", by="keeper"):
 
 
 class Here(Event, name="here", by="keeper"):
-    """A node has answered before its agent starts: its host and its addresses."""
+    """A node answers before its agent starts: its host and its addresses."""
 
     liveness_port: int
     more: Mapping[str, object]

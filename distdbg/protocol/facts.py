@@ -1,4 +1,4 @@
-"""What a rank tells its agent: the lines of facts.jsonl, and the messages that the agent answers at once.
+"""Messages of a rank to its agent: the lines of facts.jsonl, and those that the agent handles at once.
 
 A line is {"rank": …, "op": "fact", "t": …, "kind": …} with the kind's fields; the kinds of `Op` stand as "op" itself.
 """
@@ -93,7 +93,7 @@ class NotShrunk(Fact, name="not-shrunk", by="worker", lost="the smaller model", 
     error: str
 
 
-# -- what a rank says of itself ---------------------------------------------------------------------------------
+# -- a rank's own state ----------------------------------------------------------------------------------------
 
 
 class Init(Fact, name="init", by="worker"):
@@ -216,14 +216,14 @@ class Raised(Op, name="exception", by="worker"):
 
 
 class Handled(Op, name="exceptions", by="worker"):
-    """What each thread is handling; `id` is that of the question."""
+    """The exception that each thread is handling. `id` is that of the question."""
 
     id: object
     threads: Sequence[object]
 
 
 class ModelAnswer(Op, name="model", by="worker"):
-    """Parameters that want a gradient, and those without one; `because` says why nobody knows."""
+    """Parameters that require a gradient, and those without one. `because`: why that is not known."""
 
     id: object
     because: str = ""

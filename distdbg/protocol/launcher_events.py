@@ -1,4 +1,4 @@
-"""What the launcher writes into the run's own events.jsonl."""
+"""Events of the launcher, in the run's own events.jsonl."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class HangWatchError(
     traceback: str
 
 
-class LateWatchError(
+class StragglerWatchError(
     Event, name="late-watch-error", by="launcher", lost="stack samples of ranks that are late",
     because="the sampling raised {error}",
 ):  # fmt: skip
@@ -47,8 +47,8 @@ class NotStarted(Event, name="not-started", by="launcher"):
     because: str
 
 
-class Shown(Event, name="shown", by="launcher"):
-    """After so many seconds this host sees a file that the node has written."""
+class FileVisible(Event, name="shown", by="launcher"):
+    """A file that the node wrote is visible on this host after so many seconds."""
 
     node_rank: int
     after_s: float
@@ -62,7 +62,7 @@ class StallSuspected(Event, name="stall-suspected", by="launcher"):
 
 
 class Stalled(Event, name="stalled", by="launcher"):
-    """No rank has moved for `quiet_s`, since epoch second `since`."""
+    """No rank has made progress for `quiet_s` seconds, since epoch second `since`."""
 
     attempt: int | None
     since: float | None
@@ -71,7 +71,7 @@ class Stalled(Event, name="stalled", by="launcher"):
 
 
 class TimeoutNear(Event, name="timeout-near", by="launcher"):
-    """A process group's timeout is near for these ranks."""
+    """A process group's timeout is about to end these ranks."""
 
     attempt: int | None
     since: float | None
@@ -81,7 +81,7 @@ class TimeoutNear(Event, name="timeout-near", by="launcher"):
 
 
 class Slow(Event, name="slow", by="launcher"):
-    """No rank moves, and `why` says that this is no hang."""
+    """No rank makes progress, and they work: bytes, cpu or data (diagnosis/timeline/liveness.py)."""
 
     attempt: int | None
     since: float | None
@@ -102,7 +102,7 @@ class MovingAgain(Event, name="moving-again", by="launcher"):
 
 
 class DumpTaken(Event, name="dump", by="launcher"):
-    """All nodes have written their part of a dump, or did not in time."""
+    """A dump is over: each node has written its part, or did not in time."""
 
     folder: str
     reason: str

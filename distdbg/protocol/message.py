@@ -66,10 +66,10 @@ class Lost:
 
 
 class Spec:
-    """What is said of a kind: who writes it (`by`), and since which version of the messages.
+    """The properties of a kind: who writes it (`by`), and since which version of the messages.
 
-    Of a failure of distdbg `lost` and `because` are templates of its fields. With `only_if` it is one where that field
-    is not empty. `decisive`: without it "nothing found" cannot be trusted.
+    A kind that reports a failure of distdbg has `lost` and `because`, templates of its fields. With `only_if` a record
+    is a failure only where that field is not empty. `decisive`: without it "nothing found" cannot be trusted.
     """
 
     __slots__ = ("because", "by", "decisive", "lost", "name", "only_if", "since")
@@ -142,9 +142,9 @@ class Message:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """What `record` has of the fields; those of another type are as if they were missing.
+        """A field of another type counts as missing. A missing text or list is empty.
 
-        A missing text or list is empty. Raises Unreadable where a number without a default is missing.
+        Raises Unreadable where a number without a default is missing.
         """
         found: dict[str, Any] = {}
         for name, is_one, empty, default in cls._plan:
@@ -199,7 +199,7 @@ class Message:
 
     @classmethod
     def is_failure(cls, record: Mapping[str, Any]) -> bool:
-        """Whether a record of this kind tells of a failure of distdbg."""
+        """Whether a record of this kind reports a failure of distdbg."""
         return bool(cls.spec.lost) and (not cls.spec.only_if or bool(record.get(cls.spec.only_if)))
 
     def lost_what(self) -> str:
@@ -232,7 +232,7 @@ class Fact(Message):
 
 
 class Op(Message):
-    """What a rank tells its agent with an op of its own."""
+    """A message of a rank with an op of its own."""
 
     key = "op"
 

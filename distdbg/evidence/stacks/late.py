@@ -10,7 +10,7 @@ from statistics import median
 from distdbg.evidence.run import NodeRecord
 from distdbg.evidence.stacks.threads import Frame
 from distdbg.model import Citation
-from distdbg.protocol.agent_events import Late
+from distdbg.protocol.agent_events import StragglerSample
 
 _MOST_CITED = 3
 
@@ -63,7 +63,7 @@ def sampled(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Sampled | Non
 
 def _samples(nodes: Iterable[NodeRecord], rank: int, phase: str) -> Iterable[_Sample]:
     for node in nodes:
-        for line, event in Late.among(node.events):
+        for line, event in StragglerSample.among(node.events):
             if event.rank != rank or event.phase != phase:
                 continue
             frames = list(_frames(event.frames))

@@ -1,4 +1,4 @@
-"""By how much a rank comes after the others of its node: the last lets the others wait. Pure.
+"""Measure by how much a rank is later than the others of its node: the last one keeps the others waiting. Pure.
 
 A page has when the rank last came to a forward and to a backward, and how often it has (worker/page.py); all processes
 of a machine share that clock, and ranks of different nodes do not. Looked at ten times a second: of the ranks that have

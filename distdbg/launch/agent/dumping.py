@@ -21,7 +21,7 @@ from distdbg.launch.agent.rank_watch import RankWatch
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io import processes
 from distdbg.launch.io.loop import Loop
-from distdbg.protocol.agent_events import Dumped, MadeToGoOn, Phases, Rungs
+from distdbg.protocol.agent_events import Dumped, Phases, RankResumed, SamplingAccess
 from distdbg.protocol.dump import BUSY, CaptureRequest, CaptureTarget, failed, not_tried
 from distdbg.protocol.requests import TakeDump
 
@@ -54,7 +54,7 @@ class Dumper:
         for rank in self._watch.living:
             age = time.monotonic() - (rank.page.started_ns / 1e9 if rank.page else rank.started_monotonic + 10.0)
             if age > _PROBE_S and rank.pid is not None:
-                self._node.event(Rungs(rank=rank.rank, more=probe(rank.pid)))
+                self._node.event(SamplingAccess(rank=rank.rank, more=probe(rank.pid)))
                 return
         self._loop.after(_PROBE_S, self._probe)
 
@@ -165,7 +165,7 @@ class Dumper:
         for target in self._targets:
             if target.pid not in self._stopped_before and processes.is_stopped(target.pid):
                 processes.kill(target.pid, signal.SIGCONT)
-                self._node.event(MadeToGoOn(rank=target.rank))
+                self._node.event(RankResumed(rank=target.rank))
 
 
 def _start(request: CaptureRequest) -> subprocess.Popen[bytes]:

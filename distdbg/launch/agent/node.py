@@ -1,4 +1,4 @@
-"""What an agent's parts share: which node this is, where its files are, and its voice."""
+"""What the parts of an agent share: its node, its files, and how it writes events."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io import processes
-from distdbg.protocol.agent_events import Signs
+from distdbg.protocol.agent_events import RankSamples
 from distdbg.protocol.progress import RankSample
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -46,7 +46,7 @@ class ProgressSampler:
             if self._sent.get(rank.rank) != same:
                 self._sent[rank.rank] = same
                 changed.append(sample.row())
-        return Signs(ranks=changed).record(time.time())
+        return RankSamples(ranks=changed).record(time.time())
 
     def _sample(self, rank: RankProcess, now: float) -> RankSample:
         page = rank.page

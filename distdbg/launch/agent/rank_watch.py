@@ -1,4 +1,4 @@
-"""A node's ranks from start to end: their streams, their processes, what they tell, how they ended."""
+"""Watch a node's ranks from start to end: their streams, processes, samples and exit records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _COLLECTED = "torchrun had collected the process before its exit code was read"
 
 
 class RankWatch:
-    """Serves `agent.sock` in the node's folder: torchrun asks there for streams, ranks tell their facts."""
+    """The ranks of the newest attempt. `connections` serves `agent.sock` in the node's folder."""
 
     def __init__(
         self,

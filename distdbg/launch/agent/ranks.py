@@ -1,4 +1,4 @@
-"""One rank seen from outside: found below torchrun, watched through a pidfd, sampled from /proc and its page."""
+"""One rank as its agent knows it: found below torchrun, watched by a pidfd, sampled from /proc and its page."""
 
 from __future__ import annotations
 
@@ -78,15 +78,17 @@ class RankProcess:
             self.end(None, f"the process could not be watched: {error}")
 
     def pace(self) -> tuple[int, ...] | None:
-        """What only training moves: a rank that cleans up after an error calls torch.distributed, too. Of one that has
-        never trained, how often it was heard."""
+        """Counters that only training changes: a cleanup after an error calls torch.distributed, too.
+
+        Of a rank that has not trained, the sum of all counters.
+        """
         if self.page is None:
             return None
         trained = self.page.step, self.page.batches, self.page.backwards
         return trained if any(trained) else (self.page.heard,)
 
     def learn(self, fact: Mapping[str, Any]) -> None:
-        """What it tells of itself that the watch for hangs needs."""
+        """Facts that the detection of stalls needs: the timeout of a process group, and its backend."""
         seconds = fact.get("seconds")
         if fact.get("kind") == "timeout" and isinstance(seconds, (int, float)):
             self.timeout_s = float(seconds)

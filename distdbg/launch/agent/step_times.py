@@ -1,4 +1,4 @@
-"""How long a rank's steps take, from its heartbeat page: the time of each last step stands there to the nanosecond.
+"""Measure how long a rank's steps take, from its heartbeat page, which has the time of the last step.
 
 Looked at ten times a second. A step that is longer than that is measured by itself; of shorter ones, the mean of those
 between two looks. Standing in exit.json, and as `step_ms` in metrics.jsonl:

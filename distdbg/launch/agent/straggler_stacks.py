@@ -22,7 +22,7 @@ from distdbg.launch.agent.dumping import Dumper
 from distdbg.launch.agent.node import Node
 from distdbg.launch.agent.ranks import RankProcess
 from distdbg.launch.io.loop import Loop
-from distdbg.protocol.agent_events import Late
+from distdbg.protocol.agent_events import StragglerSample
 from distdbg.protocol.page import PAGE_BYTES, Page, read_page
 from distdbg.protocol.requests import SampleStraggler
 
@@ -63,7 +63,7 @@ class StragglerStacks:
 class _Sampler(threading.Thread):
     def __init__(self, rank: int, pid: int, page_path: Path, request: SampleStraggler, dumper: Dumper) -> None:
         super().__init__(name="straggler-stacks", daemon=True)
-        self.samples: queue.SimpleQueue[Late] = queue.SimpleQueue()
+        self.samples: queue.SimpleQueue[StragglerSample] = queue.SimpleQueue()
         self._rank, self._pid, self._page_path = rank, pid, page_path
         self._phase, self._usual_ms = request.phase, request.usual_ms
         self._dumper = dumper
@@ -81,7 +81,7 @@ class _Sampler(threading.Thread):
                     taken += 1
                 time.sleep(_LOOK_EVERY_S if sample is None else _APART_S)
 
-    def _sample(self, older_than_ms: float) -> Late | None:
+    def _sample(self, older_than_ms: float) -> StragglerSample | None:
         before = self._page()
         if before is None or before.phase != self._phase or self._dumper.busy:  # a dump must not find it held by us
             return None
@@ -94,7 +94,7 @@ class _Sampler(threading.Thread):
             return None
         frames = [frame for frame in main.frames if frame.origin is not Origin.OURS][:_MOST_FRAMES]
         users = next((frame for frame in frames if frame.users), None)
-        return Late(
+        return StragglerSample(
             rank=self._rank,
             phase=self._phase,
             for_ms=round(age_ms, 1),

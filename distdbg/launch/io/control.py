@@ -1,4 +1,4 @@
-"""Watches a run's control file for requests: appended to by anyone who may write the run directory."""
+"""Read new requests from a run's control file. Whoever may write the run directory appends to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOOK_EVERY_S = 0.5
 
 
 class ControlWatcher:
-    """Looks from a thread of its own, because a look at a dead file system may never return.
+    """Reads in a thread of its own, because a dead file system may never answer.
 
     `wake` is a descriptor that becomes readable when `requests` has something to give.
     """

@@ -1,4 +1,4 @@
-"""The launcher's own timeline: events.jsonl at the top of the run directory."""
+"""Write the launcher's events: events.jsonl at the top of the run directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON lines over a socket, without ever blocking: launcher <-> agent, agent <-> torchrun and ranks.
+"""JSON lines over a socket, never blocking: launcher <-> agent, agent <-> torchrun and ranks.
 
 An agent on another host has srun's or ssh's standard streams instead. Slurm passes on at most 1,024 bytes of a task's
 line at once, and other tasks' between them: there each message is cut into short lines that say whose they are.
@@ -32,7 +32,7 @@ class Wire:
 
     def _begin(self) -> None:
         self.closed = False
-        self._deaf = False
+        self._peer_gone = False
         self._unsent = bytearray()
         self._partial = bytearray()
 
@@ -41,7 +41,7 @@ class Wire:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Queue and send what the socket takes now; the rest goes with the next send or flush."""
-        if self.closed or self._deaf or len(self._unsent) > MAX_UNSENT:
+        if self.closed or self._peer_gone or len(self._unsent) > MAX_UNSENT:
             return
         self._unsent += self._encode(json.dumps(message, default=str).encode("utf-8", "backslashreplace"))
         self.flush()
@@ -66,7 +66,7 @@ class Wire:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:  # the peer has gone: its end stands in the socket, to be received
-                self._deaf = True
+                self._peer_gone = True
                 self._unsent.clear()
                 return
             del self._unsent[:sent]

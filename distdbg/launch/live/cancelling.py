@@ -1,4 +1,4 @@
-"""Asking a run to end, from anywhere that can write its directory."""
+"""Request the end of a run, through its control file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distdbg.rundir import RunDir
 
 
 def ask_to_end(run: RunDir) -> None:
-    """Through the control file, which every agent reads. Raises Refused."""
+    """Raises Refused."""
     try:
         run.ask(Cancel(by=f"cancelled by {who()} (pid {os.getpid()})").record())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What of the agents' events is worth a word on the terminal, long before anybody calls it a hang."""
+"""Sentences for the terminal about single events: a stopped rank, stacks that py-spy may not sample."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _STOPPED = {
     "rank-stopped": "rank {rank} was stopped (SIGSTOP, Ctrl-Z): the others will wait for it until it gets SIGCONT",
     "rank-continued": "rank {rank} goes on",
 }
-_CLOSED = "py-spy cannot look into the ranks, so one that hangs must tell itself where it stands: "
+_CLOSED = "py-spy may not sample the ranks, so a rank that hangs must write its stack itself: "
 
 
 class Remarks:
@@ -19,7 +19,7 @@ class Remarks:
         self._refusals: set[str] = set()
 
     def on(self, event: Mapping[str, Any]) -> str:
-        """A sentence, or nothing. What closes all nodes for one reason is said once."""
+        """A sentence, or nothing. One that is true of all nodes is shown once."""
         name, because = str(event.get("event")), str(event.get("because") or "")
         if name in _STOPPED:
             return _STOPPED[name].format(rank=event.get("rank"))

@@ -1,10 +1,7 @@
-"""Sees, while a job runs, which rank the others wait for, and has its agent look where it stands then.
+"""Detect stragglers while a job runs, and request stack samples of them from their agents.
 
-Each agent tells every few seconds how its ranks' time divides over their phases (phases.py):
-
-    {"event": "phases", "ranks": {"0": {"windows": 31, "data": 40, …}, …}, "step_ms": {"0": 12.1, …}}
-
-No rank can be called late by its own node's figures alone: the others may all be on other nodes.
+Each agent reports every few seconds how its ranks' time divides over their phases (agent/phases.py). The comparison
+needs all nodes: the ranks that wait may be on another node.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
-from distdbg.protocol.launcher_events import LateWatchError
+from distdbg.protocol.launcher_events import StragglerWatchError
 from distdbg.protocol.requests import SampleStraggler
 
 if TYPE_CHECKING:
@@ -50,7 +47,7 @@ class StragglerWatch:
             self._hear(event, ranks)
         except Exception as error:  # of ours: it costs these samples, and never the job
             self._broken = True
-            self._journal.note(LateWatchError(error=repr(error), traceback="".join(format_exception(error))))
+            self._journal.note(StragglerWatchError(error=repr(error), traceback="".join(format_exception(error))))
 
     def _hear(self, event: Mapping[str, Any], ranks: Iterable[int]) -> None:
         match event.get("event"):

@@ -19,7 +19,7 @@ from typing import Any
 from distdbg.collect.files.bounded_read import read_whole
 from distdbg.evidence import jsonl
 from distdbg.launch.io.journal import Journal
-from distdbg.protocol.launcher_events import Shown
+from distdbg.protocol.launcher_events import FileVisible
 from distdbg.rundir import RunDir
 
 #: What a file system takes that nobody need speak of.
@@ -60,7 +60,7 @@ class WriteDelay:
         with contextlib.suppress(queue.Empty):
             while True:
                 node_rank, after_s = self._found.get_nowait()
-                self._journal.note(Shown(node_rank=node_rank, after_s=round(after_s, 3)))
+                self._journal.note(FileVisible(node_rank=node_rank, after_s=round(after_s, 3)))
                 if after_s > _PROMISED_S and not self._said:
                     self._said = True
                     self._say(self._sentence(node_rank, after_s))
@@ -97,7 +97,7 @@ def patience(run: RunDir) -> float:
     Where nothing was, the mount's attribute time counts on NFS.
     """
     events, _ = jsonl.objects(read_whole(run.events, _MOST_EVENTS)[0] or "")
-    measured = [shown.after_s for _, shown in Shown.among(events)]
+    measured = [event.after_s for _, event in FileVisible.among(events)]
     way = 2 * max(measured) if measured else file_system(run.path)[1] or 0.0
     return max(_LEAST_S, _PROMISED_S + way)
 
