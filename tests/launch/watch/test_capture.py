@@ -11,6 +11,7 @@ import pytest
 from distdbg.collect.machine.process_look import look
 from distdbg.launch.io import processes
 from distdbg.launch.watch import capture
+from distdbg.protocol.dump import CaptureRequest
 from distdbg.rundir import list_runs
 
 pytestmark = pytest.mark.slow
@@ -91,8 +92,7 @@ def test_a_rank_that_only_crawls_is_not_held_up_for_its_c_frames():
         looks = [{"page": {"step": step, "user_step": 0}} for step in steps]
         return capture.Target(rank, rank, "stem", looks, stack)
 
-    request = {"folder": "/nowhere", "targets": []}
-    made = capture.Capture(request)
+    made = capture.Capture(CaptureRequest(folder="/nowhere", node_rank=0, host="here", targets=[]))
     made.targets = [seen(1, 7, 8), seen(2, 7, 7), seen(3, 7)]
     assert [target.rank for target in made._rarest(3)] == [2, 3]
 
@@ -102,7 +102,7 @@ def test_a_rank_that_is_gone_is_said_to_be(tmp_path):
     ended.wait()
     request = {"folder": str(tmp_path), "node_rank": 1, "host": "here", "looks": 1, "within": 20,
                "targets": [{"rank": 5, "pid": ended.pid, "stem": str(tmp_path / "00005")}]}  # fmt: skip
-    path = capture.Capture(request).run()
+    path = capture.Capture(CaptureRequest.from_record(request)).run()
     (seen,) = json.loads(path.read_text())["ranks"][0]["looks"]
     assert seen["process"] == {}
     assert seen["page"] is None
