@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from distdbg.collect.files.snapshot_files import read_snapshot_file
-from distdbg.launch.agent.collected_files import take_and_tell
+from distdbg.launch.agent.collected_files import take_and_report
 from distdbg.launch.agent.node import Node
 from distdbg.protocol.agent_events import MemorySnapshot
 from distdbg.rundir import RunDir
@@ -657,7 +657,7 @@ class Disk:
 def test_the_agent_follows_no_name_that_leads_elsewhere(tmp_path):
     node = Node(RunDir(tmp_path), 0, "host", tmp_path / "node", 1, Disk())
     files = [{"file": "../../etc/passwd", "name": "x"}, {"file": "00003.memory-a", "name": "a"}]
-    take_and_tell(node, MemorySnapshot, tmp_path / "memory", 3, {"id": 1, "files": files, "why": "oom"})
+    take_and_report(node, MemorySnapshot, tmp_path / "memory", 3, {"id": 1, "files": files, "why": "oom"})
     moved, (name, event) = node.disk.did
     assert moved == (tmp_path / "memory" / "a", tmp_path / "node" / "00003.memory-a")
     assert name == "events.jsonl" and event["files"] == ["a"] and event["rank"] == 3
