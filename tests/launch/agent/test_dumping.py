@@ -148,7 +148,7 @@ def test_one_at_a_time(node, two, monkeypatch, tmp_path):
     assert refused["because"] == "another dump is being taken on this node"
     assert loop.turn_until(lambda: len(node.told("dumped")) == 2, 20)
     told = node.told("dumped")[1]["ranks"]
-    assert told == {"0": "collected", "1": {"failed": "the capture left no word of it"}}
+    assert told["0"] == "collected" and "failed" in told["1"]
 
 
 @pytest.mark.parametrize("folder", ["/etc/x", "dumps/../../x", "None", ""])
