@@ -133,7 +133,7 @@ def test_every_request_and_question_is_made_and_answered() -> None:
     for kind in (*Request.kinds.values(), *Question.kinds.values()):
         assert len(re.findall(rf"\b{kind.__name__}\(", text)) >= 1, kind.spec.name
     session = (PACKAGE / "worker" / "session.py").read_text(encoding="utf-8")
-    assert set(re.findall(r'question.get\("op"\) == "([a-z-]+)"', session)) == Question.kinds.keys()
+    assert set(re.findall(r'\bop == "([a-z-]+)"', session)) == Question.kinds.keys()
 
 
 def test_a_request_goes_to_all_nodes_but_one() -> None:
