@@ -53,7 +53,7 @@ def test_a_model_beside_the_current_device_and_an_input_on_the_host(gpus):
     done, report = gpus(devices=2).launch(WRONG_DEVICE, ranks=2)
     found = {f["id"]: f for f in report["findings"]}
     assert found["ddp-without-device-ids"]["ranks"] == [1], report
-    assert "cuda:1 while the current device is cuda:0" in found["ddp-without-device-ids"]["summary"], report
+    assert "cuda:1, and the current device is cuda:0" in found["ddp-without-device-ids"]["summary"], report
     assert done.code == 1 and found["mixed-devices"]["ranks"] == [0, 1], report
     assert f"train.py:{line_of(WRONG_DEVICE, '# raises')}" in found["mixed-devices"]["summary"], report
 

@@ -1,6 +1,6 @@
 """Sixteen sigmoids in a row: each leaves at most a quarter of the gradient, and the first layers get nothing.
 
-Numerics: vanishing-gradient; warning; ranks: 0-1; says: next to no gradient reaches 0 to
+Numerics: vanishing-gradient; warning; ranks: 0-1; says: gradient reaches 0 to
 """
 
 import torch

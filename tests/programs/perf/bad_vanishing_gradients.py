@@ -1,6 +1,6 @@
 """Sixteen sigmoids in a row: each leaves at most a quarter of the gradient, and the first layers get nothing.
 
-Verdict: vanishing-gradient; ranks: 0-3; says: next to no gradient reaches 0 to
+Verdict: vanishing-gradient; ranks: 0-3; says: gradient reaches 0 to
 """
 
 import torch
