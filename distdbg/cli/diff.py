@@ -34,9 +34,7 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
     the middle halves of both runs' step times do not touch, and their medians are 3 % apart.
     """
     from distdbg.cli._answer import readable, screen, write_page
-    from distdbg.collect.runs.run_evidence import load_evidence
-    from distdbg.collect.runs.run_profiles import with_profiles
-    from distdbg.collect.runs.run_snapshots import with_snapshots
+    from distdbg.collect.runs.whole_run import load_whole_run
     from distdbg.diagnosis.verdict import build_report
     from distdbg.errors import EXIT_FINDINGS, EXIT_OK, NothingToAnalyse, UsageError
     from distdbg.report.comparison import as_json as plain
@@ -50,10 +48,9 @@ def command(run_a: str, run_b: str, *, as_json: bool, html_path: Path | None) ->
     sides = []
     for folder in folders:
         with readable(folder):
-            evidence = load_evidence(folder)
+            evidence = load_whole_run(folder)
             if not evidence.ranks:
                 raise NothingToAnalyse(f"the run {folder.id} has no record of any rank", "It cannot be compared.")
-            evidence = with_profiles(with_snapshots(evidence, folder), folder)
             sides.append((evidence, build_report(evidence)))
     found = compare(*sides)
     if html_path is not None:

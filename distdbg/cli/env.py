@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import json
 import os
-from collections.abc import Iterable
 
 import click
 
@@ -32,7 +31,8 @@ def command(presets: tuple[str, ...], as_json: bool, shell: bool, name: str | No
     if shell:
         click.echo(_as_shell(presets))
         return
-    chosen = [load_preset(preset) for preset in presets or _default_first(preset_names())]
+    default_first = sorted(preset_names(), key=lambda preset: (preset != "default", preset))
+    chosen = [load_preset(preset) for preset in presets or default_first]
     if name is not None:
         chosen = _only(chosen, name)
         if not chosen and not as_json:
@@ -73,7 +73,8 @@ def _explain(name: str) -> None:
     """A variable that no preset sets, or none at all."""
     known = explain(name)
     if not known:
-        near = difflib.get_close_matches(name.upper(), [*_preset_variables(), *known_names()], n=1)
+        of_presets = {v.name for preset in preset_names() for v in load_preset(preset).variables}
+        near = difflib.get_close_matches(name.upper(), [*of_presets, *known_names()], n=1)
         hint = f"Did you mean {near[0]}?" if near else "`distdbg env` lists what presets set."
         raise NothingToAnalyse(f"nothing is known of {name}", hint)
     click.echo(f"{name}: no preset sets it")
@@ -81,14 +82,6 @@ def _explain(name: str) -> None:
         click.echo(f"      {line}")
     if name in os.environ:
         click.echo(f"      yours   {mask(name, os.environ[name])}")
-
-
-def _preset_variables() -> set[str]:
-    return {v.name for preset in preset_names() for v in load_preset(preset).variables}
-
-
-def _default_first(names: Iterable[str]) -> list[str]:
-    return sorted(names, key=lambda preset: (preset != "default", preset))
 
 
 def _only(presets: list[Preset], name: str) -> list[Preset]:

@@ -213,7 +213,9 @@ def diff(  # noqa: PLR0917 -- click passes them by name
     from distdbg.report.text.memory_text import diff_lines
 
     if b is None:
-        a, b = _two_of(a, ranks, steps)
+        from distdbg.collect.runs.picked_snapshots import two_snapshots
+
+        a, b = two_snapshots(a, _numbers("--ranks", ranks), _numbers("--steps", steps))
     elif ranks or steps:
         raise UsageError(
             "--ranks and --steps choose two snapshots of one run, and two are named", "Name the run alone."
@@ -225,12 +227,6 @@ def diff(  # noqa: PLR0917 -- click passes them by name
         click.echo(json.dumps({**report, "diff": diff_plain(one, other, found)}, indent=1, allow_nan=False))
         return
     click.echo("\n".join(diff_lines(one, other, found, _answer.screen())))
-
-
-def _two_of(run: Path, ranks: str | None, steps: str | None) -> tuple[Path, Path]:
-    from distdbg.collect.runs.picked_snapshots import two_snapshots
-
-    return two_snapshots(run, _numbers("--ranks", ranks), _numbers("--steps", steps))
 
 
 def _numbers(option: str, words: str | None) -> list[int]:

@@ -29,17 +29,14 @@ def command(run: str | None, as_json: bool, html_path: Path | None, attempt: int
     RUN is a run's directory, its id or a part of it; without one, the newest run in ./distdbg-runs. Writes
     report/report.json, report.txt and report.html in the run directory.
     """
-    from distdbg.collect.runs.run_evidence import load_evidence
-    from distdbg.collect.runs.run_profiles import with_profiles
-    from distdbg.collect.runs.run_snapshots import with_snapshots
+    from distdbg.collect.runs.whole_run import load_whole_run
     from distdbg.diagnosis.verdict import build_report
     from distdbg.report.run_document import run_document
 
     folder = find_run_dir(run)
     with readable(folder):
-        evidence = load_evidence(folder, attempt)
+        evidence = load_whole_run(folder, attempt)
         _refuse_nothing(folder, evidence, attempt)
-        evidence = with_profiles(with_snapshots(evidence, folder), folder)
         report = build_report(evidence)
         if attempt is None:
             _write(folder, report, evidence)
@@ -62,7 +59,7 @@ def _refuse_nothing(folder: RunDir, evidence: RunEvidence, attempt: int | None) 
             "Check the directory's owner and permissions.",
         )
     raise NothingToAnalyse(
-        f"the run {folder.id} has no record of any rank: no agent came as far as to start torchrun",
+        f"the run {folder.id} has no record of any rank: no agent started torchrun",
         "Look at events.jsonl in its directory, and whether it is still being launched.",
     )
 

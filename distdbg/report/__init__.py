@@ -1,1 +1,1 @@
-"""Findings become a verdict, and that becomes text, JSON and one offline HTML page."""
+"""Build the documents of verdicts and analyses, and render them as text, JSON and HTML."""

@@ -1,6 +1,4 @@
-"""Two runs side by side: what differs, the most telling first, and what cannot be said. The order of the verdict is
-outcome, findings, speed, memory, and then what may be the reason: versions, code, command, world, variables.
-"""
+"""Compare two runs: outcome, findings, speed and memory, then possible reasons: versions, code, command, variables."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ _WORLD = ("on", "nodes", "nproc_per_node", "world_size", "hosts", "gpus")
 
 
 @dataclass(frozen=True)
-class Difference:
+class RunDifference:
     """`a` and `b` are as they are shown: None where a run does not have it. `words` is a sentence without its dot."""
 
     part: Part
@@ -55,7 +53,7 @@ class Comparison:
 
     a: str
     b: str
-    differences: tuple[Difference, ...]
+    differences: tuple[RunDifference, ...]
     figures: tuple[Figure, ...]
     in_both: tuple[str, ...]
     new_errors: tuple[str, ...]
@@ -66,13 +64,14 @@ Side = tuple[RunEvidence, Report]
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """`b` is looked at as the newer one: its findings that `a` does not have are new."""
+    """`b` is the newer run: findings that `a` does not have are new."""
     ids = [{f.id: f for f in reversed(report.findings)} for _, report in (a, b)]
     speed, why_not = _speed(a[0], b[0])
     memory, untold = _memory(a[0], b[0])
     variables, masked = _environment(a[0].job, b[0].job)
     differences = [
-        *_outcome(a, b), *_findings(*ids), *_slower(speed), *_more(memory), *_versions(a[0].job, b[0].job),
+        *_outcome(a, b), *_findings(*ids), *_slower(speed), *_more(memory),
+        *_keys("versions", _of(a[0].job, "versions"), _of(b[0].job, "versions")),
         *_code(a[0].job, b[0].job), *_command(a[0].job, b[0].job), *_world(a[0].job, b[0].job), *variables,
     ]  # fmt: skip
     new = [f.id for f in ids[1].values() if f.severity == "error" and f.id not in ids[0]]
@@ -101,19 +100,18 @@ def as_json(found: Comparison) -> dict[str, Any]:
 # -- how they went ------------------------------------------------------------------------------------------------
 
 
-def _outcome(a: Side, b: Side) -> Iterable[Difference]:
-    ended, other = (f"{report.outcome or 'unknown'}{_code_of(report)}" for _, report in (a, b))
+def _outcome(a: Side, b: Side) -> Iterable[RunDifference]:
+    ended, other = (
+        (report.outcome or "unknown") + ("" if report.exit_code is None else f" with exit code {report.exit_code}")
+        for _, report in (a, b)
+    )
     if ended != other:
-        yield Difference("outcome", "outcome", ended, other, f"A {ended}, B {other}")
+        yield RunDifference("outcome", "outcome", ended, other, f"A {ended}, B {other}")
     codes = [_codes(evidence.ranks) for evidence, _ in (a, b)]
     if codes[0] != codes[1] and len(a[0].ranks) == len(b[0].ranks):
-        yield Difference(
+        yield RunDifference(
             "outcome", "exit codes", codes[0], codes[1], f"exit codes of the ranks: A {codes[0]}, B {codes[1]}"
         )
-
-
-def _code_of(report: Report) -> str:
-    return "" if report.exit_code is None else f" with exit code {report.exit_code}"
 
 
 def _codes(ranks: Iterable[RankRecord]) -> str:
@@ -124,13 +122,13 @@ def _codes(ranks: Iterable[RankRecord]) -> str:
     return ", ".join(f"{code} (rank{'s' * (len(who) > 1)} {fold_ranks(who)})" for code, who in by_code.items())
 
 
-def _findings(a: Mapping[str, Finding], b: Mapping[str, Finding]) -> Iterable[Difference]:
+def _findings(a: Mapping[str, Finding], b: Mapping[str, Finding]) -> Iterable[RunDifference]:
     """By id: a summary has steps and times of its run in it. New ones come first, errors before the rest."""
     for found, others, where in ((b, a, "only in B"), (a, b, "only in A")):
         only = [f for f in found.values() if f.id not in others]
         for finding in sorted(only, key=lambda f: f.severity != "error"):
             sides = (None, finding.summary) if found is b else (finding.summary, None)
-            yield Difference("findings", finding.id, sides[0], sides[1], f"{finding.id}, {where}: {finding.summary}")
+            yield RunDifference("findings", finding.id, sides[0], sides[1], f"{finding.id}, {where}: {finding.summary}")
 
 
 def _speed(a: RunEvidence, b: RunEvidence) -> tuple[Figure | None, list[Unknown]]:
@@ -151,14 +149,14 @@ def _step_times(evidence: RunEvidence) -> StepTimes | str:
     if evidence.job.get("worker_side") == "off":
         return "its ranks had no worker side"
     if not told:
-        return "no rank's record has any: its steps were too few, or an older distdbg wrote it, or it still runs"
+        return "no rank has recorded any: it made too few steps, an older distdbg wrote it, or it still runs"
     windows = max(t.windows for t in told)
     if windows < _FEWEST_WINDOWS:
         return f"only {windows} looks saw a step done, and {_FEWEST_WINDOWS} are needed for a spread"
     return StepTimes(windows, median(t.median for t in told), median(t.low for t in told), median(t.high for t in told))
 
 
-def _slower(speed: Figure | None) -> Iterable[Difference]:
+def _slower(speed: Figure | None) -> Iterable[RunDifference]:
     """Beyond the noise of both: the middle halves of their steps do not touch."""
     if speed is None or not speed.a or not speed.b or speed.a_spread is None or speed.b_spread is None:
         return
@@ -167,7 +165,7 @@ def _slower(speed: Figure | None) -> Iterable[Difference]:
         return
     slow = max(speed.a, speed.b) / min(speed.a, speed.b)
     word = "slower" if speed.b > speed.a else "faster"
-    yield Difference("speed", "step time", f"{speed.a:.4g} ms", f"{speed.b:.4g} ms",
+    yield RunDifference("speed", "step time", f"{speed.a:.4g} ms", f"{speed.b:.4g} ms",
                      f"B is {slow:.3g} times {'as slow' if word == 'slower' else 'as fast'}: "
                      f"{speed.a:.4g} ms a step in A, {speed.b:.4g} ms in B, beyond the spread of both")  # fmt: skip
 
@@ -199,7 +197,7 @@ def _allocated(evidence: RunEvidence) -> int | None:
     return max((p for p in points if p), default=None)
 
 
-def _more(memory: Iterable[Figure]) -> Iterable[Difference]:
+def _more(memory: Iterable[Figure]) -> Iterable[RunDifference]:
     for figure in memory:
         if not figure.a or not figure.b:
             continue
@@ -207,17 +205,13 @@ def _more(memory: Iterable[Figure]) -> Iterable[Difference]:
         if abs(more) >= max(_LEAST_BYTES, _LEAST_MEMORY * figure.a):
             a, b = (f"{value / 2**30:.2f} GiB" for value in (figure.a, figure.b))
             share = f"{100 * more / figure.a:+.0f} %"
-            yield Difference("memory", figure.what, a, b, f"{figure.what}: {a} in A, {b} in B ({share})")
+            yield RunDifference("memory", figure.what, a, b, f"{figure.what}: {a} in A, {b} in B ({share})")
 
 
 # -- what may be the reason ---------------------------------------------------------------------------------------
 
 
-def _versions(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[Difference]:
-    yield from _keys("versions", _of(a, "versions"), _of(b, "versions"))
-
-
-def _code(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[Difference]:
+def _code(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[RunDifference]:
     """By the commit. Changes that were not committed are only known to be there."""
     sides = [_of(job, "git") for job in (a, b)]
     commits = [{"commit": str(git["commit"])[:12] + (" with changes" if git.get("dirty") else "")}
@@ -227,8 +221,8 @@ def _code(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[Difference]:
         yield from _keys("code", {"folder": a.get("cwd")}, {"folder": b.get("cwd")})
 
 
-def _command(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[Difference]:
-    """Word by word. An option's value is told with the option before it."""
+def _command(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[RunDifference]:
+    """Word by word. The value of an option is reported with the option."""
     one, other = _words(a), _words(b)
     for tag, i, j, k, m in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
         if tag == "equal":
@@ -251,14 +245,14 @@ def _words(job: Mapping[str, Any]) -> list[str]:
     return [word for word in words if not word.startswith(tuple(f"{option}=" for option in _NAMES))]
 
 
-def _world(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[Difference]:
+def _world(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[RunDifference]:
     told = [{name: _of(job, "topology").get(name) for name in _WORLD} | {"worker_side": job.get("worker_side")}
             for job in (a, b)]  # fmt: skip
     yield from _keys("world", *told)
 
 
-def _environment(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[list[Difference], list[Unknown]]:
-    """What the launch set or knew of. Of a masked value nobody can say whether it is the same."""
+def _environment(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[list[RunDifference], list[Unknown]]:
+    """Variables that the launch recorded. Masked values cannot be compared."""
     told = [{str(v.get("name")): v.get("value") for v in value if isinstance(v, dict)}
             if isinstance(value := job.get("environment"), list) else {} for job in (a, b)]  # fmt: skip
     masked = sorted(name for name in told[0].keys() & told[1].keys()
@@ -268,19 +262,19 @@ def _environment(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[list[Diffe
     return list(_keys("environment", *told)), unknown
 
 
-def _keys(part: Part, a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[Difference]:
+def _keys(part: Part, a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[RunDifference]:
     for name in sorted(a.keys() | b.keys()):
         if a.get(name) != b.get(name):
             old, new = (None if v is None else str(v) for v in (a.get(name), b.get(name)))
             yield _different(part, name, old, new)
 
 
-def _different(part: Part, what: str, a: str | None, b: str | None) -> Difference:
+def _different(part: Part, what: str, a: str | None, b: str | None) -> RunDifference:
     if a is None:
         words = f"{what}: {b} in B, not in A"
     else:
         words = f"{what}: {a} in A, {'not in B' if b is None else f'{b} in B'}"
-    return Difference(part, what, a, b, words)
+    return RunDifference(part, what, a, b, words)
 
 
 def _of(job: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -288,9 +282,9 @@ def _of(job: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def parts_of(differences: Sequence[Difference]) -> dict[str, list[Difference]]:
+def parts_of(differences: Sequence[RunDifference]) -> dict[str, list[RunDifference]]:
     """By part, in the order of the verdict."""
-    parts: dict[str, list[Difference]] = {}
+    parts: dict[str, list[RunDifference]] = {}
     for difference in differences:
         parts.setdefault(difference.part, []).append(difference)
     return parts

@@ -1,4 +1,4 @@
-"""What torch.compile made of a run, as a table and as JSON; and beside it the same run without compilation."""
+"""What torch.compile did in a run, as text and JSON; compared with the same run without compilation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from distdbg.evidence.jsonl import integer, number
 from distdbg.evidence.run import GuardFact, RunEvidence
 from distdbg.model import Unknown, fold_ranks
+from distdbg.report.wording import counted
 
 SCHEMA = "distdbg.compile/1"
 #: Timed steps that are needed for a spread.
@@ -128,8 +129,8 @@ def text(found: Compiled, width: int = 100) -> str:
 
 def _lines(found: Compiled, width: int) -> Iterable[str]:
     if found.graphs:
-        yield (f"{found.graphs} graph{'s' * (found.graphs != 1)} of {found.functions} function"
-               f"{'s' * (found.functions != 1)} compiled, {found.seconds:.1f} s spent compiling")  # fmt: skip
+        graphs, functions = counted(found.graphs, "graph"), counted(found.functions, "function")
+        yield f"{graphs} of {functions} compiled, {found.seconds:.1f} s spent compiling"
     else:
         yield "Nothing was compiled: the script calls no torch.compile, or nothing that was compiled ran."
     for title, none, places in (("Graph breaks", "No graph breaks.", found.breaks),
@@ -139,18 +140,13 @@ def _lines(found: Compiled, width: int) -> Iterable[str]:
         yield ""
         yield title if places else none
         for place in places:
-            head = f"  {place.where}  x{place.count}  rank{'s' * (len(place.ranks) > 1)} {fold_ranks(place.ranks)}"
-            yield head
+            yield f"  {place.where}  x{place.count}  rank{'s' * (len(place.ranks) > 1)} {fold_ranks(place.ranks)}"
             yield from textwrap.wrap(place.why, width, initial_indent="    ", subsequent_indent="    ",
                                      break_long_words=False)  # fmt: skip
-    yield from _compared(found)
-    for unknown in found.unknown:
-        yield f"Unknown: {unknown.what}, because {unknown.because}"
-
-
-def _compared(found: Compiled) -> Iterable[str]:
     told = [*_speeds(found), *_how_alike(found)]
     yield from ["", *told] if told else []
+    for unknown in found.unknown:
+        yield f"Unknown: {unknown.what}, because {unknown.because}"
 
 
 def _speeds(found: Compiled) -> Iterable[str]:
@@ -159,7 +155,8 @@ def _speeds(found: Compiled) -> Iterable[str]:
             yield (f"{name:<9} {speed.median:.4g} ms a step ({speed.low:.4g} to {speed.high:.4g}, {speed.steps} steps "
                    "in which nothing was compiled)")  # fmt: skip
     if found.speed is not None and found.eager is not None:
-        times, apart = found.eager.median / found.speed.median, _apart(found.speed, found.eager)
+        times = found.eager.median / found.speed.median
+        apart = found.speed.high < found.eager.low or found.eager.high < found.speed.low
         word = f"compiled is {times:.3g} times as fast" if times >= 1 else f"compiled is {1 / times:.3g} times as slow"
         yield word if apart else "no difference in speed beyond the spread of both"
 
@@ -177,10 +174,6 @@ def _how_alike(found: Compiled) -> Iterable[str]:
         yield f"{bad.when} the compiled loss is NaN or infinite, the eager one {eager.when if eager else 'is finite'}"
     elif eager is not None:
         yield f"{eager.when} the eager loss is NaN or infinite, the compiled one is finite"
-
-
-def _apart(a: Speed, b: Speed) -> bool:
-    return a.high < b.low or b.high < a.low
 
 
 def _facts(run: RunEvidence, guard: str) -> list[GuardFact]:

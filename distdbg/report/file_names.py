@@ -1,4 +1,4 @@
-"""Short names for files, each still one file's alone."""
+"""Shorten file paths to unique names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key `memory` that the reports of `distdbg memory` have beside those of distdbg.report/1."""
+"""The keys `memory` and `diff` of `distdbg memory … --json`."""
 
 from __future__ import annotations
 

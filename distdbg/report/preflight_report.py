@@ -1,4 +1,4 @@
-"""A preflight becomes a report: every check that knows nodes, and what could not be told."""
+"""Build the report of a preflight: the findings of all rules, and what is not known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distdbg.evidence.host.preflight import Preflight, unknowns
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Report
 
-#: Errors that an all-reduce fails of.
+#: Errors that make an all-reduce fail.
 _EXPLAIN = ("unreachable", "interface-wrong", "duplicate-node-rank")
 
 

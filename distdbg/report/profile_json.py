@@ -1,4 +1,4 @@
-"""The key `profile` that `distdbg profile --json` has beside those of distdbg.report/1: us of a typical step."""
+"""The key `profile` of `distdbg profile --json`: microseconds of a typical step."""
 
 from __future__ import annotations
 

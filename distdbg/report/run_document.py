@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -162,7 +162,10 @@ def _page_sections(report: Report, evidence: RunEvidence) -> Iterator[Section]:
         ("Over the run's steps", lambda: iter([over] if over is not None else [])),
         ("Ranks", lambda: _ranks(evidence, cells)),
         ("Step times", lambda: _step_times(evidence, over)),
-        ("Profile: where a step's time goes", lambda: _profiles(evidence)),
+        (
+            "Profile: where a step's time goes",
+            lambda: (b for section in profile_sections(evidence.profiles) for b in section.blocks),
+        ),
         ("Topology", lambda: _topology(evidence, cells)),
         ("Last lines of the logs", lambda: _logs(evidence, report, own)),
         ("Environment", lambda: _environment(evidence.job)),
@@ -288,9 +291,8 @@ def _step_times(evidence: RunEvidence, over: Course | None) -> Iterator[Block]:
         yield boxes
 
 
-def _profiles(evidence: RunEvidence) -> Iterator[Block]:
-    for section in profile_sections(evidence.profiles):
-        yield from section.blocks
+def _blocks_of(sections: Iterable[Section]) -> Iterator[Block]:
+    return (block for section in sections for block in section.blocks)
 
 
 # -- nodes, logs, environment -------------------------------------------------------------------------------------

@@ -36,9 +36,6 @@ def test_two_runs_of_one_job_went_alike(tmp_path):
     a, b = (made(tmp_path, name, times=steps(12.0 + n, 11.0, 14.0)) for n, name in enumerate("ab"))
     found = compared(a, b)
     assert found.differences == ()
-    text = comparison_text(found)
-    assert "They went alike." in text
-    assert "launched alike" in text
 
 
 @pytest.mark.parametrize(

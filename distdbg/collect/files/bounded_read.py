@@ -1,4 +1,4 @@
-"""Reading files that others wrote: never more than asked for, never a FIFO or a device, never an exception."""
+"""Read foreign files: at most the requested bytes, never a FIFO or a device, without exceptions."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Every file below a folder that somebody names: links are not followed, and what was left out is said."""
+"""List every file below a folder. Links are not followed; what was skipped is recorded."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from distdbg.errors import EvidenceUnreadable
 
 #: Files of one folder: ten of each rank of a large job. Reading the first bytes of so many takes some 10 s.
 MOST_FILES = 200_000
@@ -54,6 +56,13 @@ class FolderFiles:
         except OSError as error:
             self.unread.append((folder, error.strerror or "it cannot be listed"))
         return files, folders
+
+
+def nothing_read(unread: Sequence[tuple[str, str]], remedy: str) -> EvidenceUnreadable:
+    """The error of a command that cannot use any of its files; `unread` are (name, why)."""
+    name, why = unread[0]
+    more = f" (nor {len(unread) - 1} more)" if len(unread) > 1 else ""
+    return EvidenceUnreadable(f"{name!r} cannot be read: {why}{more}", remedy)
 
 
 def _links_to_folder(entry: os.DirEntry[str]) -> bool:

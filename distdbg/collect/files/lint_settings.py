@@ -1,4 +1,4 @@
-"""What `[tool.distdbg.lint]` of the nearest pyproject.toml says, and what the command line says above it."""
+"""Read the settings of lint from `[tool.distdbg.lint]` of the nearest pyproject.toml and from the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All ranks' traces merged into one file, on one clock. One piece of one trace is all that is held."""
+"""Merge the traces of all ranks into one file, on one clock, with one piece of one trace in memory."""
 
 from __future__ import annotations
 

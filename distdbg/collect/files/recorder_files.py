@@ -1,4 +1,4 @@
-"""Recorder dumps of any origin, read by a child process that can execute nothing: recorder_child.py."""
+"""Read recorder dumps of any origin in a child process that cannot execute them: recorder_child.py."""
 
 from __future__ import annotations
 

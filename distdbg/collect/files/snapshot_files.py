@@ -1,4 +1,4 @@
-"""Memory snapshots of any origin, read by a child process that can execute nothing: snapshot_child.py."""
+"""Read memory snapshots of any origin in a child process that cannot execute them: snapshot_child.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distdbg.collect.files.child_limits import MOST_WALL_S, LostTime, why_it_ended
-from distdbg.collect.files.folder_files import FolderFiles
-from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
+from distdbg.collect.files.folder_files import FolderFiles, nothing_read
+from distdbg.errors import NothingToAnalyse, UsageError
 from distdbg.evidence.logs.rank_names import rank_that_is_said
 from distdbg.evidence.memory.answer import MemoryAnswer, from_plain
 from distdbg.evidence.memory.levels import COMPARED_HOLDERS, MOST_HOLDERS
@@ -57,11 +57,7 @@ def read_snapshots(given: Sequence[Path], *, needed: bool = True, holders: int =
             "torch.cuda.memory._dump_snapshot(PATH) writes one; files end in .pickle or .pickle.gz.",
         )
     if not answers:
-        name, why = unread[0]
-        more = f" (nor {len(unread) - 1} more)" if len(unread) > 1 else ""
-        raise EvidenceUnreadable(
-            f"{name!r} cannot be read: {why}{more}", "Name a file that torch.cuda.memory._dump_snapshot wrote, whole."
-        )
+        raise nothing_read(unread, "Name a complete file that torch.cuda.memory._dump_snapshot wrote.")
     answers.sort(key=lambda a: (a.rank is None, a.rank or 0, a.path, a.device))
     return Snapshots(tuple(answers), tuple(unread))
 

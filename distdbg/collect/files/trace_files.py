@@ -1,4 +1,4 @@
-"""Profiles that torch.profiler wrote, plain or packed, whole or cut short: read in pieces, one at a time."""
+"""Read traces of torch.profiler in pieces, plain or packed, whole or truncated."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from distdbg.collect.files.folder_files import FolderFiles
+from distdbg.collect.files.folder_files import FolderFiles, nothing_read
 from distdbg.collect.files.trace_pieces import pieces
 from distdbg.collect.files.trace_sources import Sources, source_folders
 from distdbg.collect.runs.profile_watched import with_watched
-from distdbg.errors import EvidenceUnreadable, NothingToAnalyse
+from distdbg.errors import NothingToAnalyse
 from distdbg.evidence.logs.rank_names import rank_that_is_said
 from distdbg.evidence.trace.events import Trace
 from distdbg.evidence.trace.phases import processes
@@ -54,11 +54,7 @@ def read_traces(
         names = ", ".join(repr(str(path)) for path in files[:4])
         raise NothingToAnalyse(f"no trace is in {names}", "torch.profiler writes them; files end in .json or .json.gz.")
     if not profiles:
-        name, why = unread[0]
-        more = f" (nor {len(unread) - 1} more)" if len(unread) > 1 else ""
-        raise EvidenceUnreadable(
-            f"{name!r} cannot be read: {why}{more}", "Name a trace that torch.profiler's export_chrome_trace wrote."
-        )
+        raise nothing_read(unread, "Name a trace that torch.profiler's export_chrome_trace wrote.")
     return tuple(sorted(profiles, key=lambda p: (p.rank is None, p.rank or 0, p.path))), unread
 
 

@@ -1,4 +1,4 @@
-"""The text of a profile's file, plain or packed, a piece at a time."""
+"""Read the text of a trace in pieces, plain or packed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sources that a profile names by paths relative to sys.path: looked for, and believed only if older than it."""
+"""Find the source files that a profile names, and use those that are older than the profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory counters of this process's control group, v1 and v2: did the kernel kill for memory here, and at what limit?
+"""Read the memory counters of this process's control group (v1 and v2): OOM kills and limits.
 
 Files: memory.events, memory.max, memory.current (v2, kernel's Documentation/admin-guide/cgroup-v2.rst);
 memory.oom_control, memory.limit_in_bytes, memory.usage_in_bytes (v1).

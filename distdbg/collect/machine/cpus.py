@@ -1,4 +1,4 @@
-"""How many CPUs this process may use: what the scheduler allows, and what its control group's quota leaves of it.
+"""Count the CPUs that this process may use, by its affinity and by the quota of its control group.
 
 Files: cpu.max (v2), cpu.cfs_quota_us and cpu.cfs_period_us (v1); kernel's Documentation/admin-guide/cgroup-v2.rst and
 Documentation/scheduler/sched-bwc.rst. A quota on any group above counts, too.

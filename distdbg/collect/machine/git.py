@@ -1,4 +1,4 @@
-"""The state of the repository that a script stands in: commit, branch, and whether files are changed."""
+"""Read the state of the git repository of a script: commit, branch, and whether files are changed."""
 
 from __future__ import annotations
 

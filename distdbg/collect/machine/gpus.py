@@ -1,4 +1,4 @@
-"""GPUs as NVML shows them. Whatever cannot be read is left out, and why is kept: no call here raises.
+"""Read the state of GPUs by NVML. A value that cannot be read is left out with the reason; no call raises.
 
 NVML asks the driver in this process, without a CUDA context; a driver that hangs makes the call hang, too. Names and
 units are NVML's (https://docs.nvidia.com/deploy/nvml-api): memory in bytes, temperature in Celsius, power in watts.

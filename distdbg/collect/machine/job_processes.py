@@ -1,4 +1,4 @@
-"""Distributed jobs of this machine, whoever started them: their ranks found through /proc, by the environment.
+"""Find the ranks of distributed jobs on this machine through /proc, by their environment.
 
 A rank is the topmost process that carries its rank's variables and is no launcher: torchrun, srun and mpirun stand
 above it, a shell that a launcher put between may, and its loader workers and other children stand below. All

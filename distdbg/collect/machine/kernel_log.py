@@ -1,4 +1,4 @@
-"""Kernel messages since a moment, where this user may read them: OOM kills, segfaults, NVRM Xid."""
+"""Read kernel messages since a time, if this user may: OOM kills, segfaults, NVRM Xid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import time
 
-#: Only what explains a dead rank; the rest of the kernel's talk stays out of the run directory.
+#: Only what explains a dead rank; other messages stay out of the run directory.
 _RELEVANT = re.compile(r"oom|Out of memory|Killed process|segfault|general protection|NVRM|Xid|traps:|MCE|I/O error")
 _MOST = 200
 

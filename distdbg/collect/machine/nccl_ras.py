@@ -1,4 +1,4 @@
-"""What NCCL itself knows of a job: its RAS threads, one a process, keep in touch and answer on a port of their node.
+"""Ask NCCL's RAS threads about a job: one per process, they answer on a port of their node.
 
 A second source where it is there (NCCL 2.24 and later; JSON from 2.28.7): how many operations each rank has launched in
 each communicator, and which processes no longer answer. Any of a node's processes may be the one that answers, also one

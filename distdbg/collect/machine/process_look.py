@@ -1,4 +1,4 @@
-"""One look at a process from outside, through /proc: what the kernel knows of it. Nothing is stopped or touched.
+"""Sample a process from outside through /proc, without stopping it.
 
     {"t": …, "state": "S", "wchan": "futex_wait_queue", "cpu_s": 12.3, "threads": 9, "rss": …, "read": …, "written": …,
      "syscall": "read", "target": "fifo /tmp/x"}

@@ -1,4 +1,4 @@
-"""py-spy as a collector: Python stacks of a running process, also of one that holds the GIL or is stopped.
+"""Collect Python stacks of a running process with py-spy, also of one that holds the GIL or is stopped.
 
 Plain: 10-20 ms, the target paused for about 12 ms. Without a pause (`--nonblocking`) where it cannot be stopped, or
 is stopped already. With `native` C frames too: about 1 s of CPU, the target paused for most of it.

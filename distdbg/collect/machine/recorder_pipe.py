@@ -1,4 +1,4 @@
-"""The flight recorder of a rank that distdbg did not start: asked for by the pipe that ProcessGroupNCCL makes on wish.
+"""Ask a rank that distdbg did not start for its flight recorder, by the pipe of ProcessGroupNCCL.
 
 Where TORCH_NCCL_DEBUG_INFO_PIPE_FILE (in newer torch TORCH_FR_DEBUG_INFO_PIPE_FILE) is set, torch makes the pipe
 `<value><rank>.pipe`. Whatever is written into it lets a thread of torch's write the recorder's pickle, within a second,

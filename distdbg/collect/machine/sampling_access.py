@@ -1,4 +1,4 @@
-"""Which ways to look into a rank work here, tried once and without touching it: py-spy needs what ptrace needs.
+"""Test once whether py-spy can sample a rank here, without stopping the rank: py-spy needs what ptrace needs.
 
     probe(pid)  ->  {"pyspy": True, "ptrace": False, "because": "…"}
 

@@ -1,4 +1,4 @@
-"""Versions of what a job stands on, without importing any of it."""
+"""Find the versions of the software of a job, without importing any of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real all-reduce over all nodes, then every pair of nodes exchanges data: one JSON line on standard output.
+"""Run an all-reduce over all nodes, then exchange data between each pair: one JSON line on standard output.
 
     python bandwidth.py RANK WORLD ADDRESS PORT gloo|nccl
 

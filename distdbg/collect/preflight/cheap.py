@@ -1,4 +1,4 @@
-"""What a node can look at before every job: no process, no connection, milliseconds."""
+"""The checks before every job: no process, no connection, milliseconds."""
 
 from __future__ import annotations
 

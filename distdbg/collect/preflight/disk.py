@@ -1,4 +1,4 @@
-"""Room where a job writes: the folder of its runs, /dev/shm (loaders, NCCL), the temporary folder."""
+"""Check free space where a job writes: the folder of its runs, /dev/shm (loaders, NCCL), the temporary folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs before a job: are all there and well, and who is on them already."""
+"""Check the GPUs before a job: state, errors, and processes that use them."""
 
 from __future__ import annotations
 

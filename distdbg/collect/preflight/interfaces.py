@@ -1,4 +1,4 @@
-"""Network interfaces of this host as its own network namespace has them, and which of them it was told to use.
+"""List the network interfaces of this host's network namespace, and the variables that choose some.
 
 Asked of the kernel (netdevice(7)); /sys may show another namespace's.
 """

@@ -1,4 +1,4 @@
-"""Limits that a job inherits from whoever starts it; -1 is unlimited."""
+"""Read the resource limits that a job inherits; -1 is unlimited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs looks side by side, each for a bounded time: a file system or a driver that hangs is told, not waited for."""
+"""Run checks in parallel with a timeout: a file system or a driver may hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes meet over TCP: who can be reached under which name and address, over what round trip, with which clock.
+"""Test TCP between nodes: reachable names and addresses, round-trip times, clock offsets.
 
 A listener says who it is, then answers each line with its time; a long line at the end shows a path that loses large
 packets. Nothing else is answered, and it listens while the preflight lasts.

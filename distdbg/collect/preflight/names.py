@@ -1,4 +1,4 @@
-"""What this host calls itself, what that name resolves to here, and who it is: two names may be one machine."""
+"""Read the host name, its addresses, and the identity of the machine: two names may be one machine."""
 
 from __future__ import annotations
 

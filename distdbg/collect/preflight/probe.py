@@ -1,4 +1,4 @@
-"""The program that a carrier starts on each node of a preflight.
+"""Probe one node of a preflight: the program that runs on each node.
 
     python <absolute>/distdbg/collect/preflight/probe.py --folder DIR [--name NAME] [--port P] [--token FILE]
 

@@ -1,4 +1,4 @@
-"""Whether a rank could be looked into here when it hangs: tried on a child that does nothing."""
+"""Test with an idle child process whether py-spy could sample a hung rank here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which software a rank would meet here: versions, interpreter, the checkout's commit, variables that steer it."""
+"""Read the software of this node: versions, interpreter, git commit, environment variables of NCCL, gloo and torch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""A dump's folder on its own, without the run that it is of: RunEvidence whose ranks are those of the dump."""
+"""Read a dump without its run: RunEvidence with the ranks of the dump."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +58,13 @@ def evidence_of(dump: Dump, told: Mapping[str, Any], unknown: list[Unknown]) -> 
         unknown = [*unknown, Unknown(f"what pid {pids} is", "it has the rank of a process that was started before it")]
     unknown = [*unknown, *unseen(dump)]
     everybody = tuple(range(size)) if size else ()
+    words = told.get("argv")
+    argv = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
     numbers = sorted({*dump.ranks, *dump.missing})
-    counted: dict[int, int] = {}
-    local = {n: _next(counted, dump.ranks[n].node_rank) for n in numbers if n in dump.ranks}
+    counters: dict[int, Iterator[int]] = defaultdict(count)
+    local = {n: next(counters[dump.ranks[n].node_rank]) for n in numbers if n in dump.ranks}
     return RunEvidence(
-        job={"name": jsonl.text(told, "name") or None, "argv": _words(told.get("argv")), "cwd": jsonl.text(told, "cwd"),
+        job={"name": jsonl.text(told, "name") or None, "argv": argv, "cwd": jsonl.text(told, "cwd"),
              "topology": {"world_size": size} if size else {}},
         attempt=1,
         ranks=tuple(_rank(dump, number, local.get(number, 0), everybody) for number in numbers),
@@ -68,15 +72,6 @@ def evidence_of(dump: Dump, told: Mapping[str, Any], unknown: list[Unknown]) -> 
         unknown=tuple(unknown),
         dump=dump,
     )  # fmt: skip
-
-
-def _words(value: object) -> list[str]:
-    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
-
-
-def _next(counted: dict[int, int], key: int) -> int:
-    counted[key] = counted.get(key, -1) + 1
-    return counted[key]
 
 
 def _rank(dump: Dump, number: int, local_rank: int, everybody: tuple[int, ...]) -> RankRecord:

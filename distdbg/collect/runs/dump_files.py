@@ -1,4 +1,4 @@
-"""A dump's folder becomes a Dump. A file that is missing, cut short, foreign or hostile becomes an Unknown."""
+"""Read the folder of a dump. A file that is missing, truncated, foreign or hostile becomes an Unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `distdbg explain` is given becomes RunEvidence: a run, a dump of ours, files of others, or some of them."""
+"""Read the arguments of `distdbg explain`: a run, a dump, files of others, or several of these."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pathlib import Path
 from distdbg.collect.files.folder_files import FolderFiles
 from distdbg.collect.files.foreign_files import ForeignFiles
 from distdbg.collect.runs.dump_evidence import is_dump, load_dump_alone, unseen
-from distdbg.collect.runs.run_evidence import load_evidence
-from distdbg.collect.runs.run_profiles import with_profiles
-from distdbg.collect.runs.run_snapshots import with_snapshots
+from distdbg.collect.runs.whole_run import load_whole_run
 from distdbg.errors import EvidenceUnreadable, NothingToAnalyse, UsageError
 from distdbg.evidence.run import RunEvidence
 from distdbg.model import Unknown
@@ -49,15 +47,11 @@ def _ours(path: Path) -> RunEvidence:
     if not is_run(path):
         return load_dump_alone(path, str(path))
     run = RunDir(path.resolve())
-    evidence = with_profiles(with_snapshots(load_evidence(run), run), run)
+    evidence = load_whole_run(run)
     if not (evidence.ranks or evidence.nodes or evidence.dump):
         raise EvidenceUnreadable(f"{str(path)!r} holds no record of any rank", "Is it a whole copy of the run?")
-    return _with_unseen(evidence)
-
-
-def _with_unseen(evidence: RunEvidence) -> RunEvidence:
-    more = unseen(evidence.dump) if evidence.dump else []
-    return replace(evidence, unknown=(*evidence.unknown, *more)) if more else evidence
+    more = unseen(evidence.dump) if evidence.dump else ()
+    return replace(evidence, unknown=(*evidence.unknown, *more))
 
 
 def _files(given: Sequence[Path], folders: Sequence[FolderFiles]) -> Iterator[tuple[Path, str]]:
@@ -80,7 +74,7 @@ def _refuse_nothing(given: Sequence[Path], foreign: ForeignFiles) -> None:
         return
     names = ", ".join(repr(str(path)) for path in given[:4])
     if not foreign.unknown:
-        lacks = "no rank is told of there" if foreign.recognised else "there is no file"
+        lacks = "no rank is named there" if foreign.recognised else "there is no file"
         raise NothingToAnalyse(f"{names}: {lacks}", "Name a run, a dump, or the files that were collected.")
     first = foreign.unknown[0]
     if foreign.recognised:

@@ -1,4 +1,4 @@
-"""A run's host snapshots, unpacked within bounds: of each rank the newest."""
+"""Read the newest host snapshot of each rank of a run, unpacked within bounds."""
 
 from __future__ import annotations
 

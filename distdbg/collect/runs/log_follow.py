@@ -1,4 +1,4 @@
-"""Logs while they grow: of ranks and attempts that are there, and of those that come.
+"""Follow the logs of a run, also of ranks and attempts that start later.
 
 By looking (20 times a second at what moves), not by inotify: a run directory may lie on a network file system, where
 another host's writes raise no event.

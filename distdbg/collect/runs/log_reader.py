@@ -1,4 +1,4 @@
-"""The logs of a run: raw, as lines of one rank after the other, or merged in time. Memory stays bounded.
+"""Read the logs of a run: raw, as lines by rank, or merged by time. Memory stays bounded.
 
 Times are each node's own clock: lines of different nodes are in order as far as their clocks agree.
 """

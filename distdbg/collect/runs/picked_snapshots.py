@@ -1,4 +1,4 @@
-"""Two memory snapshots of one run, chosen by ranks and steps: what `distdbg memory diff RUN` compares."""
+"""Choose two memory snapshots of one run by ranks and steps, for `distdbg memory diff RUN`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The profiles that a run has, set by set: what its ranks profiled at the same time."""
+"""Group the profiles of a run into sets that its ranks took at the same time."""
 
 from __future__ import annotations
 

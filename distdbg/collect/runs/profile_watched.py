@@ -1,4 +1,4 @@
-"""What NVML said of a rank's GPU while it was profiled, out of the run's metrics: a few lines of a long file."""
+"""Read what NVML reported about a rank's GPU while it was profiled, from the run's metrics."""
 
 from __future__ import annotations
 

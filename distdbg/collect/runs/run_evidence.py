@@ -1,4 +1,4 @@
-"""A run directory becomes RunEvidence. Missing, cut short, foreign or hostile: it becomes an Unknown, never an error.
+"""Read a run directory as RunEvidence. A file that is missing, truncated, foreign or hostile becomes an Unknown.
 
 About 0.3 s for 1,024 ranks.
 """
@@ -49,7 +49,7 @@ _MOST_LINES_EACH = 4 << 20
 #: So many of its lines, from all over the run, are a picture of it; of all files together; of one that is too long.
 _FEWEST_LOOKS, _ALL_LOOKS, _LOOKS_OF_LONG = 60, 1 << 16, 240
 _NO_OBJECT = "not a JSON object (cut short?)"
-#: A cancel by one of these is a person's or the scheduler's wish, not a consequence of a failure.
+#: A stop for one of these reasons is the consequence of a failure, not a cancel.
 _OTHERS_FAILED = ("another node", "the job hung")
 
 
@@ -94,7 +94,7 @@ def load_evidence(run: RunDir, attempt: int | None = None) -> RunEvidence:
 
 
 def _of_last_start(events: tuple[_Event, ...]) -> tuple[_Event, ...]:
-    """Of a run that went back into the queue: what was launched before, and ended, is another start's."""
+    """Of a requeued run, the events since its last start."""
     last = Launched.last_line(events)
     return tuple(pair for pair in events if last is None or pair[0] >= last)
 

@@ -1,4 +1,4 @@
-"""The profiles that a run's ranks have left, beside the rest of its evidence. A run without any pays nothing."""
+"""Add the profiles of a run's ranks to its evidence. A run without profiles costs nothing."""
 
 from __future__ import annotations
 

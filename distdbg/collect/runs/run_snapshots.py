@@ -1,4 +1,4 @@
-"""The memory snapshots that a run has left, beside the rest of its evidence: one a rank, its failure's or its last."""
+"""Add a run's memory snapshots to its evidence: one per rank, of its failure or the last one."""
 
 from __future__ import annotations
 

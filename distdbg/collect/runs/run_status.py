@@ -1,4 +1,4 @@
-"""Whether a run still runs, how it ended, and how much room it takes: from its directory and /proc."""
+"""Determine whether a run still runs, how it ended, and its size, from its directory and /proc."""
 
 from __future__ import annotations
 

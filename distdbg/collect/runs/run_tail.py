@@ -1,4 +1,4 @@
-"""What a run's nodes tell while it runs, read from its files by somebody who is not its launcher."""
+"""Follow the events and metrics of a run's nodes while it runs."""
 
 from __future__ import annotations
 

@@ -23,15 +23,13 @@ def explain(run: RunDir, shown: Report | None = None) -> tuple[str, Report]:
     A disk that takes no report takes nothing from the verdict, and neither does a page that cannot be drawn.
     """
     from distdbg.collect.runs.report_files import write_report
-    from distdbg.collect.runs.run_evidence import load_evidence
-    from distdbg.collect.runs.run_profiles import with_profiles
-    from distdbg.collect.runs.run_snapshots import with_snapshots
+    from distdbg.collect.runs.whole_run import load_whole_run
     from distdbg.diagnosis.verdict import build_report
     from distdbg.report.run_document import run_document
     from distdbg.report.text.renderer import TextRenderer
     from distdbg.report.text.screen import Screen
 
-    evidence = with_profiles(with_snapshots(load_evidence(run), run), run)
+    evidence = load_whole_run(run)
     report = build_report(evidence)
     text = TextRenderer(Screen.of(color=sys.stderr.isatty()), shown=shown).render(run_document(report))
     try:

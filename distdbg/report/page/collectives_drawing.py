@@ -1,4 +1,4 @@
-"""The strip of collectives as a drawing: a column for each sequence number, late ones further right within it."""
+"""Compute the drawing of the last collectives: a column for each sequence number, late ranks further right in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HUES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class OperationBar:
     """`hue` counts the operations of the legend; kinds: done, open, absent."""
 
     x: float
@@ -34,22 +34,22 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LaneRow:
     y: float
     label: str
     title: str
     state: str
     culprit: bool
-    bars: tuple[Bar, ...]
+    bars: tuple[OperationBar, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Strip:
+class GroupDrawing:
     """`heads` are (x, text) above the columns, `times` below them: how long before the dump a column began."""
 
     title: str
     legend: tuple[tuple[int, str, str], ...]
-    rows: tuple[Row, ...]
+    rows: tuple[LaneRow, ...]
     heads: tuple[tuple[float, str], ...]
     times: tuple[tuple[float, str], ...]
     height: float
@@ -57,7 +57,7 @@ class Strip:
     hosts: int
 
 
-def draw_strips(strips: Sequence[GroupStrip], culprits: RankSet) -> tuple[list[Strip], int]:
+def draw_groups(strips: Sequence[GroupStrip], culprits: RankSet) -> tuple[list[GroupDrawing], int]:
     """Those that are stuck, or the first where none is; and how many groups are not drawn."""
     stuck = [strip for strip in strips if strip.stuck] or list(strips[:1])
     drawn = stuck[:_MOST_GROUPS]
@@ -66,7 +66,7 @@ def draw_strips(strips: Sequence[GroupStrip], culprits: RankSet) -> tuple[list[S
     )
 
 
-def _draw(strip: GroupStrip, culprits: RankSet) -> Strip:
+def _draw(strip: GroupStrip, culprits: RankSet) -> GroupDrawing:
     step = (WIDTH - _LABEL - _STATE) / max(len(strip.columns), 1)
     lanes = sorted(strip.lanes, key=lambda lane: not (lane.ranks & culprits))[:_MOST_LANES]
     begins = _begins(strip)
@@ -80,9 +80,9 @@ def _draw(strip: GroupStrip, culprits: RankSet) -> Strip:
         ]
         title = f"{ranks_words(lane.ranks, 400)} on {', '.join(lane.hosts[:6])}"
         state = lane_words(lane, strip)
-        rows.append(Row(y, ranks_words(lane.ranks, 18), title, state, bool(lane.ranks & culprits), tuple(bars)))
+        rows.append(LaneRow(y, ranks_words(lane.ranks, 18), title, state, bool(lane.ranks & culprits), tuple(bars)))
     xs = [_LABEL + n * step + step / 2 for n in range(len(strip.columns))]
-    return Strip(
+    return GroupDrawing(
         title=group_words(strip),
         legend=tuple((n % HUES, letter(n), what) for n, what in enumerate(strip.legend)),
         rows=tuple(rows),
@@ -119,16 +119,16 @@ def _first(strip: GroupStrip) -> list[float]:
     return [min((op.t for op in column if op is not None), default=0.0) for column in columns]
 
 
-def _bar(op: Op | None, number: int, strip: GroupStrip, y: float, at: tuple[float, float]) -> Bar:
+def _bar(op: Op | None, number: int, strip: GroupStrip, y: float, at: tuple[float, float]) -> OperationBar:
     step, late = at
     x = _LABEL + number * step
     sequence = strip.columns[number]
     if op is None:
-        return Bar(x + 3, y + 4, step - 6, "absent", 0, odd=False, text="", title=f"#{sequence}: not begun")
+        return OperationBar(x + 3, y + 4, step - 6, "absent", 0, odd=False, text="", title=f"#{sequence}: not begun")
     shift = min(late, 1.0) * step * 0.45
     words = [f"#{sequence} {strip.legend[op.what]}", "finished" if op.done else "begun and not finished"]
     words += ["not what most ranks called"] if op.odd else []
     words += [f"{op.late_s:.2f} s later than the first of its node"] if op.late_s else []
     kind = "done" if op.done else "open"
     text = letter(op.what) + ("!" if op.odd else "")
-    return Bar(x + 3 + shift, y + 4, step - 6 - shift, kind, op.what % HUES, op.odd, text, "\n".join(words))
+    return OperationBar(x + 3 + shift, y + 4, step - 6 - shift, kind, op.what % HUES, op.odd, text, "\n".join(words))

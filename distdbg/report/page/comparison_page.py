@@ -1,4 +1,4 @@
-"""Two runs side by side, as an offline page: what differs, the figures, and how both went over their steps."""
+"""Render the comparison of two runs as a page: differences, figures, and charts over the steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run over its steps, for its page: findings where they were, step times, memory, numerics; one axis for all."""
+"""Compute charts over the steps of a run: findings, step times, memory, loss and gradients on one axis."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.training.overfitting import losses
 from distdbg.model import Finding, Report, fold_ranks
 from distdbg.report.document import Block
-from distdbg.report.page.rank_curves import Curve, Strip, place, strip
+from distdbg.report.page.rank_curves import Curve, CurveChart, curve_chart, place
 from distdbg.report.page.step_boxes import milliseconds, times_words
 
 _MOST_FINDINGS = 24
 #: Lines through all rows, where errors were.
 _MOST_RULES = 3
-#: Of fewer looks a curve tells nothing that the boxes of step times do not.
+#: With fewer samples the boxes of step times say as much as a curve.
 _FEWEST_LOOKS = 3
 _NOT_FINITE = "non-finite"
 #: by rank
@@ -44,13 +44,13 @@ class Course(Block):
 
     findings: tuple[FindingRow, ...]
     more_findings: int
-    strips: tuple[Strip, ...]
+    charts: tuple[CurveChart, ...]
     rules: tuple[float, ...]
     ticks: tuple[tuple[float, str], ...]
 
     @property
     def has_step_times(self) -> bool:
-        return any(strip.name == "Step time" for strip in self.strips)
+        return any(curve_chart.name == "Step time" for curve_chart in self.charts)
 
 
 def course(report: Report, evidence: RunEvidence) -> Course | None:
@@ -60,27 +60,29 @@ def course(report: Report, evidence: RunEvidence) -> Course | None:
     if last < 2:
         return None
     steps = [(finding, *_step_of(finding, evidence, looks)) for finding in report.findings]
-    drawn = [strip(name, list(told(evidence, looks)), last, said, log=log) for name, told, said, log in _figures()]
-    strips = tuple(one for one in drawn if one is not None)
-    if not strips and all(step is None for _, step, _ in steps):
+    drawn = [
+        curve_chart(name, list(told(evidence, looks)), last, said, log=log) for name, told, said, log in _figures()
+    ]
+    charts = tuple(one for one in drawn if one is not None)
+    if not charts and all(step is None for _, step, _ in steps):
         return None
     rows = [_finding_row(*one, last) for one in steps]
     rules = dict.fromkeys(row.place for row in rows if row.severity == "error" and row.place is not None)
     return Course(
-        tuple(rows[:_MOST_FINDINGS]), max(0, len(rows) - _MOST_FINDINGS), strips, tuple(rules)[:_MOST_RULES],
+        tuple(rows[:_MOST_FINDINGS]), max(0, len(rows) - _MOST_FINDINGS), charts, tuple(rules)[:_MOST_RULES],
         tuple(_ticks(last)),
     )  # fmt: skip
 
 
 def side_by_side(runs: Mapping[str, RunEvidence]) -> Course | None:
-    """The same of several runs, a row each, without findings; None where nothing of it is known of any."""
+    """The same for several runs, one row each, without findings; None if nothing is known."""
     looks = {name: _looks(evidence) for name, evidence in runs.items()}
     last = max((_last_step(evidence, looks[name]) for name, evidence in runs.items()), default=0)
-    strips = []
+    charts = []
     for figure, told, said, log in _figures():
         curves = [_together(name, list(told(evidence, looks[name])), said) for name, evidence in runs.items()]
-        strips.append(strip(figure, [curve for curve in curves if curve is not None], last, said, log=log))
-    found = tuple(one for one in strips if one is not None)
+        charts.append(curve_chart(figure, [curve for curve in curves if curve is not None], last, said, log=log))
+    found = tuple(one for one in charts if one is not None)
     return Course((), 0, found, (), tuple(_ticks(last))) if found and last >= 2 else None
 
 
@@ -120,7 +122,7 @@ def _ticks(last: int) -> Iterator[tuple[float, str]]:
 
 
 def _step_of(finding: Finding, evidence: RunEvidence, looks: _Looks) -> tuple[int | None, bool]:
-    """(its step, whether that is by its time): from the last look at its ranks before it."""
+    """(its step, whether it is estimated from the time): by the last sample of its ranks before it."""
     if finding.step is not None:
         return finding.step, False
     t = finding.first_seen
@@ -163,7 +165,7 @@ def _step_times(evidence: RunEvidence, looks: _Looks) -> Iterator[Curve]:
 
 
 def _gpu_memory(evidence: RunEvidence, looks: _Looks) -> Iterator[Curve]:
-    """torch's own count where `--memory` wrote it down, else what is in use of the device."""
+    """torch's count if `--memory` recorded it, else the memory in use on the device."""
     for rank in evidence.ranks:
         told = rank.memory.course if rank.memory else ()
         points = [(point.step, point.allocated) for point in told if point.allocated]
@@ -189,7 +191,7 @@ def _from_to(points: Sequence[tuple[int, int]]) -> str:
 
 
 def _norms(evidence: RunEvidence, _looks: _Looks) -> Iterator[Curve]:
-    """Of all layers together, where `--watch gradients` wrote them down; and where a value was not finite."""
+    """Of all layers together, if `--watch gradients` recorded them; with marks where a value was not finite."""
     for rank in evidence.ranks:
         bad = tuple(fact.step for fact in rank.guards if fact.guard == _NOT_FINITE and fact.step is not None)
         for series in rank.gradients or (None,):

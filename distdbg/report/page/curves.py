@@ -1,4 +1,4 @@
-"""Small curves as paths of SVG: a line, what is below it, what is between two."""
+"""Make SVG paths of curves: a line, the area below it, the area between two."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The merged call tree as a flame graph that grows downwards: boxes for a drawing, wide where many ranks are.
+"""Compute the flame graph of the merged call tree, the outermost function on top.
 
-Widths go by the logarithm of the number of ranks: at scale one rank among 16,384 must stay to be seen.
+Widths grow with the logarithm of the number of ranks: one rank among 16,384 must stay visible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LETTER = 6.7
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class FlameBox:
     """`kind` is a class of the style sheet: frame, line, library, words, more, ranks; `text` is cut to the box."""
 
     x: float
@@ -39,7 +39,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Flame:
-    boxes: tuple[Box, ...]
+    boxes: tuple[FlameBox, ...]
     height: float
 
 
@@ -57,7 +57,7 @@ class _Flame:
     def __init__(self, culprits: RankSet, names: dict[str, str]) -> None:
         self.culprits = culprits
         self.names = names
-        self.boxes: list[Box] = []
+        self.boxes: list[FlameBox] = []
 
     def place(self, branches: Sequence[Branch], x: float, width: float, depth: int) -> None:
         """Side by side, culprits first; those that are too many are one box."""
@@ -107,7 +107,7 @@ class _Flame:
         text, title = words
         room = int((width - 10) / LETTER)
         shown = text if len(text) <= room else text[: max(0, room - 1)] + "…" if room > 3 else ""
-        self.boxes.append(Box(x, depth * ROW, max(width - 1.5, 1.0), kind, shown, title[:1500], culprit))
+        self.boxes.append(FlameBox(x, depth * ROW, max(width - 1.5, 1.0), kind, shown, title[:1500], culprit))
 
 
 def _inside(entry: Entry) -> list[str]:

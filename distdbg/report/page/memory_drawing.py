@@ -1,4 +1,4 @@
-"""The drawings of a memory page, as plain numbers for SVG: areas over time, and segments as a tape that wraps."""
+"""Compute the drawings of a memory page: memory over time as areas, and a map of the segments."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def still(answer: MemoryAnswer) -> Still:
 
 
 def _highest(columns: Columns) -> list[int]:
-    """The columns that are drawn: of each stretch of them the highest."""
+    """The columns to draw: the highest of each interval."""
     totals = [sum(column) for column in zip(*columns.bytes, strict=True)]
     count = min(len(totals), _STILL_COLUMNS)
     bounds = [n * len(totals) // count for n in range(count + 1)]
@@ -133,7 +133,7 @@ def _steps(values: Sequence[int]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SegmentPiece:
     x: float
     y: float
     width: float
@@ -142,18 +142,18 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Tape:
-    pieces: tuple[Piece, ...]
+class SegmentMap:
+    pieces: tuple[SegmentPiece, ...]
     height: float
     row: float
 
 
-def tape(oom: OutOfMemory) -> Tape:
-    """All segments one behind the other, wrapped into rows; a break is where memory is not joined."""
+def segment_map(oom: OutOfMemory) -> SegmentMap:
+    """All segments in a row, wrapped into lines; a gap separates two segments."""
     total = sum(segment.size for segment in oom.segments)
     room = WIDTH * _TAPE_ROWS - _TAPE_GAP * len(oom.segments)
     unit = max(room, WIDTH) / max(total, 1)
-    pieces: list[Piece] = []
+    pieces: list[SegmentPiece] = []
     at = 0.0
     for segment in oom.segments:
         pool = "small requests" if segment.small else "large requests"
@@ -165,22 +165,22 @@ def tape(oom: OutOfMemory) -> Tape:
             at += size * unit
         at += _TAPE_GAP
     rows = max((piece.y for piece in pieces), default=0.0)
-    return Tape(tuple(pieces), rows + _TAPE_ROW, _TAPE_ROW - 8)
+    return SegmentMap(tuple(pieces), rows + _TAPE_ROW, _TAPE_ROW - 8)
 
 
 def kind_words(kind: str) -> str:
-    return {"free": "free:", "spare": "free, not for this request:", "pending": "freed, still waited for:"}.get(
+    return {"free": "free:", "spare": "free, not for this request:", "pending": "freed, in use by a stream:"}.get(
         kind, "used:"
     )
 
 
-def _wrapped(begin: float, end: float, kind: str, words: str) -> list[Piece]:
+def _wrapped(begin: float, end: float, kind: str, words: str) -> list[SegmentPiece]:
     out = []
     while begin < end - 1e-6:
         row = int(begin / WIDTH + 1e-9)
         stop = min(end, (row + 1) * WIDTH)
         if stop - begin >= 0.05:
-            out.append(Piece(begin - row * WIDTH, row * _TAPE_ROW, stop - begin, kind, words))
+            out.append(SegmentPiece(begin - row * WIDTH, row * _TAPE_ROW, stop - begin, kind, words))
         begin = stop
     return out
 

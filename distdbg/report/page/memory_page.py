@@ -1,4 +1,4 @@
-"""The offline page of memory snapshots: verdict, memory over time by stack, segments at the error, ranks side by side.
+"""Render the page of memory snapshots: verdict, memory over time by stack, segments at the error, ranks side by side.
 
 The only script of ours on any page: it zooms, and shows the stack that is clicked. The page's policy names it by its
 hash, so that nothing that a snapshot says can become another.
@@ -17,7 +17,7 @@ from typing import Any
 from distdbg.evidence.memory.answer import MemoryAnswer, Moment, gib
 from distdbg.model import Report
 from distdbg.plain_text import clean
-from distdbg.report.page.memory_drawing import HEIGHT, HUES, WIDTH, data, spark, still, tape
+from distdbg.report.page.memory_drawing import HEIGHT, HUES, WIDTH, data, segment_map, spark, still
 from distdbg.report.page.renderer import render_page
 from distdbg.report.text.memory_text import title
 
@@ -43,7 +43,7 @@ def memory_page(report: Report, answers: Sequence[MemoryAnswer]) -> str:
         script=Markup(script),
         data=Markup(_embedded([data(a) for a in chosen])),
         pictures=[_picture(a) for a in chosen],
-        sparks=[_spark(a, top) for a in answers[:_MOST_SPARKS]] if len(answers) > 1 else [],
+        sparks=[{"answer": a, "path": spark(a, top)} for a in answers[:_MOST_SPARKS]] if len(answers) > 1 else [],
         more=len(answers) - len(chosen),
         width=WIDTH,
         height=HEIGHT,
@@ -71,7 +71,7 @@ def _picture(answer: MemoryAnswer) -> dict[str, Any]:
         "kinds": [(kind, size, 100 * size / max(1, answer.peak.active)) for kind, size in answer.peak.kinds.items()],
         "phases": list(answer.peak.phases.items()),
         "modules": _modules(answer.peak),
-        "tape": tape(answer.oom) if answer.oom else None,
+        "segment_map": segment_map(answer.oom) if answer.oom else None,
         "at_oom": _rows(answer, answer.at_oom, {}) if answer.at_oom else [],
     }
 
@@ -100,7 +100,3 @@ def _modules(moment: Moment) -> list[dict[str, Any]]:
     return [{"name": name, "bytes": size, "share": 100 * size / max(1, moment.active),
              "kinds": ", ".join(f"{kind} {gib(part)}" for kind, part in kinds.items())}
             for name, size, kinds in sizes[:_MOST_ROWS]]  # fmt: skip
-
-
-def _spark(answer: MemoryAnswer, top: int) -> dict[str, Any]:
-    return {"answer": answer, "path": spark(answer, top)}

@@ -1,7 +1,6 @@
-"""The picture of memory snapshots as one SVG file: for papers, issues and slides, where no page with a script can go.
+"""Render memory snapshots as one SVG file, for papers, issues and slides.
 
-What the page draws before its script begins, with the stacks' names beside it. It names no font, style or address from
-elsewhere.
+It is what the page draws before its script runs, with the names of the stacks. It refers to no other file.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from distdbg.evidence.memory.answer import MemoryAnswer, gib
 from distdbg.plain_text import clean
-from distdbg.report.page.memory_drawing import HEIGHT, HUES, WIDTH, still, tape
+from distdbg.report.page.memory_drawing import HEIGHT, HUES, WIDTH, segment_map, still
 from distdbg.report.text.memory_text import title
 
 _MOST_PICTURES = 4
@@ -65,7 +64,7 @@ def _picture(answer: MemoryAnswer) -> tuple[list[str], float]:
         lines += [f'<rect x="0" y="{at - 9:.0f}" width="11" height="11" fill="{color}"/>', _text(18, at, words)]
     y += len(names) * _ROW
     if answer.oom is not None:
-        drawn = tape(answer.oom)
+        drawn = segment_map(answer.oom)
         lines.append(_text(0, y + 14, f"segments when {gib(answer.oom.request)} could not be had: used, "
                                       f"free for it {gib(answer.oom.free_usable)} (green), the largest hole "
                                       f"{gib(answer.oom.largest_hole)}", "head"))  # fmt: skip

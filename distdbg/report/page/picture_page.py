@@ -1,4 +1,4 @@
-"""What the template picture.html draws: plain values, short enough for a page, from a picture of any size."""
+"""Compute the values of the template picture.html from a picture of any size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from distdbg.diagnosis.waits.picture import Picture, StackClassView
 from distdbg.evidence.rank_set import RankSet
 from distdbg.evidence.stacks.call_tree import Branch, Entry
 from distdbg.report.file_names import short_names
-from distdbg.report.page.collectives_drawing import draw_strips
+from distdbg.report.page.collectives_drawing import draw_groups
 from distdbg.report.page.flame import ROW, WIDTH, flame
 from distdbg.report.page.wait_graph import BOX_HEIGHT, BOX_WIDTH, wait_graph
 from distdbg.report.text.tree_text import library_words
@@ -24,7 +24,7 @@ _MOST_INSIDE = 40
 
 def picture_values(picture: Picture) -> dict[str, Any]:
     """The values of one picture for the template."""
-    drawn, other_groups = draw_strips(picture.lanes, picture.culprits)
+    drawn, other_groups = draw_groups(picture.lanes, picture.culprits)
     places = sorted(picture.places, key=lambda place: not (place.ranks & picture.culprits))
     return {
         "ranks": len(picture.tree.ranks),

@@ -1,4 +1,4 @@
-"""A figure of many ranks over the steps of a run, as rows of small curves on one scale.
+"""Compute a chart of one value of many ranks over the steps: rows of small curves on one scale.
 
 Few ranks have a row each. Of many there is one row for all, a band from the lowest to the highest with the median in
 it, and a row for each of those that were furthest from the median, the furthest first.
@@ -37,7 +37,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class StripRow:
+class CurveRow:
     """`line` and `area` are paths in WIDTH x HEIGHT, empty where there is no value; `marks` are places in WIDTH."""
 
     label: str
@@ -48,11 +48,11 @@ class StripRow:
 
 
 @dataclass(frozen=True)
-class Strip:
+class CurveChart:
     """`scale` and `note` are words beside its name."""
 
     name: str
-    rows: tuple[StripRow, ...]
+    rows: tuple[CurveRow, ...]
     scale: str
     note: str
 
@@ -75,9 +75,9 @@ def place(step: int, last: int) -> float:
     return WIDTH * min(max(step, 0), last) / max(last, 1)
 
 
-def strip(
+def curve_chart(
     name: str, curves: Sequence[Curve], last: int, said: Callable[[float], str], *, log: bool = False
-) -> Strip | None:
+) -> CurveChart | None:
     """None where no rank has a value. `last` is the run's last step, `said` a value in words."""
     columns = [_columns(curve, last, log=log) for curve in curves]
     values = sorted(value for own in columns for value in own.values())
@@ -90,7 +90,7 @@ def strip(
     rows = [_row(curve, own, scale, last) for curve, own in drawn]
     if len(curves) > _EACH and values:
         rows.insert(0, _together(columns, scale, said))
-    return Strip(name, tuple(rows), _scale_words(scale, values, said), note)
+    return CurveChart(name, tuple(rows), _scale_words(scale, values, said), note)
 
 
 def _columns(curve: Curve, last: int, *, log: bool) -> _Columns:
@@ -122,10 +122,10 @@ def _scale_words(scale: _Scale, values: Sequence[float], said: Callable[[float],
     return f"{said(scale.low) if scale.low else 0} to {said(scale.high)}{above}"
 
 
-def _row(curve: Curve, column: _Columns, scale: _Scale, last: int) -> StripRow:
+def _row(curve: Curve, column: _Columns, scale: _Scale, last: int) -> CurveRow:
     points = [(_x(n), scale.y(value)) for n, value in column.items()]
     marks = tuple(dict.fromkeys(round(place(step, last), 1) for step in curve.marks))
-    return StripRow(curve.who, *_paths(points), marks, curve.words)
+    return CurveRow(curve.who, *_paths(points), marks, curve.words)
 
 
 def _paths(points: list[tuple[float, float]]) -> tuple[str, str]:
@@ -149,14 +149,14 @@ def _by_column(columns: Iterable[_Columns]) -> dict[int, list[float]]:
     return dict(sorted(found.items()))
 
 
-def _together(columns: Sequence[_Columns], scale: _Scale, said: Callable[[float], str]) -> StripRow:
+def _together(columns: Sequence[_Columns], scale: _Scale, said: Callable[[float], str]) -> CurveRow:
     by_column = _by_column(columns)
     middle = [median(values) for values in by_column.values()]
     upper = [(_x(n), scale.y(max(values))) for n, values in by_column.items()]
     lower = [(_x(n), scale.y(min(values))) for n, values in by_column.items()]
     drawn, _ = _paths([(_x(n), scale.y(value)) for n, value in zip(by_column, middle, strict=True)])
     count = sum(map(bool, columns))
-    return StripRow(f"{count:,} ranks", drawn, between(upper, lower), (), f"median {said(median(middle))}")
+    return CurveRow(f"{count:,} ranks", drawn, between(upper, lower), (), f"median {said(median(middle))}")
 
 
 def _outliers(curves: Sequence[tuple[Curve, _Columns]]) -> tuple[list[tuple[Curve, _Columns]], str]:

@@ -1,4 +1,4 @@
-"""How long each rank's steps took, drawn as boxes: the quartiles of its windows of steps, with their median."""
+"""Compute boxes of step times: the quartiles and the median of each rank's windows of steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST, _SLOWEST, _FASTEST = 48, 24, 8
 
 
 @dataclass(frozen=True)
-class Box:
+class StepBox:
     """`left`, `width` and `middle` are per cent of the drawing's width, which is the longest quartile of all ranks."""
 
     who: str
@@ -26,7 +26,7 @@ class Box:
 class StepBoxes(Block):
     """`left_out` is how many ranks are between the slowest and the fastest that are drawn."""
 
-    boxes: tuple[Box, ...]
+    boxes: tuple[StepBox, ...]
     left_out: int
 
 
@@ -43,11 +43,11 @@ def step_boxes(evidence: RunEvidence) -> StepBoxes | None:
     return StepBoxes(tuple(_box(rank, widest) for rank in shown), len(known) - len(shown))
 
 
-def _box(rank: RankRecord, widest: float) -> Box:
+def _box(rank: RankRecord, widest: float) -> StepBox:
     times = rank.step_times
     assert times is not None
     left, right, middle = (round(100 * value / widest, 2) for value in (times.low, times.high, times.median))
-    return Box(f"rank {rank.rank}", left, max(0.4, round(right - left, 2)), middle, times_words(times))
+    return StepBox(f"rank {rank.rank}", left, max(0.4, round(right - left, 2)), middle, times_words(times))
 
 
 def times_words(times: StepTimes) -> str:

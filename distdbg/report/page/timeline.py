@@ -1,4 +1,4 @@
-"""When each rank ran and how it ended, as rows of a drawing: equal ranks are one row, what differs comes first."""
+"""Compute the timeline of ranks: when each ran and how it ended. Equal ranks share a row; the others come first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALIKE = 0.01
 
 @dataclass(frozen=True)
 class Span:
-    """One rank's life in epoch seconds; `kind` is a word for its end (see KINDS), `mark` the first symptom."""
+    """When a rank ran, in epoch seconds; `kind` says how it ended (see KINDS), `mark` is the first symptom."""
 
     rank: int
     node: str
@@ -30,7 +30,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Row:
+class TimelineRow:
     """Positions are percent of the drawing's width."""
 
     label: str
@@ -47,7 +47,7 @@ class Row:
 class Timeline(Block):
     """`ticks` are (percent, label); `hidden` counts ranks in rows that are not drawn."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TimelineRow, ...]
     ticks: tuple[tuple[float, str], ...]
     hidden: int = 0
 
@@ -78,14 +78,14 @@ def _groups(spans: Sequence[Span], whole: float, *, fold: bool) -> list[list[Spa
     return sorted(same.values(), key=lambda group: (KINDS.index(group[0].kind), len(group), group[0].rank))
 
 
-def _row(group: list[Span], first: float, whole: float) -> Row:
+def _row(group: list[Span], first: float, whole: float) -> TimelineRow:
     lead = group[0]
     ranks = fold_ranks(span.rank for span in group)
     label = f"rank {ranks}" if len(group) == 1 else f"{len(group)} ranks"
     nodes = list(dict.fromkeys(span.node for span in group))
     where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
     marks = [span.mark for span in group if span.mark is not None]
-    return Row(
+    return TimelineRow(
         label=label,
         title=f"ranks {ranks} on {where}: {lead.state}, {lead.end - lead.start:.1f} s",
         left=100 * (lead.start - first) / whole,

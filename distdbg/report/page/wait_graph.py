@@ -1,4 +1,4 @@
-"""Who waits for whom, as a drawing: ranks that wait alike are one box, arrows point to those that are waited for."""
+"""Compute the drawing of the wait graph: one box for ranks that wait alike, arrows to the ranks they wait for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Pairs = dict[tuple[int, int], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class GraphBox:
     """(x, y) is its middle."""
 
     x: float
@@ -36,7 +36,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrow:
+class GraphArrow:
     """`path` is SVG's; the label's middle is (x, y)."""
 
     path: str
@@ -48,13 +48,13 @@ class Arrow:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
-    boxes: tuple[Box, ...]
-    arrows: tuple[Arrow, ...]
+class WaitGraph:
+    boxes: tuple[GraphBox, ...]
+    arrows: tuple[GraphArrow, ...]
     height: float
 
 
-def wait_graph(picture: Picture) -> Graph | None:
+def wait_graph(picture: Picture) -> WaitGraph | None:
     """None where no rank is known to wait for another."""
     nodes = _nodes(picture)
     of = {rank: number for number, node in enumerate(nodes) for rank in node}
@@ -70,7 +70,7 @@ def wait_graph(picture: Picture) -> Graph | None:
     boxes = tuple(_box(node, *at, picture) for node, at in zip(nodes, places, strict=True))
     most = _MOST_LETTERS if len(boxes) <= 4 else _FEWER
     arrows = tuple(_arrow(boxes[a], boxes[b], words, most) for (a, b), words in sorted(pairs.items()) if words)
-    return Graph(boxes, arrows, height)
+    return WaitGraph(boxes, arrows, height)
 
 
 def _firsts(ranks: Iterable[int], of: Mapping[int, int]) -> list[int]:
@@ -79,7 +79,7 @@ def _firsts(ranks: Iterable[int], of: Mapping[int, int]) -> list[int]:
 
 
 def _nodes(picture: Picture) -> list[RankSet]:
-    """Ranks that stand on the same sides of the same edges; where that is too many, those that stand in one place."""
+    """Ranks with the same edges share a box; if these are too many, ranks at the same place."""
     sides: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, edge in enumerate(picture.waits):
         for side, ranks in enumerate((edge.waiting, edge.awaited)):
@@ -106,7 +106,7 @@ def _folded(ranks: Iterable[int], kind: Callable[[int], Hashable]) -> list[RankS
 
 
 def _layout(count: int, pairs: set[tuple[int, int]]) -> tuple[list[tuple[float, float]], float]:
-    """Who waits stands left of who is waited for; longer chains go downwards; a circle where all wait in one."""
+    """Waiting ranks are left of the ranks they wait for; longer chains go downwards; a cycle is a circle."""
     steps = _steps_to_end(count, pairs)
     deepest = max(steps)
     if deepest == 0 and count > 1:
@@ -150,7 +150,7 @@ def _along(count: int, pairs: set[tuple[int, int]]) -> list[int]:
 
 
 def _steps_to_end(count: int, pairs: set[tuple[int, int]]) -> list[int]:
-    """Steps to a node that waits for nobody, or to a circle."""
+    """Steps to a node that waits for none, or to a cycle."""
     goes = {node: {b for a, b in pairs if a == node} for node in range(count)}
     comes = {node: {a for a, b in pairs if b == node} for node in range(count)}
     left = set(range(count))
@@ -179,7 +179,7 @@ def _circle(order: list[int]) -> tuple[list[tuple[float, float]], float]:
     return places, 2 * (down + BOX_HEIGHT)
 
 
-def _box(ranks: RankSet, x: float, y: float, picture: Picture) -> Box:
+def _box(ranks: RankSet, x: float, y: float, picture: Picture) -> GraphBox:
     places = [place for place in picture.places if place.ranks & ranks]
     first = places[0] if places else None
     words = title = ""
@@ -189,10 +189,12 @@ def _box(ranks: RankSet, x: float, y: float, picture: Picture) -> Box:
     elif places:
         words = first.top if first is not None and len(places) == 1 else f"in {len(places)} places"
     culprit = bool(ranks & picture.culprits)
-    return Box(x, y, ranks_words(ranks, 26), _cut(words, 34), f"{ranks_words(ranks, 400)}\n{title}".strip(), culprit)
+    return GraphBox(
+        x, y, ranks_words(ranks, 26), _cut(words, 34), f"{ranks_words(ranks, 400)}\n{title}".strip(), culprit
+    )
 
 
-def _arrow(a: Box, b: Box, words: list[str], most: int) -> Arrow:
+def _arrow(a: GraphBox, b: GraphBox, words: list[str], most: int) -> GraphArrow:
     text = words[0] if len(words) == 1 else f"{words[0]} (+{len(words) - 1})"
     start, end = _edge(a, b), _edge(b, a)
     # A bow to the left of its way: two arrows between the same boxes stay apart.
@@ -201,10 +203,10 @@ def _arrow(a: Box, b: Box, words: list[str], most: int) -> Arrow:
     path = f"M{start[0]:.1f},{start[1]:.1f} Q{bend[0]:.1f},{bend[1]:.1f} {end[0]:.1f},{end[1]:.1f}"
     middle = ((start[0] + 2 * bend[0] + end[0]) / 4, (start[1] + 2 * bend[1] + end[1]) / 4)
     shown = _cut(text, most)
-    return Arrow(path, *middle, len(shown) * _LETTER + 8, shown, "\n".join(words[:20])[:1500])
+    return GraphArrow(path, *middle, len(shown) * _LETTER + 8, shown, "\n".join(words[:20])[:1500])
 
 
-def _edge(a: Box, b: Box) -> tuple[float, float]:
+def _edge(a: GraphBox, b: GraphBox) -> tuple[float, float]:
     """Where the straight way from a's middle to b's leaves a."""
     across, down = b.x - a.x, b.y - a.y
     scale = min(BOX_WIDTH / 2 / abs(across) if across else 9.0, BOX_HEIGHT / 2 / abs(down) if down else 9.0, 0.45)

@@ -1,4 +1,4 @@
-"""The strip of collectives for a terminal: a column for each sequence number, a letter for each operation."""
+"""Render the last collectives for a terminal: a column for each sequence number, a letter for each operation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MOST_LANES = 10
 _MOST_RANKS = 24
 
 
-def strip_text(
+def groups_lines(
     strips: Sequence[GroupStrip], culprits: RankSet, screen: Screen = PLAIN_SCREEN, most_groups: int = 3
 ) -> list[str]:
-    """Those groups where something is open or somebody is behind; the others are counted."""
+    """The groups with an operation that is not completed or a rank that is behind; the others are counted."""
     stuck = [strip for strip in strips if strip.stuck] or list(strips[:1])
     lines: list[str] = []
     for strip in stuck[:most_groups]:
@@ -57,11 +57,18 @@ class _Group:
     def lines(self) -> Iterator[str]:
         strip = self.strip
         yield self.screen.line("", [("strong", group_words(strip))])
-        for line in wrap(", ".join(self._legend()), max(20, self.screen.width - 4), break_on_hyphens=False)[:3]:
+        for line in wrap(
+            ", ".join(f"{letter(n)} {what}" for n, what in enumerate(strip.legend)),
+            max(20, self.screen.width - 4),
+            break_on_hyphens=False,
+        )[:3]:
             yield self.screen.line("  ", [("dim", line)])
         lanes = sorted(strip.lanes, key=lambda lane: not (lane.ranks & self.culprits))
         shown = lanes[:_MOST_LANES]
-        names = [self._name(lane) for lane in shown]
+        names = [
+            (self.signs.culprit if lane.ranks & self.culprits else "") + ranks_words(lane.ranks, _MOST_RANKS)
+            for lane in shown
+        ]
         wide = max([cells(name) for name in names] + [3])
         grid = [[self._cell(op) for op in lane.ops] for lane in shown]
         states = [lane_words(lane, strip) for lane in shown]
@@ -75,13 +82,6 @@ class _Group:
             yield self._grid_line(mark, f"  {text}")
         if len(lanes) > len(shown):
             yield self.screen.line("  ", [("dim", f"{self.signs.more} and {len(lanes) - len(shown)} more rows")])
-
-    def _legend(self) -> Iterator[str]:
-        return (f"{letter(n)} {what}" for n, what in enumerate(self.strip.legend))
-
-    def _name(self, lane: Lane) -> str:
-        mark = self.signs.culprit if lane.ranks & self.culprits else ""
-        return mark + ranks_words(lane.ranks, _MOST_RANKS)
 
     def _cell(self, op: Op | None) -> str:
         if op is None:

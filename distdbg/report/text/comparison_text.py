@@ -1,4 +1,4 @@
-"""Two runs side by side, for a terminal: the verdict, the figures, then all that differs by part."""
+"""Render the comparison of two runs for a terminal: the verdict, the figures, then all differences."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ def head(found: Comparison) -> Iterable[str]:
     for difference in went[:_MOST_HEAD]:
         yield difference.words
     if len(went) > _MOST_HEAD:
-        yield f"and {len(went) - _MOST_HEAD} more differences in how they went"
+        yield f"and {len(went) - _MOST_HEAD} more differences in outcome, findings, speed or memory"
     if not went:
         known = any(figure.what == "step time" and figure.a and figure.b for figure in found.figures)
-        yield "They went alike" + ("" if known else ", as far as is known") + "."
+        yield "Both runs had the same outcome" + ("" if known else ", as far as is known") + "."
     if reasons:
         yield f"They differ in: {', '.join(reasons)}"
     elif not went:
-        yield "They were launched alike, too."
+        yield "Both runs were launched in the same way."
     else:
-        yield "Nothing differs in how they were launched."
+        yield "Both runs were launched in the same way."
 
 
 def shown(figure: Figure, value: float | None, spread: tuple[float, float] | None) -> str:

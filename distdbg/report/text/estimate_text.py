@@ -1,4 +1,4 @@
-"""An estimate of a peak, and what fits a card, for a terminal."""
+"""Render an estimate of peak memory, and what fits on a GPU, for a terminal."""
 
 from __future__ import annotations
 

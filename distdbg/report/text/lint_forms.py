@@ -1,4 +1,4 @@
-"""Lint's findings for terminals, GitHub's annotations and SARIF readers."""
+"""Render the findings of lint as text, as GitHub annotations and as SARIF."""
 
 from __future__ import annotations
 

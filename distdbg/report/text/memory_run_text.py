@@ -1,4 +1,4 @@
-"""What a whole run's memory was, rank by rank, for a terminal; and what the host snapshots of its ranks hold."""
+"""Render the memory of a run's ranks over its steps, and their host snapshots, for a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run_text(run: RunEvidence, snapshots: Sequence[HostSnapshot]) -> str:
 
 
 def _table(series: Sequence[tuple[RankRecord, Sequence[Point]]]) -> Iterator[str]:
-    """The ranks that hold most; who stands out of all of them is said beside."""
+    """The ranks that hold most; a rank far above the median is marked."""
     if not series:
         return
     yield "memory by rank, at the ends of steps"

@@ -1,4 +1,4 @@
-"""What memory snapshots tell, for a terminal: the peak by stack, kinds, leaks, and what is not known."""
+"""Render memory snapshots for a terminal: the peak by stack and kind, ranks side by side, differences."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from distdbg.diagnosis.waits.picture import Picture
 from distdbg.evidence.rank_set import RankSet
-from distdbg.report.text.collectives_text import strip_text
+from distdbg.report.text.collectives_text import groups_lines
 from distdbg.report.text.screen import Screen
 from distdbg.report.text.tree_text import tree_text
 from distdbg.report.wording import ranks_words
@@ -19,8 +19,8 @@ def picture_lines(picture: Picture, screen: Screen, tree_lines: int) -> list[str
     lines = tree_text(picture.tree, picture.culprits, screen, tree_lines)
     if picture.waits:
         lines += ["", screen.line("", [("strong", "Which ranks wait for which")]), *_waits(picture, screen)]
-    strip = strip_text(picture.strips, picture.culprits, screen)
-    return [*lines, "", *strip] if strip else lines
+    collectives = groups_lines(picture.strips, picture.culprits, screen)
+    return [*lines, "", *collectives] if collectives else lines
 
 
 def _waits(picture: Picture, screen: Screen) -> Iterator[str]:

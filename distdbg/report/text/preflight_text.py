@@ -1,4 +1,4 @@
-"""A preflight for a terminal: a table, one line for each thing looked at; findings; what is not known."""
+"""Render a preflight for a terminal: a table with a row for each check, then findings and unknowns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distdbg.report.text.renderer import TextRenderer
 from distdbg.report.text.screen import PLAIN_SCREEN, Screen
 from distdbg.report.wording import counted
 
-#: What is looked at -> the findings that speak of it.
+#: check -> its findings
 _ROWS = {
     "nodes": ("duplicate-node-rank", "unreachable"),
     "interfaces": ("interface-wrong",),
@@ -31,14 +31,12 @@ _KINDS = {"pass": "good", "warn": "warning", "fail": "error", "unknown": "dim"}
 
 
 def states(report: Report) -> dict[str, str]:
-    """What is looked at -> pass, warn, fail or unknown."""
+    """check -> pass, warn, fail or unknown."""
     found = {}
     for row, ids in _ROWS.items():
         severities = {finding.severity for finding in report.findings if finding.id in ids}
         unknown = any(u.what.partition(" ")[0] in (row, "names" if row == "nodes" else row) for u in report.unknown)
-        found[row] = (
-            "fail" if "error" in severities else "warn" if severities else "unknown" if unknown else "pass"
-        )  # fmt: skip
+        found[row] = "fail" if "error" in severities else "warn" if severities else "unknown" if unknown else "pass"
     return found
 
 
@@ -59,7 +57,7 @@ def render_preflight(report: Report, preflight: Preflight, screen: Screen = PLAI
 
 def _words(row: str, state: str, report: Report, preflight: Preflight) -> str:
     if state == "unknown":
-        unknown = next(u for u in report.unknown if u.what.startswith(_unknown_as(row)))
+        unknown = next(u for u in report.unknown if u.what.startswith("names" if row == "nodes" else row))
         of = unknown.what.partition(" of ")[2]
         return f"{f'of {of}, ' if of else ''}because {unknown.because}"
     seen = {"nodes": _nodes, "interfaces": _interfaces, "clocks": _clocks, "disk": _disk, "versions": _versions,
@@ -70,10 +68,6 @@ def _words(row: str, state: str, report: Report, preflight: Preflight) -> str:
     if bad and row not in ("clocks", "all-reduce"):
         return "see below" if len(bad) == 1 else f"see below: {len(bad)} findings"
     return tell(preflight)
-
-
-def _unknown_as(row: str) -> str:
-    return "names" if row == "nodes" else row
 
 
 def _nodes(preflight: Preflight) -> str:

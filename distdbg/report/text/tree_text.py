@@ -1,4 +1,4 @@
-"""The merged call tree for a terminal: a stretch that ranks share is flat, and where they part it is indented."""
+"""Render the merged call tree for a terminal: shared calls are flat, branches are indented."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class _Drawing:
         yield from self._branches(branch.branches, below)
 
     def _shortened(self, entries: list[list[Piece]]) -> list[list[Piece]]:
-        """The middle of a long stretch is left out: how it began and where it ends says more."""
+        """Without the middle of a long sequence: its begin and its end say more."""
         if len(entries) <= self.most_entries:
             return entries
         head, tail = 1, self.most_entries - 2

@@ -1,4 +1,4 @@
-"""`distdbg explain --why` for a terminal: the wait graph, the order of the findings, and what each rule read."""
+"""Render `distdbg explain --why`: the wait graph, the order of the findings, and what each rule read."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def why_text(why: Why, report: Report) -> str:
 
 def _hang(hang: Hang | None) -> Iterator[str]:
     if hang is None:
-        yield "wait graph: none (no dump of a job that stands still)"
+        yield "wait graph: none (no dump of a hung job)"
         return
     yield f"wait graph of {hang.dump.path} ({len(hang.dump.ranks)} ranks, {hang.dump.reason})"
     if hang.moved:
-        yield f"  went on between the looks: ranks {fold_ranks(hang.moved)}"
+        yield f"  made progress between the samples: ranks {fold_ranks(hang.moved)}"
     alike: dict[str, list[int]] = {}
     for rank, standing in sorted(hang.standings.items()):
         alike.setdefault(_standing(standing), []).append(rank)

@@ -44,12 +44,12 @@ def test_each_figure_has_its_strip_and_findings_their_step(tmp_path):
     run.raises(3, "ValueError", "boom", t=385, step=3850)
     run.rest(-15, t=386, asked=385.5)
     found, page = drawn(run.closes())
-    strips = {strip.name: strip for strip in found.strips}
-    assert list(strips) == ["Step time", "GPU memory", "Host memory", "Gradient norm"]
-    assert [row.label for row in strips["GPU memory"].rows] == ["rank 0"]
-    assert strips["Host memory"].rows[0].words == "7.00 MiB"
-    assert strips["Gradient norm"].rows[0].words == "2.5, not finite at step 3,801"
-    assert strips["Gradient norm"].rows[1].label == "rank 3" and strips["Gradient norm"].rows[1].marks
+    charts = {curve_chart.name: curve_chart for curve_chart in found.charts}
+    assert list(charts) == ["Step time", "GPU memory", "Host memory", "Gradient norm"]
+    assert [row.label for row in charts["GPU memory"].rows] == ["rank 0"]
+    assert charts["Host memory"].rows[0].words == "7.00 MiB"
+    assert charts["Gradient norm"].rows[0].words == "2.5, not finite at step 3,801"
+    assert charts["Gradient norm"].rows[1].label == "rank 3" and charts["Gradient norm"].rows[1].marks
     places = {row.id: (round(row.place), row.words) for row in found.findings}
     assert places["rank-exception"] == (975, "rank 3, step 3,850") and places["non-finite"][1] == "rank 3, step 3,801"
     assert found.rules == (next(row.place for row in found.findings if row.id == "rank-exception"),)
@@ -73,8 +73,8 @@ def test_a_loss_that_was_watched(tmp_path):
     run.fact(0, kind="guard", guard="overfit", steps=23, losses={"/x/train.py:9": series})
     run.rest(0)
     found, _ = drawn(run.closes())
-    assert [strip.name for strip in found.strips] == ["Loss"]
-    assert found.strips[0].rows[0].words == "3 to 0.158, not finite at step 20"
+    assert [curve_chart.name for curve_chart in found.charts] == ["Loss"]
+    assert found.charts[0].rows[0].words == "3 to 0.158, not finite at step 20"
 
 
 def test_a_run_without_steps_has_none(tmp_path):
@@ -99,7 +99,7 @@ def test_a_long_run_is_drawn_from_its_beginning_and_stays_small(tmp_path):
     looks = evidence.nodes[0].courses[63]
     assert looks[0].step < 2000 and looks[-1].step > 98_000 and len(looks) > 200
     found, page = drawn(run)
-    assert 60_000 < len(page) < 200_000 and len(found.strips[0].rows) == 13
+    assert 60_000 < len(page) < 200_000 and len(found.charts[0].rows) == 13
     assert re.findall(r'(?:src|href)="?(?!#)\S', page) == []
 
 
@@ -107,5 +107,5 @@ def test_many_ranks_are_a_band_and_those_that_stand_out(tmp_path):
     run = made(tmp_path, 256, 32, looks=12, steps=400)
     run.rest(0, step=4400)
     found, page = drawn(run.closes())
-    assert [row.label for row in found.strips[0].rows] == ["256 ranks", "rank 5"]
+    assert [row.label for row in found.charts[0].rows] == ["256 ranks", "rank 5"]
     assert len(page) < 200_000
