@@ -37,7 +37,7 @@ def test_a_page_that_cannot_be_drawn_costs_the_page_alone(tmp_path: Path, monkey
     def breaks(*_given: object) -> str:
         raise KeyError("planted")
 
-    monkeypatch.setattr("distdbg.collect.runs.report_files.render_html", breaks)
+    monkeypatch.setattr("distdbg.collect.runs.report_files.PageRenderer.render", breaks)
     made = MadeRun(tmp_path)
     made.exits(1, 3)
     text, report = explain(made.closes().dir)
