@@ -82,5 +82,5 @@ def test_ranks_that_are_silent_are_named(distdbg, tmp_path):
     made = MadeRun(tmp_path, ranks=2, nodes=1, started=time.time())
     made.dir.control.touch()
     done = distdbg("memory", "snapshot", str(made.dir.path), "--ranks", "1", "--within", "1")
-    assert done.code == 6 and "rank 1 gave none: it did not answer within 1 s" in done.err, done
+    assert done.code == 6 and "rank 1 wrote no snapshot: it did not answer within 1 s" in done.err, done
     assert json.loads(made.dir.control.read_text())["ranks"] == [1]

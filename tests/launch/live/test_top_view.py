@@ -123,7 +123,7 @@ def terminal(tmp_path):
 def test_keys_on_a_terminal_ask_other_commands_and_come_back(terminal):
     terminal.until("q leaves")
     terminal.type(b"s")
-    terminal.until("choose a rank that runs, or a node, first")
+    terminal.until("first choose a running rank or a node")
     terminal.type(b"\x1b[B\x1b[Bs")
     terminal.until("--ranks 1")
     terminal.until("any key: back to top")
