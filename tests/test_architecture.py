@@ -222,10 +222,16 @@ WRITES_BY_ITSELF = {
     "distdbg/cli/runs.py": "renames a run that is about to be removed",
     "distdbg/launch/agent/node_dir.py": "makes the node-local folder",
     "distdbg/launch/agent/follower.py": "holds the FIFOs that it reads open",
+    "distdbg/launch/hang_dump.py": "copies a finished dump into a new or empty folder",
+    "distdbg/shrink/checkpoint/plain_torch.py": "torch.save writes into the staging folder",
+    "distdbg/launch/replay/guard_trial.py": "copies programs into a temporary folder of its own",
+    "distdbg/worker/watch/dump.py": "torch.save writes to the temporary name of write_through",
     "distdbg/collect/machine/recorder_pipe.py": "writes to torch's FIFO, which asks a rank for its recorder",
 }
 _WRITING_METHODS = {"write_text", "write_bytes", "touch", "rename", "symlink_to", "hardlink_to"}
-_WRITING_FUNCTIONS = {"os.replace", "os.rename", "os.symlink", "os.link", "shutil.copyfile", "shutil.move"}
+_WRITING_FUNCTIONS = {"os.replace", "os.rename", "os.symlink", "os.link", "os.mkfifo", "shutil.copy", "shutil.copy2",
+                      "shutil.copyfile", "shutil.copytree", "shutil.move", "torch.save", "numpy.save",
+                      "tempfile.NamedTemporaryFile", "tempfile.mkstemp"}  # fmt: skip
 _MAY_WRITE = {*_WRITING_METHODS, *(name.rpartition(".")[2] for name in _WRITING_FUNCTIONS), "replace", "open"}
 _WRITING_FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND"}
 

@@ -67,7 +67,7 @@ class Screen:
     def paint(self, kind: str, text: str) -> str:
         """`kind` is a field of Style, or empty."""
         sequence = getattr(self.style, kind) if kind else ""
-        return f"{sequence}{text}{self.style.end}" if sequence else text
+        return f"{sequence}{text}{self.style.end}" if sequence and text else text
 
     def line(self, lead: str, pieces: Iterable[Piece]) -> str:
         """One line: `lead` as it is, then the pieces, two spaces between them; what is beyond the width is cut."""
