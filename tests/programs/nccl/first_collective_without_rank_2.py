@@ -1,6 +1,6 @@
 """Rank 2 sleeps before its first collective: the hosts of the others wait for the communicator inside all_reduce.
 
-Verdict: stuck-in-python; ranks: 2; says: first_collective_without_rank_2.py:16; side: host
+Verdict: stuck-in-python; ranks: 2; says: first_collective_without_rank_2.py:16
 """
 
 import os
