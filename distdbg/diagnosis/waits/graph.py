@@ -170,7 +170,7 @@ def _of_devices(
     ]  # fmt: skip
     awaited = {*wait.awaited, *stuck}
     if not awaited:
-        awaited = {rank for rank in group.ranks if rank not in wait.waiting and _not_completed(group, rank, sequence)}
+        awaited = {rank for rank in set(group.ranks).difference(wait.waiting) if _not_completed(group, rank, sequence)}
     flags = {opened[rank].started for rank in wait.waiting if rank in opened}
     started = None if None in flags else flags == {True}
     return replace(wait, awaited=tuple(sorted(awaited)), on_device=True, started=started)
