@@ -90,6 +90,7 @@ def run_document(
 ) -> Document:
     """`pictures`: with those of a dump. `whole`: with the sections that only a page has room for."""
     run = report.run or {}
+    argv = run.get("argv")
     sections: list[Section] = []
     if evidence is not None:
         if pictures and evidence.dump is not None:
@@ -99,7 +100,7 @@ def run_document(
     return Document(
         report=report,
         title=str(run.get("id") or ""),
-        command=" ".join(map(str, run.get("argv") or ())),
+        command=" ".join(map(str, argv)) if isinstance(argv, list) else "",
         facts=tuple(_facts(run)),
         started=_utc(run.get("started")),
         folder=str(run.get("path") or ""),

@@ -116,6 +116,13 @@ def test_a_log_beside_recorders(tmp_path):
     assert ("rank-exception", (2,)) in [(f.id, f.ranks) for f in report.findings]
 
 
+def test_a_transfer_to_a_rank_of_which_no_file_was_given(tmp_path):
+    waits = entry(1, "nccl:recv 0<-1", is_p2p=True, p2p_seq_id=1)
+    (tmp_path / "nccl_trace_rank_0").write_text(json.dumps(dump(waits)))
+    report = verdict(tmp_path / "nccl_trace_rank_0")
+    assert [(f.id, f.ranks) for f in report.verdict] == [("collective-not-joined", (1,))]
+
+
 def test_the_watchdogs_lines_alone_name_who_is_missing(tmp_path):
     """One log of all ranks: three waited in number 8, and rank 2 had enqueued 7 only when it was asked to dump."""
     lines = [line for rank in (0, 1, 3) for line in (timed_out(rank, 8), status(rank, 8, 8, 7))]

@@ -97,7 +97,8 @@ class _Reader:
         self.pickles = RecorderReader(self.signatures)
         self._frames: dict[Frame, Frame] = {}
         #: of the rank that is read: looks that saw the same name one file
-        self._read: dict[str, Any] = {}
+        self._threads_read: dict[str, tuple[Thread, ...]] = {}
+        self._recorders_read: dict[str, RecorderLog | None] = {}
 
     def lost(self, what: str, because: str) -> None:
         """Evidence that is there and cannot be used."""
@@ -120,7 +121,8 @@ class _Reader:
         if told.pid is None:
             return None
         looks = [LookPart.from_record(look) for look in jsonl.dicts(told.looks)]
-        self._read.clear()
+        self._threads_read.clear()
+        self._recorders_read.clear()
         native = next((look.native for look in looks if look.native is not None), None)
         return RankDump(
             rank=rank,
@@ -160,22 +162,20 @@ class _Reader:
 
     def _threads(self, said: object) -> tuple[Thread, ...]:
         file = jsonl.text(said, "file") if isinstance(said, dict) else ""
-        if file and file not in self._read:
+        if file and file not in self._threads_read:
             value = self._json(file, _MOST_STACKS)
-            self._read[file] = found = read_threads(value, self._frames)
+            self._threads_read[file] = found = read_threads(value, self._frames)
             count = len(value) if isinstance(value, list) else value is not None
             if lost := count - len(found):
                 because = "they are not of the form that py-spy writes"
                 self.lost(f"{lost:,} of {count:,} threads of {self._name}/{file}", because)
-        threads: tuple[Thread, ...] = self._read[file] if file else ()
-        return threads
+        return self._threads_read[file] if file else ()
 
     def _recorder(self, said: object) -> RecorderLog | None:
         file = jsonl.text(said, "file") if isinstance(said, dict) else ""
-        if file and file not in self._read:
-            self._read[file] = self._pickled(file) if file.endswith(".pickle") else self._plain(file)
-        log: RecorderLog | None = self._read[file] if file else None
-        return log
+        if file and file not in self._recorders_read:
+            self._recorders_read[file] = self._pickled(file) if file.endswith(".pickle") else self._plain(file)
+        return self._recorders_read[file] if file else None
 
     def _plain(self, file: str) -> RecorderLog | None:
         value = self._json(file, _MOST_RECORDER)

@@ -17,6 +17,7 @@ from distdbg.diagnosis.timeline.standing import Doing, Standing
 from distdbg.diagnosis.waits.graph import Ends, Wait, ends, find_waits
 from distdbg.diagnosis.waits.mismatch import Mismatch, earliest_mismatch
 from distdbg.diagnosis.waits.roots import other_root
+from distdbg.diagnosis.waits.transfers import peer_of
 from distdbg.evidence.dump import Dump, RankDump
 from distdbg.evidence.run import RankRecord, RunEvidence
 from distdbg.evidence.stacks.threads import Frame
@@ -207,7 +208,8 @@ def _follow(
     thread may well wait for those who wait for the main thread, and its standing says nothing of why that one waits.
     """
     own: set[int] = set()
-    named = {rank for group in known for rank in group.ranks} - dump.ranks.keys()
+    peers = {peer_of(dump.ranks[rank], one.transfer) for rank, one in opened.items() if one.transfer is not None}
+    named = peers.union(*(group.ranks for group in known)) - dump.ranks.keys()
     missing = {**dict.fromkeys(sorted(named), "the dump has no part of it"), **dump.missing}
     stuck = stuck_devices(known, opened)
     while True:

@@ -50,7 +50,7 @@ def open_transfer(standing: Standing, dump: Dump) -> OpenTransfer:
 def device_transfer(rank: int, oldest: Transfer, dump: Dump, opened: Mapping[int, OpenOperation]) -> OpenTransfer:
     """For a rank whose device waits in a send or recv: its peer, if that one has not begun the other half, or has
     and its device is still in an older operation."""
-    had, peer = dump.ranks[rank], _peer(dump.ranks[rank], oldest)
+    had, peer = dump.ranks[rank], peer_of(dump.ranks[rank], oldest)
     other = dump.ranks.get(peer)
     own, others = (_SENDS, _RECEIVES) if oldest.sends else (_RECEIVES, _SENDS)
     if other is not None and had.calls and other.calls:
@@ -60,12 +60,12 @@ def device_transfer(rank: int, oldest: Transfer, dump: Dump, opened: Mapping[int
             other, rank, sends=not oldest.sends
         )
     half = opened[peer].transfer if peer in opened else None
-    answers = other is not None and half is not None and half.sends is not oldest.sends and _peer(other, half) == rank
+    answers = other is not None and half is not None and half.sends is not oldest.sends and peer_of(other, half) == rank
     what = f"{'send to' if oldest.sends else 'recv from'} rank {peer}"
     return OpenTransfer(what, (peer,) if missing or (peer in opened and not answers) else (), oldest.created / 1e9)
 
 
-def _peer(had: RankDump, transfer: Transfer) -> int:
+def peer_of(had: RankDump, transfer: Transfer) -> int:
     """The global rank of the other side: a recorder counts as the group does."""
     logs = had.recorder.groups.values() if had.recorder is not None else ()
     members = next((log.ranks for log in logs if log.name == transfer.group and log.ranks), ())
@@ -75,7 +75,7 @@ def _peer(had: RankDump, transfer: Transfer) -> int:
 def _recorded(had: RankDump, peer: int, *, sends: bool) -> int:
     """How many transfers with this peer the recorder has."""
     found = had.recorder.transfers if had.recorder is not None else ()
-    return sum(1 for t in found if t.sends is sends and _peer(had, t) == peer)
+    return sum(1 for t in found if t.sends is sends and peer_of(had, t) == peer)
 
 
 def _from_anybody(standing: Standing, had: RankDump) -> bool:
